@@ -346,7 +346,17 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         match self.value_here(key.as_slice()) {
             Lookup::Hit(_) => Ok(true),
             Lookup::Miss => Ok(false),
-            Lookup::Elsewhere => Ok(self.read(key.into_bytes()).await?.is_some()),
+            Lookup::Elsewhere => {
+                // A large value need not be sent to know that it is there.
+                let options = CacheOptions { response_bytes_max: 0, ..self.options };
+                let read = Action::Read(options.read_from);
+                match Operation::new(&self.handler, &self.opened, key.into_bytes(), read, &options).await {
+                    Ok(Outcome::Read(stored)) => Ok(stored.is_some()),
+                    Err(OperationError::LargeResponse { .. }) => Ok(true),
+                    Ok(Outcome::Written(_)) => Err(unexpected()),
+                    Err(error) => Err(error.into()),
+                }
+            }
         }
     }
 

@@ -524,9 +524,17 @@ impl UpHandler for GridHandler {
             return;
         }
         let mut state = self.state();
-        let woken = state.lanes.look(room);
-        self.wants_look.store(state.lanes.wants_look(), Ordering::Release);
+        let State { node, lanes, .. } = &mut *state;
+        let (now, burst) = (self.now(), room.burst_bytes());
+        let woken = lanes.look(room, |member, is_open| {
+            if let Some(node) = node {
+                node.handle_room(now, member, is_open, burst);
+            }
+        });
+        let said = self.listen(&mut state, |_, _| true);
         drop(state);
+        // Reads that had waited are answered in the next cycle.
+        self.tell(said);
         woken.into_values().for_each(Waker::wake);
     }
 

@@ -84,16 +84,26 @@ impl Lanes {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// A cycle is over. Gives those who wait if there is more room than before.
-    pub(crate) fn look(&mut self, room: &Room<'_>) -> BTreeMap<u64, Waker> {
+    /// A cycle is over. `told` learns of each member that was sent something, or had no room, whether it has room now. Gives
+    /// those who wait if there is more room than before.
+    pub(crate) fn look(
+        &mut self,
+        room: &Room<'_>,
+        mut told: impl FnMut(&Address, bool),
+    ) -> BTreeMap<u64, Waker> {
         let was_spent = self.submitted >= self.burst;
         self.submitted = 0;
         self.burst = room.burst_bytes();
         let before = self.closed.len();
-        self.closed.retain(|member| !room.is_open(Some(member)));
+        let mut is_open = |member: &Address| {
+            let is_open = room.is_open(Some(member));
+            told(member, is_open);
+            is_open
+        };
+        self.closed.retain(|member| !is_open(member));
         let has_opened = self.closed.len() < before || was_spent;
         for member in std::mem::take(&mut self.touched) {
-            if !room.is_open(Some(&member)) {
+            if !self.closed.contains(&member) && !is_open(&member) {
                 self.closed.insert(member);
             }
         }

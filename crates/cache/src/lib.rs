@@ -95,8 +95,8 @@ pub use consort_grid::{
     AHEAD_MAX, Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent,
     Event, EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef, ItemRefs, IterationError,
     Lifetime, Limit, ListenError, Location, Lookup, MemoryBound, MergeFn, MergePolicy, OperationError,
-    PartitionHandling, Phase, Previous, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology,
-    Version, WhenFull, Write, Written,
+    PartitionHandling, Phase, Previous, Progress, ReadFrom, ResponseLoad, Segment, Stored, TRANSFER_BUDGET,
+    Topology, Version, WhenFull, Write, Written,
 };
 pub use consort_group::StackCount;
 /// The memory of this process, for [`ManagerBuilder::process_memory`].

@@ -10,7 +10,7 @@ use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
-    Counters, Location, MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
+    Counters, Location, MemoryBound, MergeFn, Node, Progress, ResponseLoad, TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
 use consort_memory::ProcessMemory;
@@ -274,6 +274,11 @@ impl CacheManager {
     /// What was unusual so far.
     pub fn counters(&self) -> Counters {
         self.member.handler.with_node(|node, _| node.counters()).unwrap_or_default()
+    }
+
+    /// What there is of values on their way from and to other members.
+    pub fn response_load(&self) -> ResponseLoad {
+        self.member.handler.with_node(|node, _| node.response_load()).unwrap_or_default()
     }
 
     /// What has gone between this member and the others.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheMode, Change, Flags, OperationError, Outcome, ReadFrom, Segment, Topology, Write, Written,
+    Action, CacheMode, Change, Flags, OperationError, Outcome, ReadFrom, Segment, SubmitOptions, Topology,
+    Write, Written,
 };
 use consort_group::{Address, Time};
 
@@ -30,12 +31,14 @@ struct Request {
     action: Action,
     flags: Flags,
     timeout: Duration,
+    response_bytes_max: u32,
     /// When it was first tried, if it had to wait.
     began: Option<Time>,
     /// Its place among those who wait for room.
     ticket: Option<u64>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "an allocation for each operation costs more than the move")]
 enum Step {
     New(Request),
     Submitted(u64),
@@ -55,9 +58,9 @@ impl<'a> Operation<'a> {
         cache: &'a OpenCache,
         key: Bytes,
         action: Action,
-        &CacheOptions { flags, timeout, .. }: &CacheOptions,
+        &CacheOptions { flags, timeout, response_bytes_max, .. }: &CacheOptions,
     ) -> Self {
-        let request = Request { key, action, flags, timeout, began: None, ticket: None };
+        let request = Request { key, action, flags, timeout, response_bytes_max, began: None, ticket: None };
         Self { handler, cache, step: Step::New(request) }
     }
 
@@ -106,13 +109,14 @@ impl<'a> Operation<'a> {
         }
         let bytes = bytes_of(&request.key, &request.action);
         let is_write = matches!(request.action, Action::Write(_));
-        let Step::New(Request { key, action, flags, timeout, .. }) =
+        let Step::New(Request { key, action, flags, timeout, response_bytes_max, .. }) =
             std::mem::replace(&mut self.step, Step::Over)
         else {
             return Poll::Ready(Err(OperationError::Closed));
         };
-        let left = timeout.saturating_sub(waited);
-        let number = match node.submit_with(now, self.cache.id, key, action, flags, left) {
+        let timeout = timeout.saturating_sub(waited);
+        let options = SubmitOptions { flags, timeout, response_bytes_max };
+        let number = match node.submit_with(now, self.cache.id, key, action, options) {
             Ok(number) => number,
             Err(error) => return Poll::Ready(Err(error)),
         };

@@ -20,6 +20,10 @@ pub struct CacheOptions {
     pub lifetime: Lifetime,
     /// What operations on keys do otherwise than the cache. Walks, counts and listeners know none.
     pub flags: Flags,
+    /// Bytes of the largest value that operations on one key take from another member; all by default. With a larger one an
+    /// operation fails with [`consort_grid::OperationError::LargeResponse`] and changes nothing, so that its caller can make
+    /// room for the value and try again.
+    pub response_bytes_max: u32,
 }
 
 impl Default for CacheOptions {
@@ -29,6 +33,7 @@ impl Default for CacheOptions {
             timeout: TIMEOUT,
             lifetime: Lifetime::FOREVER,
             flags: Flags::NONE,
+            response_bytes_max: u32::MAX,
         }
     }
 }

@@ -110,6 +110,13 @@ pub(crate) struct Call {
     pub(crate) flags: Flags,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
+    /// Bytes of the largest value that the response may have. A member that has a larger one does nothing.
+    pub(crate) response_bytes_max: u32,
+}
+
+impl Call {
+    /// What the caller waits for may have any size.
+    pub(crate) const ANY_BYTES: u32 = u32::MAX;
 }
 
 /// What a write owner has to do.
@@ -213,6 +220,8 @@ pub(crate) enum Reply {
     Failed(OperationError),
     /// It is done here, and the write owners will acknowledge it: for callers that do not wait for them.
     Ordered(Outcome),
+    /// Nothing was done: the response would have a value of so many bytes, more than the call allows.
+    Larger(u32),
 }
 
 /// The unfinished writes of a segment, as one write owner has them.

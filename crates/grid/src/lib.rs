@@ -45,7 +45,10 @@ pub use grouping::{GroupFn, Grouper, Grouping};
 pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, Capacity, Location, NamesMembers};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
-pub use node::{Computation, Computed, Counters, Frame, Load, Node, NodeEvent, Progress, TRANSFER_BUDGET};
+pub use node::{
+    Computation, Computed, Counters, Frame, Load, Node, NodeEvent, Progress, ResponseLimits, ResponseLoad,
+    SubmitOptions, TRANSFER_BUDGET,
+};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
 pub use past::Line;
 pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, StoreRequest, Unreadable};

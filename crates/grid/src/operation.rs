@@ -263,6 +263,16 @@ pub enum OperationError {
         /// How long it may be.
         limit: usize,
     },
+    /// The value in the response of another member is larger than the caller allows. Nothing was changed.
+    #[error("the value has {bytes} bytes, the caller takes {limit}")]
+    LargeResponse {
+        /// Bytes of the value.
+        bytes: u32,
+        /// What the caller has set as [`SubmitOptions::response_bytes_max`].
+        ///
+        /// [`SubmitOptions::response_bytes_max`]: crate::SubmitOptions::response_bytes_max
+        limit: u32,
+    },
     /// The cache's mode does not have what was asked for. Nothing was changed.
     #[error("{what} is not to be had in a cache of mode {mode:?}")]
     Unsupported {
@@ -298,6 +308,7 @@ impl NamesMembers for OperationError {
             Self::TimedOut(_)
             | Self::Uncertain
             | Self::TooLarge { .. }
+            | Self::LargeResponse { .. }
             | Self::Unsupported { .. }
             | Self::Closed
             | Self::Busy(_) => {}

@@ -4,6 +4,8 @@
 mod kept;
 #[path = "server/limited.rs"]
 mod limited;
+#[path = "server/remote_reads.rs"]
+mod remote_reads;
 #[path = "server/reserved.rs"]
 mod reserved;
 #[path = "server/returned.rs"]

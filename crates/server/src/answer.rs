@@ -25,6 +25,11 @@ impl Answer {
         Self { held: Some(held), ..self }
     }
 
+    /// The same if bytes were reserved.
+    pub(crate) fn holding_some(self, held: Option<Box<Held>>) -> Self {
+        Self { held, ..self }
+    }
+
     pub(crate) const fn of(status: Status) -> Self {
         Self::new(status, ResponseBody::Empty)
     }

@@ -186,8 +186,10 @@ async fn answer_body(
             Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
         }
         (RequestBody::Map(request), Some(served)) => {
-            let cache = if is_told { &served.cache.with_read_from(ReadFrom::Primary) } else { &served.cache };
-            let answered = crate::map::answer(served, cache, request, header.version, header.flags);
+            let limited = &served.limited;
+            let cache = if is_told { &limited.with_read_from(ReadFrom::Primary) } else { limited };
+            let (version, flags) = (header.version, header.flags);
+            let answered = crate::map::answer(&session.responses, served, cache, request, version, flags);
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Listener(request), Some(served)) => {
@@ -228,7 +230,9 @@ async fn answer_body(
         }
         (RequestBody::Stream(request), _) => {
             let served = served.as_ref();
-            let answered = pieces::answer(&session.streams, served, conversion.as_deref(), request, header);
+            let Session { streams, responses, .. } = &**session;
+            let answered =
+                pieces::answer((streams, responses), served, conversion.as_deref(), request, header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Transaction(request), _) => {

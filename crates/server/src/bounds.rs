@@ -111,6 +111,12 @@ pub const UNWRITTEN_MAX: usize = 1024 * 1024;
 /// Bytes that are read at a time, and so how many requests are begun before answers are written.
 pub const READ_AT_ONCE: usize = 64 * 1024;
 
+/// Bytes of the largest value of another server that is sent here for a request for one key before its bytes are reserved.
+pub const UNRESERVED_BYTES_MAX: u32 = 64 * 1024;
+
+/// Bytes of values of other servers that a request for many keys has sent here before they are reserved.
+pub const GET_ALL_UNRESERVED_MAX: usize = 16 * 1024 * 1024;
+
 /// Bytes of one response with many entries: it is in memory as a whole. Larger caches are walked over, not asked for.
 pub const RESPONSE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 

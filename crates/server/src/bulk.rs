@@ -6,10 +6,11 @@ use consort_hotrod::ops::bulk::{Listing, Request, Response};
 use consort_hotrod::{RequestHeader, ResponseBody, Status};
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::GET_ALL_BYTES;
-use crate::gathering::Responses;
+use crate::bounds::{GET_ALL_BYTES, GET_ALL_UNRESERVED_MAX, UNRESERVED_BYTES_MAX};
+use crate::gathering::{Gathering, Responses};
 use crate::map::{kept, lifetime};
 use crate::media::Conversion;
+use crate::room;
 use crate::served::Served;
 
 /// Does what is asked. Of many keys a refusal says which one it is about.
@@ -116,6 +117,61 @@ fn keys_at_once(cache: &RawCache) -> usize {
     at_once.clamp(KEYS_AT_ONCE.0, KEYS_AT_ONCE.1)
 }
 
+/// Keys of which [`UNRESERVED_BYTES_MAX`] each are no more than a request may have here without reserving them.
+const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as usize;
+
+/// What keys have, and the bytes of each that are reserved already. As long as values of other servers are small, they come
+/// together; what is larger has its bytes reserved before it comes, one key after the other.
+async fn values(
+    cache: &RawCache,
+    gathering: &mut Gathering,
+    keys: &[(Bytes, usize)],
+) -> Result<Vec<(Option<Bytes>, usize)>, Refusal> {
+    if let Some(values) = values_together(cache, keys).await? {
+        return Ok(values);
+    }
+    let mut all = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(KEYS_UNRESERVED) {
+        if let Some(values) = values_together(cache, keys).await? {
+            all.extend(values);
+            continue;
+        }
+        for (key, place) in keys {
+            let (mut handle, mut reserved) = (room::limited(cache), 0);
+            let value = loop {
+                let error = match handle.get(key).await {
+                    Ok(value) => break value,
+                    Err(error) => error,
+                };
+                let Some(bytes) = room::size_of_large(&error) else {
+                    return Err(Refusal::from(error).of_key(*place, key));
+                };
+                gathering.add((bytes as usize).saturating_sub(reserved)).await?;
+                (handle, reserved) = (room::within(cache, bytes), reserved.max(bytes as usize));
+            };
+            all.push((value, reserved));
+        }
+    }
+    Ok(all)
+}
+
+/// What keys have, if what other servers have of them may come without reserving its bytes.
+async fn values_together(
+    cache: &RawCache,
+    keys: &[(Bytes, usize)],
+) -> Result<Option<Vec<(Option<Bytes>, usize)>>, Refusal> {
+    let each = (GET_ALL_UNRESERVED_MAX / keys.len().max(1)) as u32;
+    let handle = room::within(cache, each.min(UNRESERVED_BYTES_MAX));
+    match handle.get_all(keys.iter().map(|(key, _)| key)).await {
+        Ok(values) => Ok(Some(values.into_iter().map(|value| (value, 0)).collect())),
+        Err(KeyError { error, .. }) if room::size_of_large(&error).is_some() => Ok(None),
+        Err(KeyError { nth, error }) => {
+            let (key, place) = &keys[nth];
+            Err(Refusal::from(error).of_key(*place, key))
+        }
+    }
+}
+
 /// Clients count what they are told, each key once.
 async fn get_all(
     responses: &Responses,
@@ -129,16 +185,12 @@ async fn get_all(
     keys.dedup_by(|next, first| next.0 == first.0);
     let (mut gathering, mut listing, mut hits) = (responses.begin().await?, Listing::default(), 0);
     for keys in keys.chunks(keys_at_once(cache)) {
-        let values = cache.get_all(keys.iter().map(|(key, _)| key)).await;
-        let values = values.map_err(|KeyError { nth, error }| {
-            let (key, place) = &keys[nth];
-            Refusal::from(error).of_key(*place, key)
-        })?;
-        for ((key, _), value) in keys.iter().zip(values) {
+        let values = values(cache, &mut gathering, keys).await?;
+        for ((key, _), (value, reserved)) in keys.iter().zip(values) {
             let Some(value) = value else { continue };
             hits += 1;
             let (key, value) = told(conversion, key.clone(), value).await?;
-            gathering.add(key.len() + value.len() + AROUND_ENTRY).await?;
+            gathering.add((key.len() + value.len() + AROUND_ENTRY).saturating_sub(reserved)).await?;
             listing.found(&key, &value);
         }
     }

@@ -69,6 +69,7 @@ mod predefined;
 mod query;
 mod receiving;
 mod register;
+mod room;
 mod schemas;
 mod security;
 mod served;

@@ -11,8 +11,10 @@ use consort_hotrod::{
     Expiration, Flags, Metadata, Previous, ProtocolVersion, ResponseBody, Span, Status, Timed,
 };
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Refusal};
 use crate::bounds::COPIED_BELOW;
+use crate::gathering::{Held, Responses};
+use crate::room::{self, Room};
 use crate::served::Served;
 use crate::stats::Stats;
 
@@ -142,16 +144,17 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Does what is asked of a cache, which this handle reads.
+/// Does what is asked of a cache, which this limited handle reads.
 pub(crate) async fn answer(
+    responses: &Responses,
     served: &Served,
     reads: &RawCache,
     request: Request,
     version: ProtocolVersion,
     flags: Flags,
-) -> Result<Answer, CacheError> {
+) -> Result<Answer, Refusal> {
     let Some(Writing { key, mut write, told }) = Writing::asked(served, &request, version, flags) else {
-        return read(reads, &served.stats, request).await;
+        return read(responses, reads, &served.stats, request).await;
     };
     let key = kept(key.clone());
     // A large value is not copied again if nobody else has it.
@@ -159,7 +162,30 @@ pub(crate) async fn answer(
     if let Change::Put { value, .. } = &mut write.change {
         *value = kept(std::mem::take(value));
     }
+    if write.wants_previous && served.is_plain() {
+        // What few requests need does not make the state of all of them larger.
+        let (written, held) = Box::pin(write_with_room(responses, served, key, write, flags)).await?;
+        return Ok(told.tell(&served.stats, written).holding_some(held));
+    }
     Ok(told.tell(&served.stats, served.write(key, write, flags).await?))
+}
+
+/// Writes a key whose value before is told, and has room for that first.
+async fn write_with_room(
+    responses: &Responses,
+    served: &Served,
+    key: Bytes,
+    write: Write,
+    flags: Flags,
+) -> Result<(Written, Option<Box<Held>>), Refusal> {
+    let silent = served.silent(flags).map(|silent| room::limited(&silent));
+    let mut room = Room::new(silent.as_ref().unwrap_or(&served.limited));
+    loop {
+        match room.cache().write(key.clone(), write.clone()).await {
+            Ok(written) => return Ok((written, room.into_held())),
+            Err(error) => room.make(responses, error).await?,
+        }
+    }
 }
 
 /// The answer to what is over at once: a read whose key is here, or a write of which nobody else is told. Nothing if others
@@ -199,18 +225,53 @@ fn write_here(served: &Served, Writing { key, write, told }: Writing<'_>) -> Opt
     Some(written.map_or_else(Answer::from, |written| told.tell(&served.stats, written)))
 }
 
-async fn read(cache: &RawCache, stats: &Stats, request: Request) -> Result<Answer, CacheError> {
-    let response = match &request {
+async fn read(
+    responses: &Responses,
+    cache: &RawCache,
+    stats: &Stats,
+    request: Request,
+) -> Result<Answer, Refusal> {
+    match (read_by(cache, &request).await, &request) {
+        (Ok(response), _) => Ok(of_read(stats, &request, response)),
+        // That it is there is all that is asked.
+        (Err(error), Request::ContainsKey(_)) if room::size_of_large(&error).is_some() => {
+            stats.note_read(true);
+            Ok(Answer::of(Status::Success))
+        }
+        // What few requests need does not make the state of all of them larger.
+        (Err(error), _) => Box::pin(read_with_room(responses, cache, stats, request, error)).await,
+    }
+}
+
+async fn read_by(cache: &RawCache, request: &Request) -> Result<Option<Response>, CacheError> {
+    Ok(match request {
         Request::Get(key) => cache.get(key).await?.map(Response::Value),
         _ => cache.get_with_metadata(request.key()).await?.map(|entry| {
             let metadata = of_entry(&entry);
-            match &request {
+            match request {
                 Request::GetWithVersion(_) => Response::WithVersion(metadata.version, entry.value),
                 _ => Response::WithMetadata(metadata, entry.value),
             }
         }),
-    };
-    Ok(of_read(stats, &request, response))
+    })
+}
+
+/// Reads a key again that could not be read for lack of room.
+async fn read_with_room(
+    responses: &Responses,
+    cache: &RawCache,
+    stats: &Stats,
+    request: Request,
+    error: CacheError,
+) -> Result<Answer, Refusal> {
+    let mut room = Room::new(cache);
+    room.make(responses, error).await?;
+    loop {
+        match read_by(room.cache(), &request).await {
+            Ok(response) => return Ok(of_read(stats, &request, response).holding_some(room.into_held())),
+            Err(error) => room.make(responses, error).await?,
+        }
+    }
 }
 
 fn of_read(stats: &Stats, request: &Request, response: Option<Response>) -> Answer {

@@ -5,7 +5,7 @@
 //! Infinispan.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use consort_cache::{CacheBuilder, Change, Condition, Lifetime, RawCache, Write};
+use consort_cache::{CacheBuilder, Change, Condition, Entry, Lifetime, RawCache, Write};
 use consort_hotrod::ops::map::Assignment;
 use consort_hotrod::ops::multimap::{Action, Request, Response};
 use consort_hotrod::{ResponseBody, Status};
@@ -16,6 +16,7 @@ use crate::bucket::{self, Bucket};
 use crate::computing::computed;
 use crate::gathering::{Held, Responses};
 use crate::map::{kept, of_entry};
+use crate::room::Room;
 use crate::served::Served;
 
 /// By which owners say how many values a key has, or whether it has one of them.
@@ -59,18 +60,18 @@ pub(crate) async fn answer(
     let cache = &served.cache;
     Ok(match action {
         Action::Get(key) => {
-            let found = cache.get(&key).await?;
+            let (found, room) = found(responses, served, &key).await?;
             served.stats.note_read(found.is_some());
-            let Some(value) = found else { return Ok(Answer::of(Status::NotFound)) };
-            let held = held(responses, &value).await?;
+            let Some(Entry { value, .. }) = found else { return Ok(Answer::of(Status::NotFound)) };
+            let held = held(responses, &value, room).await?;
             let values = values(value, allows_duplicates).await?;
             Answer::success(ResponseBody::Multimap(Response::Values(values))).holding(held)
         }
         Action::GetWithMetadata(key) => {
-            let found = cache.get_with_metadata(&key).await?;
+            let (found, room) = found(responses, served, &key).await?;
             served.stats.note_read(found.is_some());
             let Some(entry) = found else { return Ok(Answer::of(Status::NotFound)) };
-            let held = held(responses, &entry.value).await?;
+            let held = held(responses, &entry.value, room).await?;
             let values = values(entry.value.clone(), allows_duplicates).await?;
             let response = Response::WithMetadata(of_entry(&entry), values);
             Answer::success(ResponseBody::Multimap(response)).holding(held)
@@ -96,16 +97,31 @@ pub(crate) async fn answer(
             Answer::success(ResponseBody::Multimap(Response::Size(size)))
         }
         Action::ContainsKey(key) => is(cache.contains(&key).await?),
-        Action::ContainsEntry(Assignment { key, value, .. }) => match cache.get(&key).await? {
-            Some(found) => {
-                let bytes = found.len();
-                let contains = move || Bucket::from_bytes(&found).map(|bucket| bucket.contains(&value));
+        Action::ContainsEntry(Assignment { key, value, .. }) => match found(responses, served, &key).await? {
+            (Some(found), _held) => {
+                let bytes = found.value.len();
+                let contains = move || Bucket::from_bytes(&found.value).map(|bucket| bucket.contains(&value));
                 is(computed(bytes, contains).await.ok_or_else(another_kind)?)
             }
-            None => is(false),
+            (None, _) => is(false),
         },
         Action::ContainsValue(_, value) => is(contains_value(cache, &value).await?),
     })
+}
+
+/// What a key has, and the bytes that were reserved for it if another server had it and it is large.
+async fn found(
+    responses: &Responses,
+    served: &Served,
+    key: &Bytes,
+) -> Result<(Option<Entry<Bytes>>, Option<Box<Held>>), Refusal> {
+    let mut room = Room::new(&served.limited).besides(VALUES_OF_KEY_MAX * size_of::<Bytes>());
+    loop {
+        match room.cache().get_with_metadata(key).await {
+            Ok(found) => return Ok((found, room.into_held())),
+            Err(error) => room.make(responses, error).await?,
+        }
+    }
 }
 
 /// The values in what a key has.
@@ -116,7 +132,11 @@ async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refus
 }
 
 /// The bytes of a response with all values of a key: each is a part of what the cache has, and is copied unless it is large.
-async fn held(responses: &Responses, value: &Bytes) -> Result<Box<Held>, Refusal> {
+/// Of a large value of another server they were reserved before it came.
+async fn held(responses: &Responses, value: &Bytes, room: Option<Box<Held>>) -> Result<Box<Held>, Refusal> {
+    if let Some(held) = room {
+        return Ok(held);
+    }
     let count = bucket::count(value).ok_or_else(another_kind)? as usize;
     responses.hold(value.len() + count * size_of::<Bytes>()).await
 }

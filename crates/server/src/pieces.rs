@@ -12,8 +12,10 @@ use consort_hotrod::ops::stream::{Piece, Request, Response, Target};
 use consort_hotrod::{Flags, RequestHeader, ResponseBody, Status};
 
 use crate::answer::{Answer, Refusal};
+use crate::gathering::{Held, Responses};
 use crate::map::of_entry;
 use crate::media::{Conversion, ConversionError};
+use crate::room::Room;
 use crate::served::Served;
 use crate::streams::{StreamError, Streams, Writing, Written};
 
@@ -39,7 +41,7 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
 
 /// Does what is asked of a cache, or of one of the connection's streams.
 pub(crate) async fn answer(
-    streams: &Streams,
+    (streams, responses): (&Streams, &Responses),
     served: Option<&Arc<Served>>,
     conversion: Option<&Conversion>,
     request: Request,
@@ -48,21 +50,20 @@ pub(crate) async fn answer(
     let served = || served.ok_or_else(|| Refusal::new("a stream begins with the name of a cache"));
     Ok(match request {
         Request::Get(key, offset) => {
-            let Some((metadata, mut value)) = found(served()?, conversion, &key).await? else {
-                return Ok(Answer::of(Status::NotFound));
-            };
+            let (found, held) = found(responses, served()?, conversion, &key).await?;
+            let Some((metadata, mut value)) = found else { return Ok(Answer::of(Status::NotFound)) };
             let from = value.len().min(offset as usize);
-            told(Response::Value(metadata, value.split_off(from)))
+            told(Response::Value(metadata, value.split_off(from))).holding_some(held)
         }
         Request::Put(target, pieces) => {
             let value = pieces.concat().into();
             let value = converted(conversion, value, Conversion::value_in)?;
-            put(served()?, assignment(target, value), header).await?
+            put(responses, served()?, assignment(target, value), header).await?
         }
         Request::StartGet(key, piece) => {
-            let Some((metadata, value)) = found(served()?, conversion, &key).await? else {
-                return Ok(Answer::of(Status::NotFound));
-            };
+            // The stream holds the value from then on.
+            let (found, _held) = found(responses, served()?, conversion, &key).await?;
+            let Some((metadata, value)) = found else { return Ok(Answer::of(Status::NotFound)) };
             let (stream, bytes) = streams.read(value, piece as usize).await?;
             let piece = Piece {
                 stream: stream.unwrap_or(0),
@@ -84,7 +85,7 @@ pub(crate) async fn answer(
             told(Response::Started(stream))
         }
         Request::NextPut(stream, is_last, piece) => match streams.take(stream, &piece, is_last)? {
-            Some(written) => finish(written).await?,
+            Some(written) => finish(responses, written).await?,
             None => Answer::of(Status::Success),
         },
         Request::EndGet(stream) | Request::EndPut(stream) => {
@@ -106,33 +107,49 @@ fn converted(
     }
 }
 
+/// What a key has, and the bytes that are reserved for it.
+type Found = (Option<(consort_hotrod::Metadata, Bytes)>, Option<Box<Held>>);
+
 async fn found(
+    responses: &Responses,
     served: &Served,
     conversion: Option<&Conversion>,
     key: &Bytes,
-) -> Result<Option<(consort_hotrod::Metadata, Bytes)>, Refusal> {
-    let found = served.cache.get_with_metadata(key).await?;
+) -> Result<Found, Refusal> {
+    let mut room = Room::new(&served.limited);
+    let found = loop {
+        match room.cache().get_with_metadata(key).await {
+            Ok(found) => break found,
+            Err(error) => room.make(responses, error).await?,
+        }
+    };
     served.stats.note_read(found.is_some());
-    let Some(entry) = found else { return Ok(None) };
+    let Some(entry) = found else { return Ok((None, None)) };
     let metadata = of_entry(&entry);
-    Ok(Some((metadata, converted(conversion, entry.value, Conversion::value_out)?)))
+    let value = converted(conversion, entry.value, Conversion::value_out)?;
+    Ok((Some((metadata, value)), room.into_held()))
 }
 
 /// Puts a value whose pieces were all in one request.
-async fn put(served: &Served, request: map::Request, header: &RequestHeader) -> Result<Answer, Refusal> {
+async fn put(
+    responses: &Responses,
+    served: &Served,
+    request: map::Request,
+    header: &RequestHeader,
+) -> Result<Answer, Refusal> {
     let (version, flags) = (header.version, header.flags);
-    let answer = crate::map::answer(served, &served.cache, request, version, flags).await?;
+    let answer = crate::map::answer(responses, served, &served.limited, request, version, flags).await?;
     let body = match answer.body {
         ResponseBody::Map(map::Response::Previous(previous)) => {
             ResponseBody::Stream(Response::Previous(previous))
         }
         body => body,
     };
-    Ok(Answer::new(answer.status, body))
+    Ok(Answer { body, ..answer })
 }
 
 /// Puts a value whose last piece is there. Clients of 4.1 read no previous value, whatever they have asked for.
-async fn finish(mut written: Written) -> Result<Answer, Refusal> {
+async fn finish(responses: &Responses, mut written: Written) -> Result<Answer, Refusal> {
     let value = written.value().await?;
     let Writing { served, target, version, flags, conversion } = &written.writing;
     let value = converted(conversion.as_ref(), value, Conversion::value_in)?;
@@ -142,5 +159,5 @@ async fn finish(mut written: Written) -> Result<Answer, Refusal> {
     } else {
         Flags::NONE
     };
-    Ok(crate::map::answer(served, &served.cache, request, *version, flags).await?)
+    crate::map::answer(responses, served, &served.limited, request, *version, flags).await
 }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::compute::Lanes;
 use crate::definition;
 use crate::media::Encoding;
+use crate::room;
 use crate::schemas::Schemas;
 use crate::stats::Stats;
 use crate::transactions::Transactions;
@@ -47,6 +48,8 @@ impl Lifespans {
 /// A cache that clients use.
 pub(crate) struct Served {
     pub(crate) cache: RawCache,
+    /// The same, for reads of keys whose values have to have room here ([`crate::room`]).
+    pub(crate) limited: RawCache,
     pub(crate) stats: Stats,
     pub(crate) lanes: Lanes,
     pub(crate) encoding: Encoding,
@@ -115,6 +118,7 @@ impl Served {
         let (transactions, schemas, lifespans) = (None, None, Lifespans::default());
         lifespans.set(cache.options().lifetime);
         Self {
+            limited: room::limited(&cache),
             cache,
             stats,
             lanes,

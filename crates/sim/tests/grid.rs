@@ -175,10 +175,30 @@ fn what_is_used_lives_and_what_nobody_uses_ends() {
 #[test]
 fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
     run(
-        &Plan::new("tcp.xml", 6).with_habits(Habits { idle: false, listeners_end: false, ..Habits::ALL }),
+        &Plan::new("tcp.xml", 6).with_habits(Habits {
+            idle: false,
+            listeners_end: false,
+            narrow: false,
+            ..Habits::ALL
+        }),
         833_040,
     )
     .unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Calls wait until their owners may send more, and reads wait at owners until there is room for their responses.
+#[test]
+fn values_of_other_members_are_bounded_and_arrive_where_there_is_little_room() {
+    let habits = Habits { narrow: true, ..Habits::NONE };
+    let modes = [CacheMode::Distributed { owners: 1 }, CacheMode::Distributed { owners: 2 }];
+    let (mut waited, mut held) = (0, 0);
+    for (mode, seed) in modes.into_iter().flat_map(|mode| (0..6).map(move |seed| (mode, seed))) {
+        let plan = Plan::new("tcp.xml", 3 + (seed as usize) % 3).with_habits(habits).with_mode(mode);
+        let report = run(&plan, seed).unwrap_or_else(|violation| panic!("{mode:?}: {violation}"));
+        waited += report.waited;
+        held += report.held;
+    }
+    assert!(waited > 0 && held > 0, "{waited} calls waited at callers, {held} reads at owners");
 }
 
 #[test]

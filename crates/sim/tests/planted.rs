@@ -58,7 +58,7 @@ fn every_bug_planted_about_stores_is_found() {
 fn every_bug_planted_about_habits_of_clients_is_found() {
     is_found(
         &GridPlanted::HABITS,
-        &grid(Habits { idle: false, listeners_end: false, ..Habits::ALL }).without_stores(),
+        &grid(Habits { idle: false, listeners_end: false, narrow: false, ..Habits::ALL }).without_stores(),
     );
 }
 

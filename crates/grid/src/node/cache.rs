@@ -210,7 +210,7 @@ impl Cache {
                 }
                 cx.calls.ack(from, ack);
             }
-            Body::Reply { number, reply } => self.handle_reply(cx, command.topology, number, reply),
+            Body::Reply { number, reply } => self.handle_reply(cx, from, command.topology, number, reply),
             Body::Handover(all) => {
                 for handed in all.into_iter().filter(|handed| is_ours(handed.segment)) {
                     self.handle_handover(cx, from, handed);

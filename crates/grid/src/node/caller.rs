@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::cache::Cache;
 use super::cx::Cx;
+use super::silence::SILENT_AFTER;
 use crate::command::{Body, Call, Reply};
 use crate::operation::{Action, OperationError, ReadFrom};
 use crate::planted::Planted;
@@ -26,9 +27,9 @@ impl Cache {
     pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
         let is_denied = !cx.has(Planted::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
+        let keeps_target = std::mem::take(&mut call.keeps_target);
         let Some(topology) = self.topology().filter(|topology| topology.phase != Phase::Restoring) else {
-            call.target = None;
-            return;
+            return cx.calls.unassign(number);
         };
         let (segment, is_write) = (call.segment, call.is_write());
         if let Some(error) = self.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
@@ -47,28 +48,43 @@ impl Cache {
                     Some(&cx.local)
                 } else {
                     let owners = present(topology, readers.owners(segment));
-                    choose_reader(owners, number, call.target.as_ref(), |owner| cx.silence.contains(owner))
+                    let last = call.target.as_ref().map(|last| (last, keeps_target));
+                    choose_reader(owners, number, last, |owner| cx.silence.contains(owner))
                 }
             }
             _ => self.primary(segment),
         };
         let Some(target) = target.cloned() else {
-            call.target = None;
-            return;
+            return cx.calls.unassign(number);
         };
         if is_denied && topology.away().contains(&target) {
             // A read that others may not answer: the primary is all that it is about.
             let error = OperationError::Degraded { segment, away: vec![target.into()] };
             return cx.calls.finish(number, Err(error));
         }
+        let epoch = topology.epoch(segment);
+        self.send_call(cx, number, target, epoch, keeps_target);
+    }
+
+    /// Sends an operation, or has it wait until its target may send the response. `is_expected`: it is no repetition that
+    /// its target has said what it needs, or has had no room before.
+    fn send_call(&mut self, cx: &mut Cx, number: u64, target: Address, epoch: u32, is_expected: bool) {
+        let reserved = if target == cx.local {
+            cx.calls.release(number);
+            Some(Call::ANY_BYTES)
+        } else {
+            cx.calls.reserve(number, &target)
+        };
+        let Some(call) = cx.calls.get_mut(number) else { return };
+        call.target = Some(target.clone());
+        let Some(response_bytes_max) = reserved else { return };
         call.sent = cx.now;
-        call.expect(topology.epoch(segment));
+        call.expect(epoch);
         let is_repeated = std::mem::replace(&mut call.is_repeated, true);
         call.is_sent_again = is_repeated;
-        call.target = Some(target.clone());
         let (flags, key, action) = (call.flags, call.key.clone(), call.action.clone());
-        let command = Call { number, is_repeated, flags, key, action };
-        if is_repeated {
+        let command = Call { number, is_repeated, flags, key, action, response_bytes_max };
+        if is_repeated && !is_expected {
             cx.counters.repeated += 1;
         }
         if target == cx.local {
@@ -99,7 +115,14 @@ impl Cache {
     }
 
     /// The end of an operation that was not acknowledged by write owners.
-    pub(super) fn handle_reply(&mut self, cx: &mut Cx, topology: u32, number: u64, reply: Reply) {
+    pub(super) fn handle_reply(
+        &mut self,
+        cx: &mut Cx,
+        from: &Address,
+        topology: u32,
+        number: u64,
+        reply: Reply,
+    ) {
         match reply {
             Reply::Done(outcome) => {
                 let is_expected =
@@ -119,6 +142,11 @@ impl Cache {
             // it answered, the operation has been sent again with it.
             Reply::Misdirected if topology == self.topology_id() => self.dispatch(cx, number),
             Reply::Misdirected => {}
+            Reply::Larger(bytes) => {
+                if cx.calls.note_size(from, number, bytes) {
+                    self.dispatch(cx, number);
+                }
+            }
         }
     }
 
@@ -179,9 +207,14 @@ impl Cache {
         for number in cx.calls.of(self.config.id()) {
             let (now, Some(call)) = (cx.now, cx.calls.get_mut(number)) else { continue };
             let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
-            let segment = call.segment;
-            let Some(target) = call.target.as_ref().filter(|target| **target != cx.local) else { continue };
-            if !cx.silence.note_open(target, call.sent, now) || !is_read {
+            let (segment, sent, waits) = (call.segment, call.sent, call.waits_for_room());
+            let Some(target) = call.target.clone().filter(|target| *target != cx.local) else { continue };
+            let is_late = || now.since(sent) >= SILENT_AFTER + cx.calls.window.transfer_time(&target);
+            let is_silent = match waits || now.since(sent) < SILENT_AFTER || !is_late() {
+                true => cx.silence.contains(&target),
+                false => cx.silence.note_late(&target, sent),
+            };
+            if !is_silent || !is_read {
                 continue;
             }
             let Some(topology) = self.topology() else { return };
@@ -212,26 +245,35 @@ impl Cache {
                 }
             }
             let Some(call) = cx.calls.get_mut(number) else { continue };
-            if call.target.is_some() && now.since(call.sent) >= call.patience {
-                call.patience = (2 * call.patience).min(RESEND_AFTER_MAX);
-                self.dispatch(cx, number);
+            let (waited, patience) = (now.since(call.sent), call.patience);
+            if waited < patience || call.waits_for_room() {
+                continue;
             }
+            let Some(target) = call.target.clone() else { continue };
+            // What its target sends before it takes its time.
+            if waited < patience + cx.calls.window.transfer_time(&target) {
+                continue;
+            }
+            if let Some(call) = cx.calls.get_mut(number) {
+                call.patience = (2 * patience).min(RESEND_AFTER_MAX);
+            }
+            self.dispatch(cx, number);
         }
     }
 }
 
 /// The owner that a read is sent to: numbers are spread over the owners, and a repeated read asks the one behind that which
-/// was asked last. Owners that are silent are asked if there is no other.
+/// was asked last, or that one again if it is to be kept. Owners that are silent are asked if there is no other.
 fn choose_reader<'a>(
     owners: impl Iterator<Item = &'a Address>,
     number: u64,
-    last: Option<&Address>,
+    last: Option<(&Address, bool)>,
     is_silent: impl Fn(&Address) -> bool,
 ) -> Option<&'a Address> {
     let owners: SmallVec<[&Address; 4]> = owners.collect();
-    let last = owners.iter().position(|owner| Some(*owner) == last);
-    let first = match last {
-        Some(last) => last + 1,
+    let place = |last: &Address| owners.iter().position(|owner| *owner == last);
+    let first = match last.and_then(|(last, is_kept)| Some((place(last)?, is_kept))) {
+        Some((last, is_kept)) => last + usize::from(!is_kept),
         None => usize::try_from(number.checked_rem(owners.len() as u64)?).ok()?,
     };
     let in_turn = || (first..first + owners.len()).map(|nth| owners[nth % owners.len()]);

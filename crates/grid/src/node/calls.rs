@@ -8,7 +8,8 @@ use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
 use super::caller::RESEND_AFTER;
-use crate::command::{Ack, CacheId};
+use super::response_window::ResponseWindow;
+use crate::command::{Ack, CacheId, Call};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};
 
@@ -36,7 +37,28 @@ pub(crate) struct InFlight {
     pub(crate) timeout: Duration,
     /// Whether the caller still waits. If not, it goes on for the sake of the owners: they must agree.
     pub(crate) is_awaited: bool,
+    /// Bytes of the largest value that the caller takes from another member.
+    pub(crate) response_bytes_max: u32,
+    /// Bytes of the value in its response, once its owner has said so.
+    pub(crate) response_bytes: Option<u32>,
+    /// Whether it goes to the member next that it was sent to last, or has waited for.
+    pub(crate) keeps_target: bool,
+    /// What it has of its target's responses.
+    share: Share,
     acks: Acks,
+}
+
+/// The bytes of a member's responses that a call has reserved at its target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Share {
+    /// Nothing: it is not sent to another member, or its response has no value.
+    None,
+    /// It waits until so many are free.
+    Waits(u32),
+    /// It has waited for them, and is to be sent.
+    Comes(u32),
+    /// It was sent with them.
+    Sent(u32),
 }
 
 /// Acknowledgements of one epoch's write owners.
@@ -72,7 +94,24 @@ impl InFlight {
             began: now,
             timeout,
             is_awaited: true,
+            response_bytes_max: Call::ANY_BYTES,
+            response_bytes: None,
+            keeps_target: false,
+            share: Share::None,
             acks: Acks::default(),
+        }
+    }
+
+    /// Whether it waits until its target may send its response.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        matches!(self.share, Share::Waits(_))
+    }
+
+    /// Whether its response may have a value that its caller wants.
+    fn has_response(&self) -> bool {
+        match &self.action {
+            Action::Read(_) => true,
+            Action::Write(write) => write.wants_previous || self.response_bytes.is_some(),
         }
     }
 
@@ -148,6 +187,15 @@ impl InFlight {
     }
 }
 
+/// Bytes of the value in a response; nothing if it is a failure.
+fn value_len(result: &Result<Outcome, OperationError>) -> Option<usize> {
+    let value = match result.as_ref().ok()? {
+        Outcome::Read(read) => read.as_ref(),
+        Outcome::Written(written) => written.previous.as_ref(),
+    };
+    Some(value.map_or(0, |stored| stored.value.len()))
+}
+
 /// What came of an operation, for whoever has begun it.
 pub(crate) type Finished = (u64, Result<Outcome, OperationError>);
 
@@ -159,6 +207,8 @@ pub(crate) struct Calls {
     calls: VecDeque<Option<InFlight>>,
     count: usize,
     pub(crate) finished: VecDeque<Finished>,
+    /// How much the others may be sending here.
+    pub(crate) window: ResponseWindow,
 }
 
 impl Calls {
@@ -184,6 +234,99 @@ impl Calls {
         self.calls.push_back(Some(call));
         self.count += 1;
         self.base + self.calls.len() as u64 - 1
+    }
+
+    /// Before a call is sent to another member: reserves the bytes of its response. Gives how many it may have at most, or
+    /// nothing if it has to wait for them.
+    pub(crate) fn reserve(&mut self, number: u64, target: &Address) -> Option<u32> {
+        let call = self.get_mut(number)?;
+        if !call.has_response() {
+            self.release(number);
+            return Some(self.window.small_bytes());
+        }
+        let (share, is_same) = (call.share, call.target.as_ref() == Some(target));
+        let needed = call.response_bytes;
+        let reserved = match share {
+            Share::Comes(bytes) | Share::Sent(bytes) if is_same && needed.is_none_or(|one| one <= bytes) => {
+                Some(bytes)
+            }
+            Share::Waits(bytes) if is_same && needed.is_none_or(|one| one == bytes) => None,
+            _ => {
+                self.release(number);
+                let bytes = needed.unwrap_or_else(|| self.window.expected(target));
+                let has_room = self.window.reserve(target, number, bytes);
+                let call = self.get_mut(number)?;
+                if !has_room {
+                    call.share = Share::Waits(bytes);
+                    return None;
+                }
+                Some(bytes)
+            }
+        };
+        if let Some(bytes) = reserved {
+            self.get_mut(number)?.share = Share::Sent(bytes);
+        }
+        reserved
+    }
+
+    /// Returns what a call has reserved at its target.
+    pub(crate) fn release(&mut self, number: u64) {
+        let Some(call) = self.get_mut(number) else { return };
+        let share = std::mem::replace(&mut call.share, Share::None);
+        if share == Share::None {
+            return;
+        }
+        let Some(target) = call.target.clone() else { return };
+        match share {
+            Share::None => {}
+            Share::Waits(bytes) => self.window.forget(&target, number, bytes),
+            Share::Comes(bytes) | Share::Sent(bytes) => self.window.release(&target, bytes),
+        }
+    }
+
+    /// Nobody is to be sent a call now.
+    pub(crate) fn unassign(&mut self, number: u64) {
+        self.release(number);
+        if let Some(call) = self.get_mut(number) {
+            call.target = None;
+        }
+    }
+
+    /// A call that has waited for room and may be sent now, and its cache.
+    pub(crate) fn next_with_room(&mut self) -> Option<(CacheId, u64)> {
+        loop {
+            let number = self.window.next()?;
+            // What waits is forgotten when its call ends.
+            if let Some(call) = self.get_mut(number)
+                && let Share::Waits(bytes) = call.share
+            {
+                call.share = Share::Comes(bytes);
+                call.keeps_target = true;
+                return Some((call.cache, number));
+            }
+        }
+    }
+
+    /// A member has said how large the value is that it would have to send for a call. Whether the call is to be sent again: not
+    /// if it was meanwhile, or if its caller takes no such value.
+    pub(crate) fn note_size(&mut self, from: &Address, number: u64, bytes: u32) -> bool {
+        self.window.note_response(from, bytes as usize);
+        let Some(call) = self.get_mut(number) else { return false };
+        if call.response_bytes.is_some_and(|known| known >= bytes) {
+            return false;
+        }
+        // If it was sent twice, the other one may be carried out.
+        let can_end = !call.is_write() || !call.is_sent_again;
+        if bytes > call.response_bytes_max && can_end {
+            let limit = call.response_bytes_max;
+            self.finish(number, Err(OperationError::LargeResponse { bytes, limit }));
+            return false;
+        }
+        // Where others write larger and larger values meanwhile, it is ahead of them in the end.
+        let known = call.response_bytes.map_or(0, |known| known.saturating_mul(2));
+        call.response_bytes = Some(bytes.max(known));
+        call.keeps_target = true;
+        true
     }
 
     /// The number of an operation that is over already.
@@ -225,11 +368,17 @@ impl Calls {
     /// An operation is over.
     pub(crate) fn finish(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         let Some(at) = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()) else { return };
-        let Some(place) = self.calls.get_mut(at) else { return };
-        let Some(call) = place else { return };
-        if call.is_awaited {
-            self.finished.push_back((number, call.as_wanted(result)));
+        let Some(Some(call)) = self.calls.get_mut(at) else { return };
+        let response = value_len(&result);
+        let result = call.is_awaited.then(|| call.as_wanted(result));
+        if let Share::Sent(_) = call.share
+            && let (Some(bytes), Some(target)) = (response, &call.target)
+        {
+            self.window.note_response(target, bytes);
         }
+        self.release(number);
+        self.finished.extend(result.map(|result| (number, result)));
+        let Some(place) = self.calls.get_mut(at) else { return };
         // Where it is: it takes some hundred bytes, which need not be moved for that.
         *place = None;
         self.count -= 1;
@@ -243,10 +392,10 @@ impl Calls {
     /// all owners have what some may have; it is never carried out anew.
     pub(crate) fn let_go(&mut self, number: u64) {
         self.give_up(number, OperationError::Uncertain);
+        self.unassign(number);
         if let Some(call) = self.get_mut(number) {
             call.action = InFlight::nothing();
             call.flags = Flags::NONE;
-            call.target = None;
         }
     }
 

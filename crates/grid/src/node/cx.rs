@@ -10,9 +10,10 @@ use super::calls::Calls;
 use super::computations::Computations;
 use super::memory::Memory;
 use super::records::Watermarks;
+use super::responses::{Held, Responses};
 use super::silence::Silence;
 use super::{Frame, NodeEvent};
-use crate::command::{Body, CacheId, Command};
+use crate::command::{Body, CacheId, Call, Command};
 use crate::merge::{MergeFn, MergePolicy};
 use crate::persistence::StoreRequest;
 use crate::planted::Planted;
@@ -39,7 +40,12 @@ pub(crate) struct Cx {
     pub(crate) calls: Calls,
     pub(crate) silence: Silence,
     pub(crate) watermarks: Watermarks,
-    outbox: BTreeMap<Address, FrameWriter>,
+    outbox: BTreeMap<Address, Outbox>,
+    /// Members for which there is no room: their reads wait.
+    crowded: BTreeSet<Address>,
+    /// Bytes that a member is sent before it is known again whether there is room.
+    burst: u64,
+    pub(crate) responses: Responses,
     /// For whom there is something, once each.
     waiting: Vec<Address>,
     /// Members that caches have gone on without while these may have done the same. What was finished here since then is not known
@@ -67,6 +73,14 @@ pub(crate) struct Cx {
     pub(crate) next_mortal: Option<Time>,
 }
 
+/// What is to be sent to another member.
+#[derive(Default)]
+struct Outbox {
+    frames: FrameWriter,
+    /// Bytes that were written since it was known that there is room.
+    written: u64,
+}
+
 /// What was unusual, for people who look for causes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
@@ -76,6 +90,10 @@ pub struct Counters {
     pub overflowed: u64,
     /// Operations that were sent again.
     pub repeated: u64,
+    /// Reads of other members that waited for room for their responses.
+    pub held: u64,
+    /// Repeated reads of other members whose responses waited or were on their way: they are not answered again.
+    pub answered_once: u64,
     /// Backup commands of an older epoch and calls of an older membership, which were not carried out.
     pub outdated: u64,
     /// Frames and commands that could not be read.
@@ -102,6 +120,9 @@ impl Cx {
             silence: Silence::default(),
             watermarks: Watermarks::default(),
             outbox: BTreeMap::new(),
+            crowded: BTreeSet::new(),
+            burst: u64::MAX,
+            responses: Responses::default(),
             waiting: Vec::new(),
             parted: BTreeMap::new(),
             inner: VecDeque::new(),
@@ -159,14 +180,55 @@ impl Cx {
 
     /// Adds to another member's frames, for which it will be asked.
     pub(super) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
-        let frames = match self.outbox.get_mut(to) {
-            Some(frames) => frames,
+        let outbox = match self.outbox.get_mut(to) {
+            Some(outbox) => outbox,
             None => self.outbox.entry(to.clone()).or_default(),
         };
-        if frames.is_empty() {
+        if outbox.frames.is_empty() {
             self.waiting.push(to.clone());
         }
-        add(frames);
+        let before = outbox.frames.len();
+        add(&mut outbox.frames);
+        outbox.written += (outbox.frames.len() - before) as u64;
+        if outbox.written >= self.burst {
+            self.crowded.insert(to.clone());
+        }
+    }
+
+    /// Whether there is room for a member now, and how many bytes it may be sent until this is called again.
+    pub(super) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
+        self.burst = burst;
+        let written = self.outbox.get_mut(member).map_or(0, |outbox| {
+            outbox.written = outbox.frames.len() as u64;
+            outbox.written
+        });
+        if is_open && written < burst {
+            self.crowded.remove(member);
+        } else if !self.crowded.contains(member) {
+            self.crowded.insert(member.clone());
+        }
+    }
+
+    /// The next read of a member that waits, if there is room for its response.
+    pub(super) fn next_read(&mut self, from: &Address) -> Option<Command> {
+        if self.crowded.contains(from) { None } else { self.responses.next(from) }
+    }
+
+    /// Whether a read of another member is not carried out now: it waits for room, or its response is on its way.
+    pub(super) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
+        if call.is_repeated && self.responses.is_answered(from, call.number, self.now) {
+            self.counters.answered_once += 1;
+            return true;
+        }
+        if self.crowded.is_empty() || !self.crowded.contains(from) {
+            return false;
+        }
+        match self.responses.hold(from, cache, topology, call) {
+            Held::Waits => self.counters.held += 1,
+            Held::IsRepeated => self.counters.answered_once += 1,
+            Held::IsDropped => self.counters.overflowed += 1,
+        }
+        true
     }
 
     /// Whether a cache's merge policy is known here.
@@ -187,7 +249,7 @@ impl Cx {
         while let Some(dest) = self.waiting.last() {
             let is_parted = |(at, _): &(Time, _)| self.now.since(*at) < PARTED_FOR;
             let finished = if self.parted.get(dest).is_some_and(is_parted) { 0 } else { all };
-            if let Some(bytes) = self.outbox.get_mut(dest).and_then(|frame| frame.next(finished)) {
+            if let Some(bytes) = self.outbox.get_mut(dest).and_then(|outbox| outbox.frames.next(finished)) {
                 return Some(Frame { dest: dest.clone(), bytes });
             }
             self.waiting.pop();
@@ -196,12 +258,19 @@ impl Cx {
     }
 
     pub(crate) fn has_frames(&self) -> bool {
-        self.waiting.iter().any(|dest| self.outbox.get(dest).is_some_and(|frame| !frame.is_empty()))
+        self.waiting.iter().any(|dest| self.outbox.get(dest).is_some_and(|outbox| !outbox.frames.is_empty()))
+    }
+
+    /// Bytes of frames to a member that were not taken yet.
+    pub(super) fn unsent_bytes(&self, member: &Address) -> usize {
+        self.outbox.get(member).map_or(0, |outbox| outbox.frames.len())
     }
 
     /// What there was for members that have gone goes with them.
     pub(crate) fn keep_outbox(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.outbox.retain(|dest, _| is_member(dest));
+        self.crowded.retain(&is_member);
+        self.responses.keep(&is_member);
         self.waiting.retain(is_member);
     }
 

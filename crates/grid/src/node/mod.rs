@@ -37,6 +37,8 @@ mod primary;
 mod promise;
 mod publisher;
 mod records;
+mod response_window;
+mod responses;
 mod silence;
 mod streams;
 mod telling;
@@ -50,7 +52,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time, View};
 
-use crate::command::{Body, CacheId, Command, ToCoordinator};
+use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
 use crate::coordinator::Coordinator;
 use crate::event::ListenerId;
 use crate::merge::MergeFn;
@@ -66,7 +68,8 @@ use calls::InFlight;
 pub use computations::{Computation, Computed};
 pub use cx::Counters;
 pub(crate) use cx::Cx;
-pub use observed::{Load, Progress};
+pub use observed::{Load, Progress, ResponseLoad};
+pub use response_window::ResponseLimits;
 pub use transfer::TRANSFER_BUDGET;
 
 /// How often what should have been answered is looked after.
@@ -131,6 +134,25 @@ pub enum NodeEvent {
     },
 }
 
+/// How an operation is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SubmitOptions {
+    /// What it does otherwise than its cache.
+    pub flags: Flags,
+    /// How long its caller waits.
+    pub timeout: Duration,
+    /// Bytes of the largest value that its caller takes from another member. With a larger one it fails with
+    /// [`OperationError::LargeResponse`] and changes nothing; if it was sent twice, its caller is given the value all the same,
+    /// as one of them may have been carried out.
+    pub response_bytes_max: u32,
+}
+
+impl Default for SubmitOptions {
+    fn default() -> Self {
+        Self { flags: Flags::NONE, timeout: Duration::ZERO, response_bytes_max: Call::ANY_BYTES }
+    }
+}
+
 /// A member of the grid.
 pub struct Node {
     cx: Cx,
@@ -177,6 +199,11 @@ impl Node {
         let pulls = (bytes / transfer::CHUNK_BYTES).clamp(1, transfer::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
+    }
+
+    /// How many bytes of values other members may be sending here at a time. Before the first operation.
+    pub fn set_response_limits(&mut self, limits: ResponseLimits) {
+        self.cx.calls.window.set_limits(limits);
     }
 
     /// Gives this member a bug.
@@ -327,10 +354,11 @@ impl Node {
         action: Action,
         timeout: Duration,
     ) -> Result<u64, OperationError> {
-        self.submit_with(now, cache, key, action, Flags::NONE, timeout)
+        let options = SubmitOptions { timeout, ..SubmitOptions::default() };
+        self.submit_with(now, cache, key, action, options)
     }
 
-    /// The same with flags.
+    /// The same with options.
     ///
     /// # Errors
     ///
@@ -341,9 +369,9 @@ impl Node {
         cache: CacheId,
         key: Bytes,
         action: Action,
-        flags: Flags,
-        timeout: Duration,
+        options: SubmitOptions,
     ) -> Result<u64, OperationError> {
+        let SubmitOptions { flags, timeout, response_bytes_max } = options;
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
         cache.check(&action, flags)?;
@@ -364,6 +392,7 @@ impl Node {
         };
         let mut call = InFlight::new(cache.config.id(), segment, key, action, now, timeout);
         call.flags = flags;
+        call.response_bytes_max = response_bytes_max;
         let number = self.cx.calls.open(call);
         cache.dispatch(&mut self.cx, number);
         self.work();
@@ -382,6 +411,7 @@ impl Node {
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
         self.cx.foreigners.retain(|member, _| view.contains(member));
         self.cx.silence.retain(|member| view.contains(member));
+        self.cx.calls.window.retain(|member| view.contains(member));
         self.cx.keep_outbox(|member| view.contains(member));
         let local = self.cx.local.clone();
         self.cx.computations.keep(|member| *member == local || view.contains(member));
@@ -482,8 +512,14 @@ impl Node {
     /// Commands to ourselves are handled like those of others.
     fn work(&mut self) {
         let local = self.cx.local.clone();
-        while let Some(command) = self.cx.inner.pop_front() {
-            self.handle(&local, command);
+        loop {
+            while let Some(command) = self.cx.inner.pop_front() {
+                self.handle(&local, command);
+            }
+            let Some((cache, number)) = self.cx.calls.next_with_room() else { break };
+            if let Some(cache) = self.caches.get_mut(&cache) {
+                cache.dispatch(&mut self.cx, number);
+            }
         }
         self.cx.tell_memory();
         if self.look_after.is_none() && self.is_anything_open() {
@@ -519,6 +555,23 @@ impl Node {
             || !self.cx.calls.is_empty()
             || self.coordinator.is_waiting()
             || self.caches.values().any(waits)
+    }
+
+    /// Whether the channel has room for more to a member, and how many bytes it may be sent until this is called again.
+    /// Until it is called for the first time, there is room.
+    ///
+    /// Responses to reads of a member wait while there is no room for it, without their values. Everything else is sent
+    /// in any case.
+    pub fn handle_room(&mut self, now: Time, member: &Address, is_open: bool, burst_bytes: u64) {
+        self.cx.set_room(member, is_open, burst_bytes);
+        if !self.cx.responses.has_waiting(member) {
+            return;
+        }
+        self.cx.now = now;
+        while let Some(command) = self.cx.next_read(member) {
+            self.handle(member, command);
+        }
+        self.work();
     }
 
     /// When [`Node::handle_timeout`] wants to be called.

@@ -36,6 +36,19 @@ pub struct Load {
     pub orphans: usize,
 }
 
+/// What there is of responses from and to other members.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ResponseLoad {
+    /// Operations that wait until other members may send more.
+    pub waiting: usize,
+    /// Bytes of values that other members may be sending here.
+    pub reserved_bytes: u64,
+    /// The same of the member with the most, of small values or of large ones.
+    pub reserved_bytes_of_one: u64,
+    /// Bytes of the reads of other members that wait here for room, without their values.
+    pub held_bytes: usize,
+}
+
 impl Node {
     /// Our address.
     pub fn local(&self) -> &Address {
@@ -45,6 +58,19 @@ impl Node {
     /// What was unusual so far.
     pub fn counters(&self) -> Counters {
         self.cx.counters
+    }
+
+    /// What there is of responses from and to other members.
+    pub fn response_load(&self) -> ResponseLoad {
+        let window = &self.cx.calls.window;
+        let (reserved_bytes, reserved_bytes_of_one) = window.reserved();
+        let held_bytes = self.cx.responses.waiting_bytes();
+        ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
+    }
+
+    /// Bytes of frames to a member that were not taken yet.
+    pub fn unsent_bytes(&self, member: &Address) -> usize {
+        self.cx.unsent_bytes(member)
     }
 
     /// The topology that is installed.

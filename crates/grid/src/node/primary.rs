@@ -10,11 +10,21 @@ use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write,
 use crate::planted::Planted;
 use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
+/// The size of a value, if a response with at most so many bytes may not have it.
+fn larger(value: Option<&Stored>, bytes_max: u32) -> Option<u32> {
+    let bytes = u32::try_from(value?.value.len()).unwrap_or(u32::MAX);
+    (bytes > bytes_max).then_some(bytes)
+}
+
 /// Where a write comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Somebody waits for it, and is told if it is refused.
-    Caller(Flags),
+    Caller {
+        flags: Flags,
+        /// As in [`Call`].
+        response_bytes_max: u32,
+    },
     /// It is what sides that are merged come to. Nobody would decide it again, so it is in memory also if the store takes
     /// nothing now, and is tried there again.
     Merge,
@@ -23,6 +33,9 @@ pub(super) enum Origin {
 impl Cache {
     /// An operation has come from somebody with this topology.
     pub(super) fn take_call(&mut self, cx: &mut Cx, from: &Address, topology: u32, call: Call) {
+        if matches!(call.action, Action::Read(_)) && cx.holds_read(from, self.config.id(), topology, &call) {
+            return;
+        }
         let is_late = self.is_absent(from) && !cx.has(Planted::LateCallTaken);
         if is_late || !self.is_caller(from, topology) {
             cx.counters.outdated += 1;
@@ -55,7 +68,11 @@ impl Cache {
             || is_local && matches!(call.action, Action::Read(_))
         {
             let reply = if topology.read_owners().owners(segment).any(|owner| *owner == cx.local) {
-                Reply::Done(Outcome::Read(self.stored(cx.now, segment, &call.key)))
+                let stored = self.stored(cx.now, segment, &call.key);
+                match larger(stored.as_ref(), call.response_bytes_max) {
+                    Some(bytes) => Reply::Larger(bytes),
+                    None => Reply::Done(Outcome::Read(stored)),
+                }
             } else if is_local {
                 Reply::Done(Outcome::Read(None))
             } else {
@@ -93,13 +110,19 @@ impl Cache {
                 return self.answer_behind_writes(cx, segment, operation, call.key, outcome);
             }
         }
+        let response_bytes_max = call.response_bytes_max;
         match call.action {
             Action::Read(_) => {
-                let outcome = Outcome::Read(self.stored(cx.now, segment, &call.key));
+                let stored = self.stored(cx.now, segment, &call.key);
+                if let Some(bytes) = larger(stored.as_ref(), call.response_bytes_max) {
+                    return self.reply(cx, from, call.number, Reply::Larger(bytes));
+                }
+                let outcome = Outcome::Read(stored);
                 self.answer_behind_writes(cx, segment, operation, call.key, outcome);
             }
             Action::Write(write) => {
-                self.carry_out(cx, segment, operation, call.key, write, Origin::Caller(call.flags));
+                let origin = Origin::Caller { flags: call.flags, response_bytes_max };
+                self.carry_out(cx, segment, operation, call.key, write, origin);
             }
         }
     }
@@ -113,11 +136,17 @@ impl Cache {
         write: Write,
         origin: Origin,
     ) {
-        let flags = if let Origin::Caller(flags) = origin { flags } else { Flags::NONE };
+        let (flags, response_bytes_max) = match origin {
+            Origin::Caller { flags, response_bytes_max } => (flags, response_bytes_max),
+            Origin::Merge => (Flags::NONE, Call::ANY_BYTES),
+        };
         if self.is_listened() && !self.is_invalidation() {
             self.expire_first(cx, segment, &key);
         }
         let (mut written, is_done) = self.sees(cx.now, segment, &key, &write);
+        if let Some(bytes) = larger(written.previous.as_ref(), response_bytes_max) {
+            return self.reply(cx, &operation.caller, operation.number, Reply::Larger(bytes));
+        }
         if !is_done {
             let outcome = Outcome::Written(written.clone());
             if flags.has_any(Flags::LOCAL | Flags::ASYNC) {
@@ -324,8 +353,12 @@ impl Cache {
 
     pub(super) fn reply(&mut self, cx: &mut Cx, to: &Address, number: u64, reply: Reply) {
         if *to == cx.local {
-            self.handle_reply(cx, self.topology_id(), number, reply);
+            self.handle_reply(cx, to, self.topology_id(), number, reply);
         } else {
+            if let Reply::Done(Outcome::Read(Some(stored))) = &reply {
+                let finished = cx.watermarks.of(to);
+                cx.responses.note_answered(to, number, stored.value.len(), finished, cx.now);
+            }
             self.send(cx, to, Body::Reply { number, reply });
         }
     }

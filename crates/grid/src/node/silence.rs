@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-/// How long a member that was asked for something may send nothing at all until reads go to other owners: many round trips,
-/// and longer than a large frame is on its way.
+/// How long a member that was asked for something may send nothing at all, besides the time that its responses take, until reads
+/// go to other owners: many round trips.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 /// Which members are silent. Bounded by the view.
@@ -48,10 +48,9 @@ impl Silence {
         self.unheard.retain(is_there);
     }
 
-    /// Notes that a request is open that a member was sent then. Whether it is silent.
-    pub(crate) fn note_open(&mut self, target: &Address, sent: Time, now: Time) -> bool {
-        let is_late = now.since(sent) >= SILENT_AFTER;
-        if is_late && self.heard.get(target).is_none_or(|at| *at < sent) {
+    /// Notes that a request is open that a member was sent then and should have answered. Whether it is silent.
+    pub(crate) fn note_late(&mut self, target: &Address, sent: Time) -> bool {
+        if self.heard.get(target).is_none_or(|at| *at < sent) {
             self.unanswering.insert(target.clone());
         }
         self.contains(target)

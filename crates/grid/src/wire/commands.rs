@@ -275,7 +275,32 @@ wire_struct!(Written { is_done, was_present, version, previous });
 wire_enum!(Outcome { 0 = Read(entry), 1 = Written(written) });
 
 wire_struct!(OperationId { caller, number });
-wire_struct!(Call { number, is_repeated, flags, key, action });
+
+/// Members of an older release send no limit of the response, and do not look at it.
+impl Wire for Call {
+    fn put(&self, out: &mut BytesMut) {
+        self.number.put(out);
+        self.is_repeated.put(out);
+        self.flags.put(out);
+        self.key.put(out);
+        self.action.put(out);
+        if self.response_bytes_max != Self::ANY_BYTES {
+            self.response_bytes_max.put(out);
+        }
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Ok(Self {
+            number: Wire::read(from)?,
+            is_repeated: Wire::read(from)?,
+            flags: Wire::read(from)?,
+            key: Wire::read(from)?,
+            action: Wire::read(from)?,
+            response_bytes_max: if from.is_empty() { Self::ANY_BYTES } else { Wire::read(from)? },
+        })
+    }
+}
+
 wire_enum!(Effect {
     0 = Put(entry),
     1 = Remove,
@@ -293,7 +318,7 @@ wire_struct!(Previous { value, version });
 wire_struct!(Used { segment, key, version, number, idle });
 wire_struct!(Tell { segment, operation, key, version, kind, value, previous, acks, outcome, is_silent });
 wire_struct!(Ack { number, epoch, acks, outcome });
-wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome) });
+wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome), 4 = Larger(bytes) });
 wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent });
 wire_struct!(HandedSegment { segment, reign, records });
 wire_struct!(Parting { id, by });

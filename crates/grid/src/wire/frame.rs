@@ -44,6 +44,7 @@ const FRAME_ROOM_KEPT_MAX: usize = 4 * FRAME_BYTES;
 pub(crate) struct FrameWriter {
     open: BytesMut,
     closed: VecDeque<Bytes>,
+    closed_bytes: usize,
 }
 
 impl FrameWriter {
@@ -82,11 +83,13 @@ impl FrameWriter {
             self.close();
         }
         end(&mut command.frame, HEAD);
+        self.closed_bytes += command.frame.len();
         self.closed.push_back(command.frame.freeze());
     }
 
     fn close(&mut self) {
         let frame = self.take_open();
+        self.closed_bytes += frame.len();
         self.closed.push_back(frame);
     }
 
@@ -103,9 +106,15 @@ impl FrameWriter {
         self.open.is_empty() && self.closed.is_empty()
     }
 
+    /// Bytes of the commands that have not been taken.
+    pub(crate) fn len(&self) -> usize {
+        self.closed_bytes + self.open.len()
+    }
+
     /// The next frame. `finished` goes into the last, which says it soonest after the others.
     pub(crate) fn next(&mut self, finished: u64) -> Option<Bytes> {
         if let Some(closed) = self.closed.pop_front() {
+            self.closed_bytes -= closed.len();
             return Some(closed);
         }
         if self.open.is_empty() {
@@ -230,6 +239,7 @@ mod tests {
             flags: Flags::NONE,
             key: Bytes::from_static(key),
             action: Action::Read(ReadFrom::Nearest),
+            response_bytes_max: 300,
         })
     }
 
@@ -281,6 +291,27 @@ mod tests {
     }
 
     #[test]
+    fn call_of_an_older_member_has_no_limit_of_its_response() {
+        let with = |response_bytes_max| match read(b"k") {
+            Body::Call(call) => Body::Call(Call { response_bytes_max, ..call }),
+            other => other,
+        };
+        let frame = |limit| {
+            let mut writer = FrameWriter::default();
+            writer.push(CACHE, 5, &with(limit));
+            writer.next(0).unwrap()
+        };
+        for (limit, bytes) in [(Call::ANY_BYTES, 0), (100, 1), (70_000, 3)] {
+            let frames = [limit, Call::ANY_BYTES].map(frame);
+            assert_eq!(frames[0].len() - frames[1].len(), bytes);
+            for (frame, limit) in frames.into_iter().zip([limit, Call::ANY_BYTES]) {
+                let mut reader = FrameReader::new(frame).unwrap();
+                assert_eq!(reader.next().unwrap().unwrap().body, with(limit));
+            }
+        }
+    }
+
+    #[test]
     fn other_bytes_are_foreign_and_cut_ones_short() {
         let foreign = FrameReader::new(Bytes::from_static(b"GET / HTTP/1.1")).err();
         assert!(matches!(foreign, Some(FrameError::Foreign { found: [b'G', b'E'], .. })));
@@ -310,6 +341,7 @@ mod tests {
                 flags: Flags::NONE,
                 key: key.clone(),
                 action: Action::Read(ReadFrom::Nearest),
+                response_bytes_max: Call::ANY_BYTES,
             };
             writer.push(CACHE, 5, &Body::Call(call));
         }

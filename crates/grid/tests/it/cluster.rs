@@ -9,7 +9,7 @@ use bytes::Bytes;
 use consort_grid::{
     Action, Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
     Flags, ListenerId, MemoryBound, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling,
-    Segment,
+    Segment, SubmitOptions,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 use consort_memory::ProcessMemory;
@@ -350,7 +350,8 @@ impl Cluster {
         });
         let (now, cache) = (self.now, self.cache());
         let Some(member) = &mut self.members[n] else { return at };
-        match member.node.submit_with(now, cache, key, action, flags, timeout) {
+        let options = SubmitOptions { flags, timeout, ..SubmitOptions::default() };
+        match member.node.submit_with(now, cache, key, action, options) {
             Ok(number) => {
                 member.running.insert(number, at);
             }

@@ -22,6 +22,7 @@ mod parted_again;
 mod persistence;
 mod progress;
 mod records;
+mod responses;
 mod restart;
 #[cfg(feature = "planted")]
 mod scenarios;

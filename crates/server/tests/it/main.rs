@@ -18,6 +18,7 @@ mod metrics;
 mod multimaps;
 mod pieces;
 mod queries;
+mod remote_values;
 mod requirement;
 mod roles;
 mod schemas;

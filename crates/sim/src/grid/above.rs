@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, CacheMode, Capacity, NodeEvent, Outcome, PartitionHandling, Topology,
+    Action, Availability, CacheMode, Capacity, Change, NodeEvent, Outcome, PartitionHandling, Topology,
 };
 use consort_group::{Address, Message};
 
@@ -55,6 +55,9 @@ impl World {
         let Some(grid) = &mut self.grid else { return };
         let mut member = Box::new(Member::new(address.clone(), &grid.config, capacity, hash_seed, opened));
         member.node.set_chunk_bytes(grid.chunk_bytes);
+        if let Some(narrow) = &grid.narrow {
+            member.node.set_response_limits(narrow.limits);
+        }
         #[cfg(feature = "planted")]
         if let Some(bug) = grid.planted {
             member.node.plant(bug);
@@ -109,14 +112,16 @@ impl World {
 
     /// Passes on what comes out of the member. Returns whether there was something for the stack.
     pub(crate) fn work_above(&mut self, node: usize) -> bool {
-        let own = self.nodes[node].clock(self.now);
+        let (own, member_now) = (self.nodes[node].clock(self.now), self.nodes[node].member_clock(self.now));
         let has_stored = self.work_store(node);
         let one = &mut self.nodes[node];
         let (Some(stack), Some(member)) = (&mut one.stack, &mut one.member) else { return false };
         // What is written behind is done at once, and then there may be more.
         let mut has_sent = has_stored;
+        let mut sent = BTreeSet::new();
         while let Some(frame) = member.node.poll_frame() {
             has_sent = true;
+            sent.insert(frame.dest.clone());
             if let Some(grid) = &mut self.grid {
                 grid.frames += 1;
                 if let Some(transit) = &mut grid.transit {
@@ -124,6 +129,10 @@ impl World {
                 }
             }
             stack.handle_send(own, Message::bytes(Some(frame.dest), frame.bytes));
+        }
+        if let Some(narrow) = self.grid.as_mut().and_then(|grid| grid.narrow.as_mut()) {
+            narrow.look(node, &mut member.node, member_now, sent);
+            has_sent |= member.node.has_frames();
         }
         let mut finished = Vec::new();
         while let Some((number, result)) = member.node.poll_finished() {
@@ -382,6 +391,11 @@ impl World {
             return usize::MAX;
         };
         let at = grid.history.len();
+        if let (Some(narrow), Action::Write(write)) = (&mut grid.narrow, &action)
+            && let Change::Put { value, .. } = &write.change
+        {
+            narrow.largest = narrow.largest.max(value.len() as u64);
+        }
         let partings = member.topology().map(|topology| topology.partings.clone());
         grid.history.push(Operation {
             node,

@@ -39,15 +39,24 @@ pub struct Habits {
     pub idle: bool,
     /// Listeners end, and others begin.
     pub listeners_end: bool,
+    /// Members take few bytes of values at a time, and channels have no room for them now and then.
+    pub narrow: bool,
 }
 
 impl Habits {
     /// Everything.
-    pub const ALL: Self = Self { lifespans: true, clears: true, many: true, idle: true, listeners_end: true };
+    pub const ALL: Self =
+        Self { lifespans: true, clears: true, many: true, idle: true, listeners_end: true, narrow: true };
 
     /// Nothing.
-    pub const NONE: Self =
-        Self { lifespans: false, clears: false, many: false, idle: false, listeners_end: false };
+    pub const NONE: Self = Self {
+        lifespans: false,
+        clears: false,
+        many: false,
+        idle: false,
+        listeners_end: false,
+        narrow: false,
+    };
 
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let lifespans = rng.chance(0.3);
@@ -56,7 +65,9 @@ impl Habits {
         let (clears, many) = (later.chance(0.2), later.chance(0.3));
         let mut idle = Rng::new(later.next_u64());
         let (idle, mut last) = (idle.chance(0.25), Rng::new(idle.next_u64()));
-        Self { lifespans, clears, many, idle, listeners_end: last.chance(0.5) }
+        let listeners_end = last.chance(0.5);
+        let narrow = Rng::new(last.next_u64()).chance(0.4);
+        Self { lifespans, clears, many, idle, listeners_end, narrow }
     }
 
     /// Whether some entries come to an end.

@@ -21,6 +21,7 @@ mod history;
 mod keys;
 mod lives;
 mod member;
+mod narrow;
 mod settle;
 mod several;
 mod stores;
@@ -43,6 +44,7 @@ use client::Client;
 use hearer::Hearers;
 use history::Operation;
 use keys::Keys;
+use narrow::Narrow;
 use several::Several;
 use stores::Stores;
 use transit::Transit;
@@ -71,6 +73,8 @@ pub(crate) struct Grid {
     pub(crate) idle: Rng,
     /// What clients have done with several keys at once.
     pub(crate) several: Vec<Several>,
+    /// What members take, and what channels have room for, if that is little.
+    pub(crate) narrow: Option<Narrow>,
     /// How long frames were under way, if somebody has to know.
     pub(crate) transit: Option<Transit>,
     /// Places in the history that have no end yet.
@@ -124,6 +128,7 @@ impl Grid {
             own: Rng::new(0),
             idle: Rng::new(0),
             several: Vec::new(),
+            narrow: None,
             transit: None,
             running: Vec::new(),
             newest: Vec::new(),

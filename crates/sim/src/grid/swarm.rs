@@ -9,6 +9,7 @@ use super::habits::{self, Habits};
 use super::hearer::Hearers;
 use super::keys::Keys;
 use super::member::GREATEST;
+use super::narrow::Narrow;
 use super::stores::{self, Stores};
 use super::transit::Transit;
 use super::walker::Walkers;
@@ -78,6 +79,10 @@ pub struct Report {
     pub refusals: u64,
     /// How often the whole cluster has ended and begun again with its stores.
     pub beginnings: u64,
+    /// How often a member had calls that waited until others may send more, where members take few bytes at a time.
+    pub waited: u64,
+    /// How many reads waited at the owner that had most of them, until there was room for their responses.
+    pub held: u64,
     /// From the end of the faults to one view.
     pub healed_after: Duration,
     /// From there to one stable topology.
@@ -208,6 +213,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     grid.keys.idlers = grid.habits.idlers(&mut idle);
     grid.idle = idle;
     grid.transit = grid.habits.has_ends().then(Transit::default);
+    grid.narrow = grid.habits.narrow.then(|| Narrow::draw(seed));
     grid.own = own;
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
@@ -229,7 +235,8 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
             (grid.habits.clears, ", clears"),
             (grid.habits.many, ", many keys at once"),
             (grid.habits.idle, ", max_idle"),
-            (grid.habits.listeners_end, ", listeners end")
+            (grid.habits.listeners_end, ", listeners end"),
+            (grid.habits.narrow, ", little room")
         ]
         .into_iter()
         .filter_map(|(is_it, what)| is_it.then_some(what))
@@ -352,6 +359,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     let (events, gaps) =
         world.grid.as_ref().and_then(|grid| grid.hearers.as_ref()).map(Hearers::counts).unwrap_or_default();
     let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
+    let narrow = world.grid.as_ref().and_then(|grid| grid.narrow.as_ref());
     Ok(Report {
         trace: world.trace,
         packets: world.totals.packets,
@@ -367,6 +375,8 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         loads: stores.map_or(0, |stores| stores.loads),
         refusals: stores.map_or(0, |stores| stores.refusals),
         beginnings: stores.map_or(0, |stores| stores.beginnings),
+        waited: narrow.map_or(0, |narrow| narrow.waited),
+        held: narrow.map_or(0, |narrow| narrow.held),
         healed_after,
         settled_after,
     })

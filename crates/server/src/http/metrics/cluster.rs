@@ -103,6 +103,26 @@ pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
     ] {
         told.family(Kind::Counter, name, help).value(&[], value);
     }
+    let load = manager.response_load();
+    for (name, help, value) in [
+        (
+            "consort_cluster_response_waiting",
+            "Operations that wait until other members may send more values.",
+            load.waiting as u64,
+        ),
+        (
+            "consort_cluster_response_reserved_bytes",
+            "Bytes of values that other members may be sending to this one.",
+            load.reserved_bytes,
+        ),
+        (
+            "consort_cluster_response_held_bytes",
+            "Bytes of reads of other members that wait here for room, without their values.",
+            load.held_bytes as u64,
+        ),
+    ] {
+        told.family(Kind::Gauge, name, help).value(&[], value);
+    }
     let unusual = manager.counters();
     told.family(
         Kind::Counter,
@@ -113,6 +133,8 @@ pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
         ("deferred", unusual.deferred),
         ("overflowed", unusual.overflowed),
         ("repeated", unusual.repeated),
+        ("held", unusual.held),
+        ("answered_once", unusual.answered_once),
         ("outdated", unusual.outdated),
         ("malformed", unusual.malformed),
         ("unknown", unusual.unknown),

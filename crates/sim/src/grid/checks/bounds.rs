@@ -57,6 +57,18 @@ pub(crate) fn load(world: &World) -> Result<(), Broken> {
             return Err(("memory is bounded", format!("{}: {load:?}", node.name)));
         }
     }
+    responses(world)
+}
+
+/// No member was asked for more bytes of values at a time than another one takes, or for one value that is larger.
+fn responses(world: &World) -> Result<(), Broken> {
+    let Some(narrow) = world.grid.as_ref().and_then(|grid| grid.narrow.as_ref()) else { return Ok(()) };
+    // A call whose value's size changes meanwhile asks for twice as much.
+    let bound = narrow.limits.owner_bytes.max(2 * narrow.largest);
+    if narrow.most > bound {
+        let what = format!("{} bytes of values at a time, not {bound}", narrow.most);
+        return Err(("responses are bounded", what));
+    }
     Ok(())
 }
 
@@ -70,6 +82,10 @@ pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
         let load = member.node.load(member.cache);
         if load.calls + load.deferred + load.parked > 0 {
             return Err(("nothing waits after faults", format!("{}: {load:?}", node.name)));
+        }
+        let responses = member.node.response_load();
+        if responses.waiting > 0 || responses.reserved_bytes > 0 || responses.held_bytes > 0 {
+            return Err(("nothing waits after faults", format!("{}: {responses:?}", node.name)));
         }
         let segments = topology.current.segments_of(&node.address).count();
         if load.orphans > 0 || load.records > alive.len() * segments {

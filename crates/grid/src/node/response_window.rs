@@ -1,0 +1,338 @@
+//! The caller's side of responses: how many bytes of values the other members may be sending to this one.
+//!
+//! A call says how large the value in its response may be, and reserves as much here before it is sent. Where there is no room
+//! it waits. A member that has a larger value does nothing and answers with the value's size; the call then reserves that much
+//! and is sent again. So the bytes on their way here are bounded whatever sizes values have. What calls reserve at first follows
+//! from the responses of the member before, so that most calls are sent once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use consort_group::Address;
+
+/// Bytes of values that one member may be sending here at a time, of each class. A larger value comes alone.
+pub(crate) const OWNER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Bytes of values that all members together may be sending here at a time, of each class.
+pub(crate) const TOTAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Bytes of a value from which on a call waits with others of its kind, so that small values do not wait for large ones.
+/// No call reserves more before it knows the size of its value.
+pub(crate) const SMALL_BYTES_MAX: u32 = 64 * 1024;
+
+/// Bytes that a call reserves at least: what a response takes without its value, and so how many calls may be under way.
+const CALL_BYTES_MIN: u32 = 1024;
+
+/// Bytes that a call to a member that has not answered yet reserves.
+const CALL_BYTES_FIRST: u32 = 4 * 1024;
+
+/// Responses of a member after which its calls may reserve less.
+const RESPONSES_LOOKED_AT: u32 = 256;
+
+/// Bytes in a second at which a member sends at least. As much longer as its responses take then they are waited for.
+const TRANSFER_RATE_MIN: u64 = 4 * 1024 * 1024;
+
+/// How many bytes may be on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResponseLimits {
+    /// Bytes of values that one member may be sending here at a time, of small values and of large ones each. A larger value
+    /// comes alone.
+    pub owner_bytes: u64,
+    /// The same for all members together.
+    pub total_bytes: u64,
+    /// Bytes of the largest small value.
+    pub small_bytes: u32,
+}
+
+impl Default for ResponseLimits {
+    fn default() -> Self {
+        Self { owner_bytes: OWNER_BYTES_MAX, total_bytes: TOTAL_BYTES_MAX, small_bytes: SMALL_BYTES_MAX }
+    }
+}
+
+/// How much of something there is for each class of calls: with small values, and with large ones.
+type OfClasses<T> = [T; 2];
+
+/// What one member may be sending.
+#[derive(Default)]
+struct Owner {
+    lanes: OfClasses<Lane>,
+    /// Bytes that a call reserves whose value's size is not known.
+    expected: u32,
+    /// The largest small value since there was last looked at how large they are, and how many there were.
+    largest: u32,
+    responses: u32,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// Bytes that calls have reserved.
+    bytes: u64,
+    /// Calls that wait, the oldest one first, and what they need.
+    waiting: BTreeMap<u64, u32>,
+}
+
+impl Owner {
+    fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.bytes == 0 && lane.waiting.is_empty())
+    }
+}
+
+/// The bytes that all calls of this member have reserved.
+#[derive(Default)]
+pub(crate) struct ResponseWindow {
+    limits: ResponseLimits,
+    owners: BTreeMap<Address, Owner>,
+    totals: OfClasses<u64>,
+    /// Whether a call waits that has room at its owner and not in the total: those that come later wait behind it.
+    is_full: OfClasses<bool>,
+    /// Calls that wait.
+    waiting: usize,
+}
+
+/// Whether so many bytes more are within a limit. A value that is larger comes alone.
+fn fits(used: u64, bytes: u32, limit: u64) -> bool {
+    used == 0 || used + u64::from(bytes) <= limit
+}
+
+impl ResponseWindow {
+    pub(crate) fn set_limits(&mut self, limits: ResponseLimits) {
+        self.limits = limits;
+    }
+
+    fn class(&self, bytes: u32) -> usize {
+        usize::from(bytes > self.limits.small_bytes)
+    }
+
+    /// Bytes of the largest small value.
+    pub(crate) fn small_bytes(&self) -> u32 {
+        self.limits.small_bytes
+    }
+
+    /// Bytes that a call to a member reserves whose value's size is not known.
+    pub(crate) fn expected(&self, owner: &Address) -> u32 {
+        let known = self.owners.get(owner).map_or(0, |owner| owner.expected);
+        let expected = if known == 0 { CALL_BYTES_FIRST } else { known };
+        expected.min(self.limits.small_bytes)
+    }
+
+    /// Reserves bytes of a member's responses for a call. If there is no room, the call waits.
+    pub(crate) fn reserve(&mut self, owner: &Address, number: u64, bytes: u32) -> bool {
+        let class = self.class(bytes);
+        if !self.owners.contains_key(owner) {
+            self.owners.insert(owner.clone(), Owner::default());
+        }
+        let Some(known) = self.owners.get_mut(owner) else { return false };
+        let lane = &mut known.lanes[class];
+        let has_turn = lane.waiting.is_empty() && fits(lane.bytes, bytes, self.limits.owner_bytes);
+        let is_within = fits(self.totals[class], bytes, self.limits.total_bytes);
+        if has_turn && is_within && !self.is_full[class] {
+            lane.bytes += u64::from(bytes);
+            self.totals[class] += u64::from(bytes);
+            return true;
+        }
+        self.is_full[class] |= has_turn;
+        if lane.waiting.insert(number, bytes).is_none() {
+            self.waiting += 1;
+        }
+        false
+    }
+
+    /// Returns what a call has reserved. [`ResponseWindow::next`] says which ones may be sent now.
+    pub(crate) fn release(&mut self, owner: &Address, bytes: u32) {
+        let class = self.class(bytes);
+        if let Some(owner) = self.owners.get_mut(owner) {
+            let lane = &mut owner.lanes[class];
+            lane.bytes -= u64::from(bytes);
+            self.totals[class] -= u64::from(bytes);
+        }
+    }
+
+    /// A call waits no longer.
+    pub(crate) fn forget(&mut self, owner: &Address, number: u64, bytes: u32) {
+        let class = self.class(bytes);
+        let lane = self.owners.get_mut(owner).map(|owner| &mut owner.lanes[class]);
+        if lane.is_some_and(|lane| lane.waiting.remove(&number).is_some()) {
+            self.waiting -= 1;
+        }
+    }
+
+    /// A member has answered with a value of so many bytes.
+    pub(crate) fn note_response(&mut self, owner: &Address, bytes: usize) {
+        let small = self.limits.small_bytes;
+        let Some(owner) = self.owners.get_mut(owner) else { return };
+        let Some(bytes) = u32::try_from(bytes).ok().filter(|bytes| *bytes <= small) else { return };
+        if owner.expected == 0 {
+            owner.expected = CALL_BYTES_FIRST;
+        }
+        owner.largest = owner.largest.max(bytes);
+        owner.responses += 1;
+        if bytes > owner.expected {
+            owner.expected = bytes.next_power_of_two();
+        } else if owner.responses < RESPONSES_LOOKED_AT {
+            return;
+        } else if owner.largest <= owner.expected / 2 {
+            owner.expected = (owner.expected / 2).max(CALL_BYTES_MIN);
+        }
+        (owner.largest, owner.responses) = (0, 0);
+    }
+
+    /// The next call that has waited and has room now, which is reserved for it.
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        if self.waiting == 0 {
+            self.is_full = [false; 2];
+            return None;
+        }
+        (0..self.totals.len()).find_map(|class| self.next_of(class))
+    }
+
+    /// The oldest of a class that has room at its owner, if it is within the total, too.
+    fn next_of(&mut self, class: usize) -> Option<u64> {
+        let limit = self.limits.owner_bytes;
+        let first = |(address, owner): (&Address, &Owner)| {
+            let lane = &owner.lanes[class];
+            let (&number, &bytes) = lane.waiting.first_key_value()?;
+            fits(lane.bytes, bytes, limit).then(|| (number, bytes, address.clone()))
+        };
+        let oldest = self.owners.iter().filter_map(first).min_by_key(|(number, ..)| *number);
+        let is_within = |bytes| fits(self.totals[class], bytes, self.limits.total_bytes);
+        self.is_full[class] = oldest.as_ref().is_some_and(|(_, bytes, _)| !is_within(*bytes));
+        let (number, bytes, owner) = oldest.filter(|_| !self.is_full[class])?;
+        let lane = &mut self.owners.get_mut(&owner)?.lanes[class];
+        lane.waiting.remove(&number);
+        lane.bytes += u64::from(bytes);
+        self.totals[class] += u64::from(bytes);
+        self.waiting -= 1;
+        Some(number)
+    }
+
+    /// How much longer than usual the next response of a member may take, because of those before it.
+    pub(crate) fn transfer_time(&self, owner: &Address) -> Duration {
+        let lanes = self.owners.get(owner).map(|owner| &owner.lanes);
+        let bytes: u64 = lanes.into_iter().flatten().map(|lane| lane.bytes).sum();
+        Duration::from_millis(bytes * 1_000 / TRANSFER_RATE_MIN)
+    }
+
+    /// Members that have gone are forgotten when no call has anything of theirs any more.
+    pub(crate) fn retain(&mut self, is_member: impl Fn(&Address) -> bool) {
+        self.owners.retain(|address, owner| is_member(address) || !owner.is_idle());
+    }
+
+    /// Calls that wait for room.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Bytes that are reserved: of all members, and of the one with the most, of either class.
+    pub(crate) fn reserved(&self) -> (u64, u64) {
+        let lanes = self.owners.values().flat_map(|owner| &owner.lanes);
+        (self.totals.iter().sum(), lanes.map(|lane| lane.bytes).max().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::Uuid;
+
+    use super::*;
+
+    const MIB: u32 = 1024 * 1024;
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    /// Ends calls of a member in the order in which they were begun, and has others follow. Gives the most bytes at a time.
+    fn run(window: &mut ResponseWindow, owner: &Address, numbers: std::ops::Range<u64>, bytes: u32) -> u64 {
+        let mut running: Vec<u64> = numbers.filter(|number| window.reserve(owner, *number, bytes)).collect();
+        let mut most = 0;
+        while let Some(_ended) = (!running.is_empty()).then(|| running.remove(0)) {
+            most = most.max(window.reserved().1);
+            window.release(owner, bytes);
+            running.extend(std::iter::from_fn(|| window.next()));
+        }
+        most
+    }
+
+    #[test]
+    fn calls_wait_in_order_for_the_bytes_of_their_owner() {
+        let (mut window, owner) = (ResponseWindow::default(), member(1));
+        for bytes in [CALL_BYTES_MIN, 64 * 1024, 2 * MIB, 8 * MIB, 10 * MIB] {
+            let most = run(&mut window, &owner, 0..20_000, bytes);
+            assert_eq!(most, OWNER_BYTES_MAX / u64::from(bytes) * u64::from(bytes));
+            assert_eq!((window.waiting(), window.reserved()), (0, (0, 0)));
+        }
+        assert_eq!(run(&mut window, &owner, 0..5, 64 * MIB), u64::from(64 * MIB), "one at a time");
+    }
+
+    #[test]
+    fn calls_to_all_owners_wait_for_a_total() {
+        let mut window = ResponseWindow::default();
+        let owners: Vec<Address> = (0..10).map(member).collect();
+        let calls = || owners.iter().flat_map(|owner| (0..4).map(move |n| (owner, n)));
+        let numbers = calls().enumerate().map(|(number, (owner, _))| (number as u64, owner));
+        let begun: Vec<(u64, &Address)> =
+            numbers.filter(|(number, owner)| window.reserve(owner, *number, 4 * MIB)).collect();
+        assert_eq!(window.reserved(), (TOTAL_BYTES_MAX, OWNER_BYTES_MAX));
+        assert_eq!((begun.len(), window.waiting()), (16, 24));
+        // Those of an owner without any come when another one's have ended.
+        for (_, owner) in &begun {
+            window.release(owner, 4 * MIB);
+            assert!(window.next().is_some());
+            assert_eq!(window.next(), None);
+        }
+        assert_eq!((window.waiting(), window.reserved().0), (8, TOTAL_BYTES_MAX));
+    }
+
+    #[test]
+    fn large_value_is_not_overtaken_by_others_that_fit_into_the_total() {
+        let mut window = ResponseWindow::default();
+        assert!(window.reserve(&member(1), 0, MIB));
+        assert!(!window.reserve(&member(2), 1, 64 * MIB));
+        assert!(!window.reserve(&member(3), 2, MIB), "it is behind that");
+        assert_eq!(window.next(), None);
+        window.release(&member(1), MIB);
+        assert_eq!((window.next(), window.next()), (Some(1), None));
+        window.release(&member(2), 64 * MIB);
+        assert_eq!((window.next(), window.next()), (Some(2), None));
+        assert!(window.reserve(&member(2), 3, MIB));
+    }
+
+    #[test]
+    fn small_values_do_not_wait_for_large_ones() {
+        let (mut window, owner) = (ResponseWindow::default(), member(1));
+        assert!(window.reserve(&owner, 0, 16 * MIB));
+        assert!(!window.reserve(&owner, 1, MIB));
+        assert!(window.reserve(&owner, 2, CALL_BYTES_MIN));
+        window.forget(&owner, 1, MIB);
+        window.release(&owner, 16 * MIB);
+        assert_eq!((window.next(), window.waiting()), (None, 0));
+    }
+
+    #[test]
+    fn calls_reserve_what_responses_have_had() {
+        let (mut window, owner) = (ResponseWindow::default(), member(1));
+        assert!(window.reserve(&owner, 0, 1));
+        assert_eq!(window.expected(&owner), CALL_BYTES_FIRST);
+        for (bytes, expected) in [(10, 4_096), (5_000, 8_192), (65_536, 65_536), (65_537, 65_536)] {
+            window.note_response(&owner, bytes);
+            assert_eq!(window.expected(&owner), expected);
+        }
+        for _ in 0..RESPONSES_LOOKED_AT * 6 {
+            window.note_response(&owner, 100);
+        }
+        assert_eq!(window.expected(&owner), CALL_BYTES_MIN);
+    }
+
+    #[test]
+    fn what_a_member_that_has_gone_was_to_send_counts_until_its_calls_have_ended() {
+        let (mut window, owner) = (ResponseWindow::default(), member(1));
+        assert!(window.reserve(&owner, 0, MIB));
+        window.retain(|_| false);
+        assert_eq!(window.reserved().0, u64::from(MIB));
+        window.release(&owner, MIB);
+        window.retain(|_| false);
+        assert!(window.owners.is_empty());
+        assert_eq!(window.reserved().0, 0);
+    }
+}

@@ -1,0 +1,54 @@
+//! Channels that have no room for a member now and then, and members that take few bytes of values at a time: calls wait at their
+//! callers, and reads at owners.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use consort_grid::{Node, ResponseLimits};
+use consort_group::{Address, Rng, Time};
+
+/// Turns a seed into the one of what is drawn here.
+pub(super) const SEED: u64 = 0x4e41_5252_4f57_4e41;
+
+/// What is drawn for a run.
+pub(crate) struct Narrow {
+    pub(super) limits: ResponseLimits,
+    rng: Rng,
+    /// Members that a node's channel has no room for.
+    closed: BTreeMap<usize, BTreeSet<Address>>,
+    /// The most bytes of values that one member was asked for at a time by another.
+    pub(super) most: u64,
+    /// The largest value that was written: it comes alone if it is larger than the limit.
+    pub(super) largest: u64,
+    /// How often a read waited at an owner, and a call at its caller.
+    pub(super) held: u64,
+    pub(super) waited: u64,
+}
+
+impl Narrow {
+    pub(super) fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ SEED);
+        let owner_bytes = rng.between(10, 200);
+        let total_bytes = rng.between(owner_bytes, 2 * owner_bytes);
+        let small_bytes = rng.between(1, owner_bytes.min(40)) as u32;
+        let limits = ResponseLimits { owner_bytes, total_bytes, small_bytes };
+        Self { limits, rng, closed: BTreeMap::new(), most: 0, largest: 0, held: 0, waited: 0 }
+    }
+
+    /// A node's channel has taken what there was for these members. Tells the node where there is room for more.
+    pub(super) fn look(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
+        let load = node.response_load();
+        self.most = self.most.max(load.reserved_bytes_of_one);
+        self.waited += load.waiting as u64;
+        let closed = self.closed.entry(index).or_default();
+        let mut members = std::mem::take(closed);
+        members.extend(sent);
+        for member in members {
+            let is_open = self.rng.chance(0.6);
+            node.handle_room(now, &member, is_open, self.rng.between(1, 400));
+            if !is_open {
+                closed.insert(member);
+            }
+        }
+        self.held = self.held.max(node.counters().held);
+    }
+}
