@@ -32,6 +32,7 @@ mod listeners;
 mod memory;
 mod merging;
 mod observed;
+mod owed;
 mod persistence;
 mod primary;
 mod promise;

@@ -5,7 +5,7 @@
 //! time. Requests are numbered and end in order; an acknowledgement is a number that is asked of nobody.
 //!
 //! A write that the store has not taken stands in memory. Its caller is told ([`OperationError::NotStored`]), the key is
-//! remembered and tried again, and meanwhile this member, as a primary, refuses new writes.
+//! remembered and tried again, and meanwhile this member, as a primary, refuses new writes, removals excepted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,9 +16,10 @@ use consort_group::{Address, Time};
 use super::activation::Loading;
 use super::cache::Cache;
 use super::cx::Cx;
+use super::owed::Owed;
 use crate::command::{Ack, Body, Reply, Restored};
 use crate::container::Taken;
-use crate::operation::OperationError;
+use crate::operation::{Change, OperationError};
 use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
 use crate::planted::Planted;
 use crate::{Entry, Segment, Stored};
@@ -56,16 +57,16 @@ pub(crate) struct Persistence {
     pub(super) at_hand: BTreeMap<Place, Entry>,
     unsaved: BTreeSet<Place>,
     /// Why the store has failed last.
-    why: Option<StoreFailure>,
-    /// It has failed in a way that cannot be tried again.
-    is_broken: bool,
+    pub(super) why: Option<StoreFailure>,
+    /// What the store has not removed as a whole.
+    pub(super) owed: Owed,
     /// The topology that is to be confirmed once it is remembered.
     confirms: Option<u32>,
     /// What is to be remembered was not stored.
     is_forgetful: bool,
     /// What the store has is not what the cache has.
     is_stale: bool,
-    retried: Time,
+    pub(super) retried: Time,
     /// The coordinator is to be told that everything is pulled, once it is stored.
     owes_pulled: bool,
     /// Segments of which no more is pulled before the store has caught up.
@@ -80,19 +81,20 @@ struct Held {
 }
 
 /// What a number stands for.
-enum Wait {
+pub(super) enum Wait {
     Write {
         place: Place,
         version: crate::Version,
     },
-    Order,
+    RemoveSegment(Segment),
+    Clear,
     /// A topology is remembered.
     Remember(u32),
     /// To be done once everything before it is stored.
     Barrier(Then),
 }
 
-enum Then {
+pub(super) enum Then {
     Ack { place: Place, to: Address, ack: Ack },
     Pulled,
 }
@@ -109,16 +111,25 @@ impl Persistence {
 
     /// Whether something is to be looked after.
     pub(crate) fn needs_look(&self) -> bool {
-        !self.held.is_empty() || !self.unsaved.is_empty() || self.is_forgetful
+        !self.held.is_empty() || self.is_failing() || self.is_forgetful
     }
 
     fn is_failing(&self) -> bool {
-        self.is_broken || !self.unsaved.is_empty()
+        self.owed.is_any() || !self.unsaved.is_empty()
     }
 
     /// Whether the store has not taken what a key has. Of keys beyond [`UNSAVED_MAX`] nobody knows which they were.
     fn has_refused(&self, place: &Place) -> bool {
-        self.is_broken || self.unsaved.len() >= UNSAVED_MAX || self.unsaved.contains(place)
+        self.owed.has(place.0) || self.unsaved.len() >= UNSAVED_MAX || self.unsaved.contains(place)
+    }
+
+    /// The store has not taken what a key has.
+    fn note_unsaved(&mut self, cx: &mut Cx, place: Place) {
+        if self.unsaved.len() < UNSAVED_MAX {
+            self.unsaved.insert(place);
+        } else {
+            cx.counters.unsaved += 1;
+        }
     }
 
     /// A value that is not in the container.
@@ -224,6 +235,10 @@ impl Cache {
             Some(_) if persistence.passivation => None,
             present => present,
         };
+        if persistence.owed.has(place.0) {
+            persistence.note_unsaved(cx, place);
+            return true;
+        }
         let number = persistence.number();
         let version = entry.as_ref().map_or(crate::Version::NONE, |entry| entry.version);
         persistence.waits.insert(number, Wait::Write { place: place.clone(), version });
@@ -241,7 +256,8 @@ impl Cache {
         let number = persistence.number();
         let wait = match order {
             StoreOrder::Remember(_) => Wait::Remember(id),
-            StoreOrder::RemoveSegment(_) | StoreOrder::Clear => Wait::Order,
+            StoreOrder::RemoveSegment(segment) => Wait::RemoveSegment(segment),
+            StoreOrder::Clear => Wait::Clear,
         };
         persistence.waits.insert(number, wait);
         cx.store.push_back((self.config.id(), StoreRequest::Order { number, order }));
@@ -297,9 +313,13 @@ impl Cache {
         why.unwrap_or_else(|| "unknown".into())
     }
 
-    /// Why this member, as a primary, begins no write.
-    pub(super) fn store_refusal(&self, cx: &Cx) -> Option<OperationError> {
-        self.persistence.as_ref().filter(|persistence| persistence.is_failing())?;
+    /// Why this member, as a primary, does not begin this write of a segment. Removals may be what makes room in the store, and
+    /// it keeps space for them.
+    pub(super) fn store_refusal(&self, cx: &Cx, segment: Segment, change: &Change) -> Option<OperationError> {
+        let persistence = self.persistence.as_ref().filter(|persistence| persistence.is_failing())?;
+        if matches!(change, Change::Remove) && !persistence.owed.has(segment) {
+            return None;
+        }
         Some(OperationError::StoreFails { member: cx.local.clone().into(), why: self.failure() })
     }
 
@@ -332,8 +352,15 @@ impl Cache {
             persistence.writing.remove(place);
         }
         match (wait, result) {
+            // It stands behind a removal that has failed, and goes when that is tried again.
+            (Some(Wait::Write { place, .. }), Ok(())) if persistence.owed.has(place.0) => {
+                persistence.note_unsaved(cx, place);
+            }
             (Some(Wait::Write { place, version }), Ok(())) => {
-                persistence.unsaved.remove(&place);
+                if persistence.unsaved.remove(&place) && persistence.writing.is_empty() {
+                    // The store takes writes again: the next ones need not wait.
+                    persistence.retried = Time::ZERO;
+                }
                 // With passivation it was held for this; a record may still need it, as without. Of several writes the last one
                 // counts: between two of one entry that may be taken out of the store.
                 let is_last = !persistence.writing.contains_key(&place);
@@ -349,15 +376,10 @@ impl Cache {
             }
             (Some(Wait::Write { place, .. }), Err(why)) => {
                 persistence.why = Some(why);
-                if persistence.unsaved.len() < UNSAVED_MAX {
-                    persistence.unsaved.insert(place);
-                } else {
-                    cx.counters.unsaved += 1;
-                }
+                persistence.note_unsaved(cx, place);
             }
-            (Some(Wait::Order), Err(why)) => {
-                persistence.why = Some(why);
-                persistence.is_broken = true;
+            (Some(wait @ (Wait::RemoveSegment(_) | Wait::Clear)), result) => {
+                self.handle_removed(cx, &wait, result);
             }
             (Some(Wait::Remember(id)), result) => {
                 if let Err(why) = result {
@@ -410,10 +432,13 @@ impl Cache {
             return;
         }
         persistence.retried = cx.now;
-        let again: Vec<Place> = persistence.unsaved.iter().take(RETRIES).cloned().collect();
+        let is_owed = |place: &&Place| persistence.owed.has(place.0);
+        let again = persistence.unsaved.iter().filter(|place| !is_owed(place)).take(RETRIES);
+        let again: Vec<Place> = again.cloned().collect();
         if std::mem::take(&mut persistence.is_forgetful) {
             self.remember(cx, false);
         }
+        self.remove_owed(cx);
         for place in again {
             if !self.write(cx, place.clone())
                 && let Some(persistence) = &mut self.persistence
@@ -427,6 +452,8 @@ impl Cache {
     /// Has the store keep what a later life needs to know.
     pub(super) fn remember(&mut self, cx: &mut Cx, is_void: bool) {
         let Some(topology) = self.topology().filter(|_| self.is_backed()).cloned() else { return };
+        // While the store has what is to be cleared, nothing in it counts for a later life.
+        let is_void = is_void || self.persistence.as_ref().is_some_and(|one| one.owed.clear);
         let remembered =
             Remembered { member: cx.local.clone(), config: self.config.clone(), topology, is_void };
         self.order(cx, StoreOrder::Remember(remembered.encode()));

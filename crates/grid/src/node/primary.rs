@@ -155,7 +155,9 @@ impl Cache {
             self.state(segment).records.answered(operation.clone(), outcome, &cx.watermarks);
             return self.answer_behind_writes(cx, segment, operation, key, Outcome::Written(written));
         }
-        if let Some(error) = self.store_refusal(cx).filter(|_| origin != Origin::Merge) {
+        if let Some(error) =
+            self.store_refusal(cx, segment, &write.change).filter(|_| origin != Origin::Merge)
+        {
             return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
         }
         if origin != Origin::Merge

@@ -18,6 +18,7 @@ use super::compact::Cursor;
 use super::header::{Header, log_name};
 use super::index::LogFile;
 use super::record::{Encoder, HEAD, Kind};
+use super::reserve::Reserve;
 use super::{FileStore, lock, read, write};
 use crate::disk::DiskFile;
 use crate::error::StoreError;
@@ -32,6 +33,7 @@ pub(crate) struct Append {
     pub(crate) next_change: u64,
     /// The file that is being compacted.
     pub(crate) cursor: Option<Cursor>,
+    pub(crate) reserve: Reserve,
 }
 
 thread_local! {
@@ -83,8 +85,8 @@ const BUFFER_KEPT_MAX: usize = 4 << 20;
 const WRITE_OUT_BYTES: u32 = 8 << 20;
 
 impl Append {
-    pub(crate) fn new(next_file: u32, next_change: u64) -> Self {
-        Self { active: None, next_file, next_change, cursor: None }
+    pub(crate) fn new(next_file: u32, next_change: u64, reserve: Reserve) -> Self {
+        Self { active: None, next_file, next_change, cursor: None, reserve }
     }
 }
 
@@ -126,7 +128,7 @@ impl FileStore {
         append: &mut Append,
         encode: impl FnOnce(&mut Encoder<'_>, &mut u64) -> T,
     ) -> Result<T, StoreError> {
-        let Append { active: Some(active), next_change, .. } = append else {
+        let Append { active: Some(active), next_change, reserve, .. } = append else {
             unreachable!("make_room has begun a file");
         };
         if let Some(why) = &*lock(&self.stopped) {
@@ -152,6 +154,7 @@ impl FileStore {
             return Err(error);
         }
         active.len += len as u32;
+        reserve.spend(len);
         *next_change = change;
         if let Some(file) = write(&self.index).files.get_mut(&active.number) {
             file.len = active.len;
@@ -201,6 +204,7 @@ impl FileStore {
             error
         })?;
         let len = bytes.len() as u32;
+        append.reserve.spend(bytes.len());
         {
             let mut index = write(&self.index);
             let before = if keep == Keep::Nothing { index.clear() } else { Default::default() };
@@ -208,6 +212,7 @@ impl FileStore {
             drop(index);
             if keep == Keep::Nothing {
                 append.cursor = None;
+                append.reserve.gain(before.values().map(|file| u64::from(file.len)).sum());
                 self.remove_files(before.keys().copied());
             }
         }

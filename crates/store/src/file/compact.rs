@@ -20,6 +20,7 @@ use super::append::{Append, Position};
 use super::header::log_name;
 use super::index::{Index, Print};
 use super::record::{HEAD, Kind, Location, Record};
+use super::reserve::Reserve;
 use super::scan::{Scan, Step};
 use super::{FileStore, lock, read, write};
 use crate::entry::Segment;
@@ -32,6 +33,9 @@ const STEP: usize = 256 * 1024;
 /// Files of less than a quarter of the full size that may stand about, whatever they hold. Every start of the store makes
 /// one.
 const SMALL_FILES_MAX: usize = 8;
+
+/// A newest file with fewer bytes of records is not ended because they are dead: that would free little.
+const SEALED_DEAD_MIN: u32 = 2048;
 
 /// How far the compaction of a file has come.
 #[derive(Debug)]
@@ -74,7 +78,7 @@ impl FileStore {
         loop {
             let mut append = self.appending()?;
             if append.cursor.is_none() {
-                let Some(number) = self.choose_victim() else { return Ok(false) };
+                let Some(number) = self.choose_victim(append.reserve) else { return Ok(false) };
                 append.cursor = self.cursor(number, false);
             }
             if spent >= budget_bytes {
@@ -86,7 +90,8 @@ impl FileStore {
             spent += bytes;
             Counters::add(&self.counters.maintained_bytes, bytes);
             if let Some((number, at)) = dropped {
-                self.finish_drop(number, at)?;
+                let freed = self.finish_drop(number, at)?;
+                lock(&self.append).reserve.gain(freed);
             }
         }
     }
@@ -98,7 +103,7 @@ impl FileStore {
         while append.cursor.is_some() {
             if let (_, Some((number, at))) = self.compact_step(&mut append)? {
                 drop(append);
-                return self.finish_drop(number, at);
+                return self.finish_drop(number, at).map(|_| ());
             }
         }
         Ok(())
@@ -111,20 +116,40 @@ impl FileStore {
         Some(Cursor { number, start: file.start, scan, pass: Pass::Check, skips_flaws })
     }
 
-    /// The file of which the greatest share is dead, if that is enough; else the smallest, if there are too many.
-    fn choose_victim(&self) -> Option<u32> {
+    /// The file of which the greatest share is dead, if that is enough; else the smallest, if there are too many and there is
+    /// space.
+    fn choose_victim(&self, reserve: Reserve) -> Option<u32> {
         let index = read(&self.index);
         let candidates = || index.files.iter().filter(|(_, f)| f.is_sealed && !f.is_dropped && !f.is_damaged);
         let share = |dead: u64, len: u32| dead as f64 / f64::from(len.max(1));
         let (number, file) =
             candidates().max_by(|a, b| share(a.1.dead, a.1.len).total_cmp(&share(b.1.dead, b.1.len)))?;
-        if share(file.dead, file.len) >= self.config.dead_share_max {
+        if reserve.suits(u64::from(file.len), file.dead, self.config.dead_share_max) {
             return Some(*number);
+        }
+        if reserve.is_short {
+            return None;
         }
         let small = || candidates().filter(|(_, file)| file.len < self.config.file_bytes_max / 4);
         (small().count() > SMALL_FILES_MAX)
             .then(|| small().min_by_key(|(_, file)| file.len))?
             .map(|(number, _)| *number)
+    }
+
+    /// Ends the newest file if most of it is dead while entries have no space: only a file that has an end is
+    /// compacted, and a full disk lets none grow to its end. True: there is something to compact.
+    pub(crate) fn seal_if_dead(&self, append: &mut Append) -> Result<bool, StoreError> {
+        let is_wanted = append.reserve.is_short || append.reserve.is_full;
+        let Some(active) = append.active.as_ref().filter(|_| is_wanted) else { return Ok(false) };
+        let is_dead = read(&self.index).files.get(&active.number).is_some_and(|file| {
+            // The next file has a header, too.
+            let (len, dead) = (file.len - file.start, file.dead.saturating_sub(file.start.into()));
+            len >= SEALED_DEAD_MIN && append.reserve.suits(len.into(), dead, self.config.dead_share_max)
+        });
+        if is_dead {
+            self.freeing(append, |append| self.seal(append))?;
+        }
+        Ok(is_dead)
     }
 
     /// Goes one step on. Gives the bytes read and written and, at the end, the file that is dropped as soon as everything
@@ -155,14 +180,14 @@ impl FileStore {
         let is_done = plan.copies.is_empty() && cursor.scan.at() == from;
         let number = cursor.number;
         if !is_done {
-            let done = self.carry_out(append, plan);
+            let done = self.freeing(append, |append| self.carry_out(append, &plan));
             if done.is_err() {
                 cursor.scan.go_to(from);
             }
             append.cursor = Some(cursor);
             return done.map(|()| (bytes, None));
         }
-        match self.mark_dropped(append, number) {
+        match self.freeing(append, |append| self.mark_dropped(append, number)) {
             Ok(at) => Ok((bytes, Some((number, at)))),
             Err(error) => {
                 append.cursor = Some(cursor);
@@ -214,7 +239,7 @@ impl FileStore {
         Ok(plan)
     }
 
-    fn carry_out(&self, append: &mut Append, plan: Plan) -> Result<(), StoreError> {
+    fn carry_out(&self, append: &mut Append, plan: &Plan) -> Result<(), StoreError> {
         let mut copied = Vec::new();
         if !plan.copies.is_empty() {
             self.make_room(append, plan.bytes.len() as u64)?;
@@ -250,16 +275,17 @@ impl FileStore {
     }
 
     /// Removes a file whose copies, and whose end, are safe as soon as everything up to the position is.
-    fn finish_drop(&self, number: u32, at: Position) -> Result<(), StoreError> {
+    /// Removes a file that is dropped, once that is safe. Gives its length.
+    fn finish_drop(&self, number: u32, at: Position) -> Result<u64, StoreError> {
         self.sync_to(at)?;
-        let was_there = {
+        let dropped = {
             let mut index = write(&self.index);
             index.forget_spent_floors();
-            index.files.remove(&number).is_some()
+            index.files.remove(&number)
         };
         // A clear meanwhile has removed it.
-        self.remove_files(was_there.then_some(number).into_iter());
-        Ok(())
+        self.remove_files(dropped.is_some().then_some(number).into_iter());
+        Ok(dropped.map_or(0, |file| u64::from(file.len)))
     }
 }
 

@@ -4,6 +4,7 @@
 //! * A write appends records to the newest log file ([`append`]); an entry is read with one access of the disk.
 //! * Opening reads all files ([`open`]), so it takes as long as reading the data.
 //! * Files that are mostly dead are copied together, a few bytes at a time ([`compact`]).
+//! * Space is kept for what frees space on a full disk ([`reserve`]).
 //! * Formats: [`record`], [`header`].
 //!
 //! **What survives.** A write that was acknowledged survives the death of the process at any instant, and with
@@ -17,6 +18,7 @@ mod index;
 mod note;
 mod open;
 mod record;
+mod reserve;
 mod scan;
 
 use std::any::Any;
@@ -32,6 +34,7 @@ use self::compact::corrupt;
 use self::header::log_name;
 use self::index::{Index, Print};
 use self::record::{Kind, Location, PUT_HEAD, Record, decode_put, put_len, remove_len, u32_at};
+use self::reserve::Reserve;
 use crate::disk::{DirectoryLock, Disk, DiskFile, RealDisk};
 use crate::entry::{Change, Entry, Segment};
 use crate::error::{Settings, StoreError};
@@ -158,11 +161,12 @@ impl FileStore {
         let guard = guard.ok_or_else(|| StoreError::Locked { directory: disk.name() })?;
         header::check_meta(&*disk, Settings { segments: config.segments })?;
         let replay = open::replay(&*disk, &config)?;
+        let reserve = Reserve::found(&*disk);
         let mut store = Self {
             disk,
             config,
             opened: replay.opened,
-            append: Mutex::new(Append::new(replay.next_file, replay.next_change)),
+            append: Mutex::new(Append::new(replay.next_file, replay.next_change, reserve)),
             is_syncing: Mutex::default(),
             sync_ended: Condvar::new(),
             index: RwLock::new(replay.index),
@@ -205,7 +209,7 @@ impl FileStore {
             Tail::new(Position { file: number, offset: active.len }, Arc::clone(&active.file));
         let mut append = lock(&self.append);
         append.active = Some(active);
-        match self.seal(&mut append) {
+        match self.freeing(&mut append, |append| self.seal(append)) {
             // It can still be read, and goes on growing when there is space.
             Err(StoreError::Full { .. }) => {
                 if let Some(log) = write(&self.index).files.get_mut(&number) {
@@ -316,22 +320,19 @@ impl FileStore {
         Counters::add(&self.counters.entries_read, gone.len() as u64);
         if !gone.is_empty() {
             let len = gone.iter().map(|(entry, _)| remove_len(&entry.key)).sum();
-            let at = self.write(
-                &mut append,
-                len,
-                |encoder, change| {
-                    let mut encode = |(entry, _): &(Entry, Print)| {
-                        *change += 1;
-                        encoder.remove(*change - 1, entry.segment, &entry.key)
-                    };
-                    gone.iter().map(&mut encode).collect::<Vec<_>>()
-                },
-                |index, locations| {
-                    for ((entry, print), at) in gone.iter().zip(locations) {
-                        index.remove(entry.segment, *print, at);
-                    }
-                },
-            )?;
+            let encode = |encoder: &mut record::Encoder<'_>, change: &mut u64| {
+                let mut encode = |(entry, _): &(Entry, Print)| {
+                    *change += 1;
+                    encoder.remove(*change - 1, entry.segment, &entry.key)
+                };
+                gone.iter().map(&mut encode).collect::<Vec<_>>()
+            };
+            let apply = |index: &mut Index, locations: Vec<Location>| {
+                for ((entry, print), at) in gone.iter().zip(locations) {
+                    index.remove(entry.segment, *print, at);
+                }
+            };
+            let at = self.freeing(&mut append, |append| self.write(append, len, encode, apply))?;
             drop(append);
             self.acknowledge(at)?;
         }
@@ -377,28 +378,33 @@ impl Store for FileStore {
                 Change::Put(entry) => put_len(entry),
                 Change::Remove { key, .. } => remove_len(key),
             };
-            self.write(
-                &mut append,
-                plan.iter().map(record_len).sum(),
-                |encoder, change| {
-                    let mut encode = |planned: &(&Change, Print)| {
-                        *change += 1;
-                        match planned.0 {
-                            Change::Put(entry) => encoder.put(*change - 1, entry),
-                            Change::Remove { segment, key } => encoder.remove(*change - 1, *segment, key),
-                        }
-                    };
-                    plan.iter().map(&mut encode).collect::<Vec<_>>()
-                },
-                |index, locations| {
-                    for ((change, print), at) in plan.iter().zip(locations) {
-                        match change {
-                            Change::Put(entry) => index.put(entry.segment, *print, at, &entry.times),
-                            Change::Remove { segment, .. } => index.remove(*segment, *print, at),
-                        }
+            let len = plan.iter().map(record_len).sum();
+            let encode = |encoder: &mut record::Encoder<'_>, change: &mut u64| {
+                let mut encode = |planned: &(&Change, Print)| {
+                    *change += 1;
+                    match planned.0 {
+                        Change::Put(entry) => encoder.put(*change - 1, entry),
+                        Change::Remove { segment, key } => encoder.remove(*change - 1, *segment, key),
                     }
-                },
-            )?
+                };
+                plan.iter().map(&mut encode).collect::<Vec<_>>()
+            };
+            let apply = |index: &mut Index, locations: Vec<Location>| {
+                for ((change, print), at) in plan.iter().zip(locations) {
+                    match change {
+                        Change::Put(entry) => index.put(entry.segment, *print, at, &entry.times),
+                        Change::Remove { segment, .. } => index.remove(*segment, *print, at),
+                    }
+                }
+            };
+            if plan.iter().any(|(change, _)| matches!(change, Change::Put(_))) {
+                let written =
+                    self.hold_reserve(&mut append).and_then(|()| self.write(&mut append, len, encode, apply));
+                append.reserve.is_full = matches!(written, Err(StoreError::Full { .. }));
+                written?
+            } else {
+                self.freeing(&mut append, |append| self.write(append, len, encode, apply))?
+            }
         };
         drop(append);
         self.acknowledge(at)
@@ -444,10 +450,12 @@ impl Store for FileStore {
                 *change += 1;
                 (*change - 1, encoder.mark(Kind::RemoveSegment, *change - 1, segment))
             };
-            self.write(&mut append, record::HEAD as u64, encode, |index, (change, at)| {
+            let apply = |index: &mut Index, (change, at): (u64, Location)| {
                 index.bury(at);
                 index.remove_segment(segment, change);
-            })?
+            };
+            let len = record::HEAD as u64;
+            self.freeing(&mut append, |append| self.write(append, len, encode, apply))?
         };
         drop(append);
         self.acknowledge(at)
@@ -455,7 +463,7 @@ impl Store for FileStore {
 
     fn clear(&self) -> Result<(), StoreError> {
         let mut append = self.appending()?;
-        self.begin_file(&mut append, Keep::Nothing)
+        self.freeing(&mut append, |append| self.begin_file(append, Keep::Nothing))
     }
 
     fn purge(&self, now: u64, limit: usize, expired: &mut dyn FnMut(Entry)) -> Result<usize, StoreError> {
@@ -474,15 +482,19 @@ impl Store for FileStore {
 
     fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError> {
         self.write_out()?;
-        self.compact(budget_bytes)
+        if self.compact(budget_bytes)? {
+            return Ok(true);
+        }
+        let mut append = self.appending()?;
+        let is_more = self.seal_if_dead(&mut append)?;
+        self.adapt_reserve(&mut append)?;
+        Ok(is_more)
     }
 
     fn remember(&self, note: &[u8]) -> Result<(), StoreError> {
-        let append = self.appending()?;
+        let mut append = self.appending()?;
         self.sync_written()?;
-        let kept = note::keep(&*self.disk, note);
-        drop(append);
-        kept
+        self.freeing(&mut append, |_| note::keep(&*self.disk, note))
     }
 
     fn recall(&self) -> Result<Option<Bytes>, StoreError> {
@@ -498,7 +510,7 @@ impl Store for FileStore {
     fn close(&self) -> Result<(), StoreError> {
         let mut append = lock(&self.append);
         self.check_open()?;
-        let sealed = match self.seal(&mut append) {
+        let sealed = match self.freeing(&mut append, |append| self.seal(append)) {
             // Without its end the file is taken for one of a process that was killed.
             Err(StoreError::Full { .. }) => self.sync_written(),
             sealed => sealed,

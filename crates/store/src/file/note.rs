@@ -43,7 +43,11 @@ pub(super) fn keep(disk: &dyn Disk, note: &[u8]) -> Result<(), StoreError> {
         disk.rename(DRAFT, NOTE)?;
         disk.sync_names()
     };
-    write().map_err(|error| StoreError::io("write", NOTE, error))
+    write().map_err(|error| {
+        // On a full disk it would hold what others need.
+        let _ = disk.remove(DRAFT);
+        StoreError::io("write", NOTE, error)
+    })
 }
 
 pub(super) fn read(disk: &dyn Disk) -> Result<Option<Bytes>, StoreError> {

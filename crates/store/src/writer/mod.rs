@@ -312,8 +312,9 @@ impl Job for Worker {
             Work::Batch(batch) => {
                 let bytes = batch.bytes;
                 progress.is_failing = !self.store_batch(batch, &progress.report);
-                progress.is_tidy =
-                    progress.is_failing || self.tidy(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
+                // Also if something has failed: on a full disk this is what makes room. Then it waits for the next try.
+                let is_tidy = self.tidy(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
+                progress.is_tidy = is_tidy || progress.is_failing;
             }
             Work::Order(order) => {
                 order.carry_out(&*self.store);

@@ -1,6 +1,6 @@
 //! What waits for a store, in order: runs of changes of different keys, and between them orders that concern many keys.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -178,16 +178,26 @@ impl Queue {
         if changes.is_empty() {
             return;
         }
-        self.changes += changes.len();
-        self.bytes += changes.iter().map(Change::bytes_len).sum::<usize>();
-        let changes = changes.into_iter().map(|change| (change, Vec::new())).collect();
-        // It is a run of its own: a newer change of the same key may be in the next one.
-        self.items.push_front(Item::Changes(Run { taken: 0, changes }));
-        if self.items.len() == 1 {
-            // New changes go behind it, into a run whose keys are known.
-            self.last.clear();
-            self.items.push_back(Item::Changes(Run::default()));
+        // Those that wait behind them up to the next order are tried with them, removals first: they may make room for others.
+        // Of a key that has a newer change among them, that one counts.
+        let mut behind = VecDeque::new();
+        if let Some(Item::Changes(run)) = self.items.front_mut() {
+            behind = std::mem::take(&mut run.changes);
+            self.items.pop_front();
         }
+        let newer: HashSet<(Segment, Bytes)> = behind.iter().map(|(change, _)| key_of(change)).collect();
+        let changes = changes.into_iter().filter(|change| !newer.contains(&key_of(change)));
+        let again: Vec<(Change, Vec<Done>)> = changes.map(|change| (change, Vec::new())).collect();
+        self.changes += again.len();
+        self.bytes += again.iter().map(|(change, _)| change.bytes_len()).sum::<usize>();
+        let (removals, others): (VecDeque<_>, VecDeque<_>) =
+            again.into_iter().chain(behind).partition(|(change, _)| matches!(change, Change::Remove { .. }));
+        let changes: VecDeque<_> = removals.into_iter().chain(others).collect();
+        if self.items.is_empty() {
+            // New changes go into it.
+            self.last = changes.iter().enumerate().map(|(at, (change, _))| (key_of(change), at)).collect();
+        }
+        self.items.push_front(Item::Changes(Run { taken: 0, changes }));
     }
 
     /// What a key becomes by what waits or is being stored.

@@ -1,10 +1,16 @@
 //! A disk that has no room, and one that refuses to make writes safe.
 
+use std::any::Any;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use consort_store::{
-    Change, Crash, Durability, Entry, FileStore, FileStoreConfig, SimDisk, Store, StoreError, Writer,
-    WriterConfig,
+    Change, Crash, Disk, DiskFile, Durability, Entry, FileStore, FileStoreConfig, RealDisk, SimDisk, Store,
+    StoreError, Writer, WriterConfig,
 };
 
 use crate::model::{Model, Operation, Random, SEGMENTS, contents};
@@ -116,4 +122,244 @@ fn write_behind_keeps_what_does_not_fit_and_stores_it_when_there_is_room() {
     let closed = writer.close();
     assert_eq!(closed.lost, 0, "{closed:?}");
     assert_eq!(contents(&open(&disk, Durability::Process)).len(), 10);
+}
+
+/// Files in a directory that may have so many bytes together: a disk with a quota.
+#[derive(Debug)]
+struct QuotaDisk {
+    inner: RealDisk,
+    directory: PathBuf,
+    quota: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct QuotaFile {
+    inner: Arc<dyn DiskFile>,
+    directory: PathBuf,
+    quota: Arc<AtomicU64>,
+}
+
+impl Disk for QuotaDisk {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.inner.lock()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.inner.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let (directory, quota) = (self.directory.clone(), self.quota.clone());
+        Ok(Arc::new(QuotaFile { inner: self.inner.open(name)?, directory, quota }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let (directory, quota) = (self.directory.clone(), self.quota.clone());
+        Ok(Arc::new(QuotaFile { inner: self.inner.create(name)?, directory, quota }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.inner.sync_names()
+    }
+
+    fn boot(&self) -> Option<u128> {
+        self.inner.boot()
+    }
+}
+
+impl DiskFile for QuotaFile {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let files = std::fs::read_dir(&self.directory)?;
+        let used: u64 = files.map(|file| Ok(file?.metadata()?.len())).sum::<io::Result<u64>>()?;
+        let grows = (offset + bytes.len() as u64).saturating_sub(self.inner.len()?);
+        if used + grows > self.quota.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        self.inner.write_at(bytes, offset)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.inner.truncate(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+}
+
+const VALUE_BYTES: usize = 1_000;
+
+fn key(number: usize) -> Bytes {
+    Bytes::from(format!("key-{number}"))
+}
+
+fn entry(number: usize) -> Change {
+    Change::Put(Entry::immortal((number % 4) as u16, key(number), vec![number as u8; VALUE_BYTES]))
+}
+
+fn removal(number: usize) -> Change {
+    Change::Remove { segment: (number % 4) as u16, key: key(number) }
+}
+
+/// Has the store do what it can for its files.
+fn maintain(store: &FileStore) {
+    loop {
+        match store.maintain(1 << 20) {
+            Ok(true) => {}
+            Ok(false) | Err(StoreError::Full { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Writes entries until the disk is full. How many there are.
+fn fill(store: &FileStore, first: usize) -> usize {
+    for number in first.. {
+        match store.store(&[entry(number)]) {
+            Ok(()) => maintain(store),
+            Err(StoreError::Full { .. }) => return number - first,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("a disk without an end")
+}
+
+/// Fills the disk, frees it by one way or the other, and writes as much again.
+fn free_and_fill_again(store: &FileStore) {
+    let filled = fill(store, 0);
+    assert!(filled > 500, "{filled}");
+    assert!(matches!(store.store(&[entry(0)]), Err(StoreError::Full { .. })), "it stays full");
+    // One after the other, each on a disk that has no byte left for an entry.
+    for number in 0..filled * 3 / 4 {
+        store
+            .store(&[removal(number)])
+            .unwrap_or_else(|error| panic!("removal {number} of {filled}: {error}"));
+        maintain(store);
+    }
+    assert_eq!(store.stats().entries as usize, filled - filled * 3 / 4);
+    let more = fill(store, 1_000_000);
+    assert!(more > filled / 3, "{more} of {filled} fit again");
+    for number in filled * 3 / 4..filled {
+        let loaded = store.load((number % 4) as u16, &key(number)).unwrap();
+        assert_eq!(loaded.unwrap().value, vec![number as u8; VALUE_BYTES]);
+    }
+    store.remove_segment(1).unwrap();
+    store.clear().unwrap();
+    maintain(store);
+    let again = fill(store, 0);
+    assert!(again > filled * 9 / 10, "{again} of {filled} fit into a cleared store");
+    store.clear().unwrap();
+    store.remember(b"a note").unwrap();
+    store.close().unwrap();
+}
+
+fn of_small_files() -> FileStoreConfig {
+    FileStoreConfig { segments: 4, file_bytes_max: 256 * 1024, ..FileStoreConfig::default() }
+}
+
+#[test]
+fn removals_and_clears_free_a_disk_whose_quota_is_used_up() {
+    let directory = std::env::temp_dir().join(format!("consort-quota-{}", std::process::id()));
+    for config in [of_small_files(), FileStoreConfig { segments: 4, ..FileStoreConfig::default() }] {
+        let inner = RealDisk::new(&directory).unwrap();
+        let quota = Arc::new(AtomicU64::new(2_000_000));
+        let disk = QuotaDisk { inner, directory: directory.clone(), quota };
+        free_and_fill_again(&FileStore::open_on(Arc::new(disk), config).unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+/// A removal has a record of half an entry here, and no file becomes mostly dead before most of the removals.
+#[test]
+fn scattered_removals_of_small_entries_free_a_full_disk() {
+    let disk = SimDisk::new(1);
+    let store = FileStore::open_on(Arc::new(disk.clone()), of_small_files()).unwrap();
+    disk.set_capacity(Some(3_000_000));
+    let small = |number: usize| Change::Put(Entry::immortal((number % 4) as u16, key(number), vec![7; 40]));
+    let mut filled = 0;
+    while store.store(&(filled..filled + 16).map(small).collect::<Vec<_>>()).is_ok() {
+        filled += 16;
+        maintain(&store);
+    }
+    assert!(filled > 10_000, "{filled}");
+    for step in 0..filled {
+        // A number without a factor in common with `filled`, which has 16.
+        let number = step * 7_919 % filled;
+        store.store(&[removal(number)]).unwrap_or_else(|error| panic!("removal {step} of {filled}: {error}"));
+        if step.is_multiple_of(16) {
+            maintain(&store);
+        }
+    }
+    assert_ne!(filled % 7_919, 0, "else some would be removed twice");
+    assert_eq!(store.stats().entries, 0);
+    maintain(&store);
+    let written = (0..filled / 2).all(|number| {
+        let is_stored = store.store(&[small(number)]).is_ok();
+        maintain(&store);
+        is_stored
+    });
+    assert!(written, "half of what was there fits again");
+}
+
+/// With a file system of its own, where that can be made.
+#[test]
+fn removals_and_clears_free_a_file_system_that_is_full() {
+    let directory = std::env::temp_dir().join(format!("consort-tmpfs-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(&directory).output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        println!("no file system can be mounted here: {} has a quota instead", directory.display());
+        std::fs::remove_dir_all(&directory).unwrap();
+        return removals_and_clears_free_a_disk_whose_quota_is_used_up();
+    }
+    let freed = std::panic::catch_unwind(|| {
+        free_and_fill_again(&FileStore::open(&directory, of_small_files()).unwrap());
+    });
+    assert!(Command::new("umount").arg(&directory).status().unwrap().success());
+    std::fs::remove_dir_all(&directory).unwrap();
+    freed.unwrap();
+}
+
+#[test]
+fn write_behind_carries_out_removals_though_entries_before_them_have_no_room() {
+    let disk = SimDisk::new(1);
+    let files = FileStoreConfig { segments: 4, file_bytes_max: 64 * 1024, ..FileStoreConfig::default() };
+    let store = Arc::new(FileStore::open_on(Arc::new(disk.clone()), files).unwrap());
+    disk.set_capacity(Some(200_000));
+    let filled = fill(&store, 0);
+    let config = WriterConfig {
+        mode: consort_store::Mode::WriteBehind,
+        retry_after: std::time::Duration::from_millis(1),
+        ..WriterConfig::default()
+    };
+    let writer = Writer::spawn(store.clone(), config, |_| {}).unwrap();
+    let write = |change| writer.write(change, Box::new(|result| assert!(result.is_ok()))).unwrap();
+    let (stored, is_stored) = std::sync::mpsc::channel();
+    (0..20).for_each(|number| write(entry(1_000_000 + number)));
+    (0..filled).for_each(|number| write(removal(number)));
+    writer.flush(Box::new(move |result| stored.send(result.is_ok()).unwrap()));
+    assert!(is_stored.recv().unwrap());
+    assert_eq!(store.stats().entries, 20);
+    assert_eq!(writer.close().lost, 0);
 }
