@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn pass_second(cache: &mut Cache, cx: &mut Cx) {
-        cx.now += Duration::from_secs(1);
+        cx.now = cx.now + Duration::from_secs(1);
         cache.look_after_store(cx);
     }
 

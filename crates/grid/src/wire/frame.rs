@@ -359,6 +359,7 @@ mod tests {
                 flags: Flags::NONE,
                 key,
                 action: Action::Read(ReadFrom::Nearest),
+                response_bytes_max: Call::ANY_BYTES,
             })
         };
         let mut writer = FrameWriter::default();
