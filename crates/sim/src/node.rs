@@ -31,6 +31,8 @@ pub(crate) struct Got {
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
+    /// Since when its topology lacks owners that are away, or does so no more.
+    pub(crate) degraded: Vec<(Time, bool)>,
     /// What it sent, by destination (`None` = all), with the time of each number from 1.
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
 }
@@ -165,6 +167,12 @@ impl Node {
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         let first = self.log.views.partition_point(|(at, _)| *at <= from).saturating_sub(1);
         self.log.views[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, view)| view)
+    }
+
+    /// Whether its topology has lacked owners at some moment of this time.
+    pub(crate) fn was_degraded_between(&self, from: Time, until: Time) -> bool {
+        let first = self.log.degraded.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+        self.log.degraded[first..].iter().take_while(|(at, _)| *at <= until).any(|(_, is_degraded)| *is_degraded)
     }
 
     pub(crate) fn view(&self) -> Option<&View> {

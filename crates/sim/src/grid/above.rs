@@ -199,6 +199,7 @@ impl World {
 
     fn installed(&mut self, node: usize) {
         let now = self.now;
+        self.note_degraded(node);
         let (Some(grid), Some(member)) = (&mut self.grid, &self.nodes[node].member) else { return };
         let Some(topology) = member.topology() else { return };
         let rank = |topology: &Topology| (topology.available, topology.id);
@@ -335,6 +336,14 @@ impl World {
         let owners = topology.into_iter().flat_map(|topology| topology.read_owners().members());
         let grid = self.grid.as_ref();
         owners.filter_map(|owner| grid?.indices.get(&owner.address).copied()).chain([node]).collect()
+    }
+
+    fn note_degraded(&mut self, node: usize) {
+        let Node { member: Some(member), log, .. } = &mut self.nodes[node] else { return };
+        let is_degraded = member.topology().is_some_and(|topology| !topology.away().is_empty());
+        if log.degraded.last().is_some_and(|(_, was_degraded)| *was_degraded) != is_degraded {
+            log.degraded.push((self.now, is_degraded));
+        }
     }
 
     /// Looks which operations under way may be answered by somebody who was left out.

@@ -218,12 +218,16 @@ fn nothing_missing(
 }
 
 /// Whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after: the gap
-/// that stands for the write comes once the members have merged.
+/// that stands for the write comes once the members have merged. So does the gap of a listener that is told of nothing while a
+/// primary is away, because its member begins to listen anew: not all primaries can confirm it.
 fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -> bool {
     let Some(ended) = hearer.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
     let since = write.began.max(Time(ended.0.saturating_sub(gap_limit)));
     let own = &world.nodes[hearer.node];
+    if own.was_degraded_between(since, ended) {
+        return true;
+    }
     let others = write.readers.iter().map(|&node| &world.nodes[node]);
     others.filter(|other| other.ended.is_none_or(|at| since < at)).any(|other| {
         let lacks = |node: &Node, address: &Address| {
@@ -255,11 +259,12 @@ fn hearers(world: &World) -> &[Hearer] {
 /// A listener, for people.
 fn tell(world: &World, hearer: &Hearer) -> String {
     format!(
-        "a listener of {}, {:?}, ready {:?}, last gap {:?}, {} events",
+        "a listener of {}, {:?}, ready {:?}, last gap {:?}, ended {:?}, {} events",
         world.nodes[hearer.node].name,
         hearer.options,
         hearer.ready,
         hearer.last_gap(),
+        hearer.ended,
         hearer.events.len()
     )
 }
