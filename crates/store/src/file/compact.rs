@@ -274,8 +274,7 @@ impl FileStore {
         Ok(lock(&self.tail).written)
     }
 
-    /// Removes a file whose copies, and whose end, are safe as soon as everything up to the position is.
-    /// Removes a file that is dropped, once that is safe. Gives its length.
+    /// Removes a file whose copies, and whose end, are safe as soon as everything up to the position is. Gives its length.
     fn finish_drop(&self, number: u32, at: Position) -> Result<u64, StoreError> {
         self.sync_to(at)?;
         let dropped = {

@@ -6,8 +6,9 @@
 //! disk has no space, and tries once more. Entries are refused from then on until compaction has made room for the file again.
 //!
 //! Removals cost space before compaction gives it back, and compaction copies what of a file still counts. The store counts
-//! what it has left of the reserve. With the first half it waits until files are mostly dead, as always; with the rest it
-//! compacts whatever frees something. So the reserve is as large as a file and a quarter, in smaller stores half of their bytes.
+//! what it has left of the reserve. While entries have no space it compacts files of which a quarter is dead; when a fifth of
+//! the reserve is spent, whatever frees something, as the rest is what the largest file may need. So the reserve is as large
+//! as a file and a quarter, in smaller stores half of their bytes.
 
 use std::io;
 
@@ -25,11 +26,15 @@ const RESERVE_BYTES_MIN: u64 = 64 * 1024;
 /// The part of the bytes in log files that is kept.
 const RESERVE_SHARE: u64 = 2;
 
-/// Of so many entries that find no space, one looks whether another process has made some.
+/// Of so many entries that find no space, the first looks whether another process has made some.
 const LOOKS_EVERY: u32 = 8;
 
-/// The dead part of a file for which it is compacted when the space for removals runs out.
-const URGENT_SHARE: u64 = 16;
+/// The dead share of a file from which on it is compacted while entries have no space, if the configured one is not smaller:
+/// three bytes are copied for each that is freed.
+const FULL_SHARE: f64 = 0.25;
+
+/// The same when the space for removals runs out.
+const URGENT_SHARE: f64 = 1.0 / 16.0;
 
 /// Bytes by which a reserve grows at a time: writes wait meanwhile.
 const EXTENSION: u64 = 4 << 20;
@@ -73,13 +78,12 @@ impl Reserve {
 
     /// Whether a file is worth compacting, of which so many bytes of `len` are dead, where that is worth it from `share` on.
     pub(crate) fn suits(&self, len: u64, dead: u64, share: f64) -> bool {
-        let is_dead = dead as f64 >= share * len.max(1) as f64;
-        if !self.is_short {
-            return is_dead;
-        }
-        let is_urgent = self.free <= self.given_up / 2;
-        let frees_some = is_urgent && dead >= len / URGENT_SHARE;
-        (is_dead || frees_some) && len.saturating_sub(dead) <= self.free
+        let share = match self {
+            Self { is_short: true, free, given_up, .. } if *free <= given_up / 5 * 4 => URGENT_SHARE.min(share),
+            Self { is_short: true, .. } | Self { is_full: true, .. } => FULL_SHARE.min(share),
+            _ => share,
+        };
+        dead as f64 >= share * len.max(1) as f64 && (!self.is_short || len.saturating_sub(dead) <= self.free)
     }
 }
 
@@ -108,8 +112,9 @@ impl FileStore {
         }
         let reserve = &mut append.reserve;
         if reserve.is_short && reserve.free < reserve.given_up {
+            let is_looked_for = reserve.refused.is_multiple_of(LOOKS_EVERY);
             reserve.refused += 1;
-            if !reserve.refused.is_multiple_of(LOOKS_EVERY) {
+            if !is_looked_for {
                 return Err(StoreError::Full { file: RESERVE.to_owned() });
             }
         }
