@@ -10,11 +10,32 @@ use super::entry::{self, is_passive};
 #[derive(Clone)]
 pub(super) enum Item {
     /// Both in one place.
-    Together { bytes: Bytes, key_len: u32 },
+    Together { bytes: Bytes, key_len: u16, number: Number },
     /// The key of a value that only the store has.
-    Passive(Bytes),
-    /// A value that is worth a place of its own: it is not copied if nobody else uses its allocation.
-    Apart(Box<Apart>),
+    Passive { key: Bytes, number: Number },
+    /// A value that is worth a place of its own: it is not copied if its allocation has no other user.
+    Apart { apart: Box<Apart>, number: Number },
+}
+
+/// The number of the insertion of a key. It stands in the item because there is room for it there: a slot of 64 bytes is one
+/// line of the CPU's cache, and a page of 32 is of a size that allocators have. Beyond 2^40 insertions into a segment all have
+/// the last number, and walks may also give what is inserted while they last.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Number([u8; 5]);
+
+impl Number {
+    const MAX: u64 = (1 << 40) - 1;
+
+    pub(super) fn new(number: u64) -> Self {
+        let [a, b, c, d, e, ..] = number.min(Self::MAX).to_le_bytes();
+        Self([a, b, c, d, e])
+    }
+
+    #[inline]
+    pub(super) fn get(self) -> u64 {
+        let [a, b, c, d, e] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+    }
 }
 
 #[derive(Clone)]
@@ -23,29 +44,18 @@ pub(super) struct Apart {
     value: Bytes,
 }
 
-/// What stands before the bytes of an [`Inline`] in its allocation: the count of references, and the length.
-const HEAD: usize = size_of::<usize>() + size_of::<u32>();
+/// What stands before a key and a value in their allocation: the count of references, which [`Bytes::from_owner`] puts there.
+const HEAD: usize = size_of::<usize>();
 
-/// Bytes in the allocation of their count of references, which [`Bytes::from_owner`] puts before them.
-struct Inline<const SIZE: usize> {
-    length: u32,
-    bytes: [u8; SIZE],
-}
-
-impl<const SIZE: usize> Inline<SIZE> {
-    fn of(key: &[u8], value: &[u8]) -> Bytes {
-        let length = key.len() + value.len();
-        let mut inline = Self { length: length as u32, bytes: [0; SIZE] };
-        inline.bytes[..key.len()].copy_from_slice(key);
-        inline.bytes[key.len()..length].copy_from_slice(value);
-        Bytes::from_owner(inline)
-    }
-}
-
-impl<const SIZE: usize> AsRef<[u8]> for Inline<SIZE> {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.length as usize]
-    }
+/// A key and a value in an allocation of `SIZE` bytes and [`HEAD`].
+fn inline<const SIZE: usize>(key: &[u8], value: &[u8]) -> Bytes {
+    let mut bytes = [0; SIZE];
+    let length = key.len() + value.len();
+    bytes[..key.len()].copy_from_slice(key);
+    bytes[key.len()..length].copy_from_slice(value);
+    let mut bytes = Bytes::from_owner(bytes);
+    bytes.truncate(length);
+    bytes
 }
 
 /// Allocations that hold a key and a value together: four sizes to a doubling, as allocators have them, so that at most an
@@ -58,7 +68,7 @@ macro_rules! sizes {
         fn together(key: &[u8], value: &[u8]) -> Option<Bytes> {
             let length = key.len() + value.len() + HEAD;
             $(if length <= $size {
-                return Some(Inline::<{ $size - HEAD }>::of(key, value));
+                return Some(inline::<{ $size - HEAD }>(key, value));
             })+
             None
         }
@@ -95,29 +105,51 @@ impl Item {
 
     #[inline]
     fn in_one_place(key: &[u8], value: &[u8]) -> Option<Self> {
-        together(key, value).map(|bytes| Self::Together { bytes, key_len: key.len() as u32 })
+        let (key_len, number) = (key.len() as u16, Number::default());
+        together(key, value).map(|bytes| Self::Together { bytes, key_len, number })
     }
 
     fn apart(key: &[u8], value: Bytes) -> Self {
-        Self::Apart(Box::new(Apart { key: key.into(), value: right_sized(value) }))
+        let apart = Box::new(Apart { key: key.into(), value: right_sized(value) });
+        Self::Apart { apart, number: Number::default() }
     }
 
     /// What is left of an item whose value is in the store.
     pub(super) fn passive(key: &[u8]) -> Self {
-        Self::Passive(together(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key)))
+        let key = together(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key));
+        Self::Passive { key, number: Number::default() }
+    }
+
+    /// The same under the number of its key's insertion.
+    #[must_use]
+    pub(super) fn numbered(mut self, of_key: Number) -> Self {
+        let (Self::Together { number, .. } | Self::Passive { number, .. } | Self::Apart { number, .. }) =
+            &mut self;
+        *number = of_key;
+        self
+    }
+
+    /// The number of its key's insertion.
+    #[inline]
+    pub(super) fn number(&self) -> Number {
+        match self {
+            Self::Together { number, .. } | Self::Passive { number, .. } | Self::Apart { number, .. } => {
+                *number
+            }
+        }
     }
 
     #[inline]
     pub(super) fn is_passive(&self) -> bool {
-        matches!(self, Self::Passive(_))
+        matches!(self, Self::Passive { .. })
     }
 
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Together { bytes, key_len } => &bytes[..*key_len as usize],
-            Self::Passive(key) => key,
-            Self::Apart(apart) => &apart.key,
+            Self::Together { bytes, key_len, .. } => &bytes[..usize::from(*key_len)],
+            Self::Passive { key, .. } => key,
+            Self::Apart { apart, .. } => &apart.key,
         }
     }
 
@@ -125,8 +157,8 @@ impl Item {
     #[inline]
     pub(super) fn first_bytes(&self) -> &[u8] {
         match self {
-            Self::Together { bytes, .. } | Self::Passive(bytes) => bytes,
-            Self::Apart(apart) => &apart.value,
+            Self::Together { bytes, .. } | Self::Passive { key: bytes, .. } => bytes,
+            Self::Apart { apart, .. } => &apart.value,
         }
     }
 
@@ -134,9 +166,9 @@ impl Item {
     #[inline]
     pub(super) fn value(&self) -> Bytes {
         match self {
-            Self::Together { bytes, key_len } => bytes.slice(*key_len as usize..),
-            Self::Passive(_) => entry::passive(),
-            Self::Apart(apart) => apart.value.clone(),
+            Self::Together { bytes, key_len, .. } => bytes.slice(usize::from(*key_len)..),
+            Self::Passive { .. } => entry::passive(),
+            Self::Apart { apart, .. } => apart.value.clone(),
         }
     }
 
@@ -149,17 +181,17 @@ impl Item {
     /// The bytes of the value, if they are here.
     pub(super) fn value_bytes(&self) -> &[u8] {
         match self {
-            Self::Together { bytes, key_len } => &bytes[*key_len as usize..],
-            Self::Passive(_) => &[],
-            Self::Apart(apart) => &apart.value,
+            Self::Together { bytes, key_len, .. } => &bytes[usize::from(*key_len)..],
+            Self::Passive { .. } => &[],
+            Self::Apart { apart, .. } => &apart.value,
         }
     }
 
     pub(super) fn value_len(&self) -> usize {
         match self {
-            Self::Together { bytes, key_len } => bytes.len() - *key_len as usize,
-            Self::Passive(_) => 0,
-            Self::Apart(apart) => apart.value.len(),
+            Self::Together { bytes, key_len, .. } => bytes.len() - usize::from(*key_len),
+            Self::Passive { .. } => 0,
+            Self::Apart { apart, .. } => apart.value.len(),
         }
     }
 }
@@ -179,7 +211,7 @@ mod tests {
 
     #[test]
     fn key_and_value_come_back_whatever_their_size() {
-        for length in (0..300).chain([1_000, 4_000, 4_084, 4_085, 5_000]) {
+        for length in (0..300).chain([1_000, 4_000, 4_088, 4_089, 5_000]) {
             for key_len in [0, 1, 9, length / 2] {
                 let (key, value) = (vec![1; key_len.min(length)], vec![2; length - key_len.min(length)]);
                 let item = Item::new(&key, value.clone().into());
@@ -193,7 +225,7 @@ mod tests {
 
     #[test]
     fn allocation_is_what_is_said_and_at_most_an_eighth_larger_than_needed() {
-        for length in (0..300).chain([1_000, 1_012, 1_013, 4_084]) {
+        for length in (0..300).chain([1_000, 1_016, 1_017, 4_088]) {
             let value = vec![2; length - length / 3];
             let key = vec![1; length / 3];
             let mut kept = None;
@@ -242,7 +274,18 @@ mod tests {
     }
 
     #[test]
-    fn item_is_no_larger_than_its_bytes_and_a_length() {
+    fn number_of_an_insertion_stays_with_the_item_and_ends_at_its_last() {
+        for (number, kept) in [(0, 0), (7, 7), (Number::MAX, Number::MAX), (u64::MAX, Number::MAX)] {
+            for item in
+                [Item::new(b"k", Bytes::from(vec![1; 5_000])), Item::copied(b"k", b"v"), Item::passive(b"k")]
+            {
+                assert_eq!(item.numbered(Number::new(number)).number().get(), kept);
+            }
+        }
+    }
+
+    #[test]
+    fn item_is_no_larger_than_its_bytes_and_a_word() {
         assert_eq!(size_of::<Item>(), size_of::<Bytes>() + size_of::<usize>());
     }
 }

@@ -13,7 +13,7 @@
 //! * The same calls in the same order give the same results.
 //!
 //! Memory is what [`Container::bytes`] says, per entry its key and its value in an allocation of a size that allocators have
-//! (at most an eighth more than 12 bytes and both), [`ENTRY_OVERHEAD`], and for those with a lifetime
+//! (at most a quarter more than 8 bytes and both), [`ENTRY_OVERHEAD`], and for those with a lifetime
 //! [`LIFETIME_OVERHEAD`], in a container that evicts [`BOUND_OVERHEAD`]. Those are what is asked of the allocator, measured
 //! in the tests; what it adds by rounding up is its own matter. Slots of removed entries are used again, and given back by pages of 32 of which none
 //! is left.
@@ -62,7 +62,7 @@ use stored::Stored;
 use table::{Ahead, KeyHash, Table, Walk};
 
 /// What an entry takes besides the allocation of its key and its value: its slot and its place in the index.
-pub const ENTRY_OVERHEAD: u64 = 92;
+pub const ENTRY_OVERHEAD: u64 = 82;
 
 /// What an entry with a lifetime takes besides: its times and its deadline.
 pub const LIFETIME_OVERHEAD: u64 = 76;

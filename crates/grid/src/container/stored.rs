@@ -16,8 +16,6 @@ pub(super) struct Stored {
     pub(super) item: Item,
     pub(super) version: Version,
     pub(super) created: Time,
-    /// The number of the insertion of the key.
-    pub(super) number: u64,
     pub(super) mortal: Option<Box<Mortal>>,
 }
 

@@ -11,7 +11,7 @@ use super::cursor::{Budget, Cursor};
 use super::entry::Entry;
 use super::eviction::Queues;
 use super::index::Index;
-use super::item::{self, Item};
+use super::item::{self, Item, Number};
 use super::slab::{self, Next, Slab};
 use super::stored::{Mortal, Stored, Visited};
 use super::timers::Timers;
@@ -169,7 +169,7 @@ impl Contents {
     fn passivate(&mut self, slot: u32) -> Option<Stored> {
         let stored = self.slab.get_mut(slot)?;
         let was = stored.clone();
-        stored.item = Item::passive(was.item.key());
+        stored.item = Item::passive(was.item.key()).numbered(was.item.number());
         if let Some(queues) = &mut self.queues {
             queues.remove(slot);
         }
@@ -377,7 +377,7 @@ impl Table {
                     contents.timers.cancel(slot, mortal.deadline);
                 }
                 contents.index.moved(hash, slot, Place::of(item.first_bytes()));
-                stored.item = item;
+                stored.item = item.numbered(stored.item.number());
                 stored.version = entry.version;
                 stored.created = entry.created;
                 stored.mortal = mortal;
@@ -385,11 +385,11 @@ impl Table {
                 (slot, (!was_expired).then_some(previous))
             }
             None => {
-                let number = self.inserted;
+                let item = item.numbered(Number::new(self.inserted));
                 self.inserted += 1;
                 let (version, created) = (entry.version, entry.created);
                 let begin = Place::of(item.first_bytes());
-                let slot = contents.slab.insert(Stored { item, version, created, number, mortal });
+                let slot = contents.slab.insert(Stored { item, version, created, mortal });
                 contents.index.insert(hash, slot, begin);
                 if let Some(queues) = contents.queues.as_mut().filter(|_| !is_passive) {
                     queues.insert(slot, hash);
@@ -470,7 +470,7 @@ impl Table {
         let has_bound = contents.queues.is_some();
         let cost_with = |len: usize| cost(key.len(), len, stored.mortal.is_some(), has_bound);
         let (before, after) = (cost_with(0), cost_with(value.len()));
-        stored.item = Item::new(key, value);
+        stored.item = Item::new(key, value).numbered(stored.item.number());
         contents.index.moved(hash, slot, Place::of(stored.item.first_bytes()));
         contents.discount(before, true);
         contents.count(after, false);
@@ -565,7 +565,7 @@ impl Table {
             let stored = slab.get(slot).expect("the slot is occupied");
             // One that was only not used here is given: it may have been used elsewhere.
             let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };
-            if stored.number < cursor.before && !is_gone {
+            if stored.item.number().get() < cursor.before && !is_gone {
                 if !budget.admit(stored.data_len()) {
                     return Walk::Spent;
                 }

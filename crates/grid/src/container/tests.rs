@@ -439,7 +439,7 @@ fn entry_larger_than_the_container_is_refused_and_nothing_evicted() {
     let error = container.put(SEG, b"k", large.clone(), NOW).unwrap_err();
     assert_eq!(error, Full { limit, needed: 1_024 + ENTRY_OVERHEAD + BOUND_OVERHEAD });
     assert_eq!(container.peek(SEG, b"k"), Some(entry("1", 1)));
-    assert_eq!(error.to_string(), "the container is full: 1000 bytes are allowed, and the write needs 1152");
+    assert_eq!(error.to_string(), "the container is full: 1000 bytes are allowed, and the write needs 1142");
 }
 
 #[test]
