@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use consort_channel::{Address, Bell, Member, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
 use consort_grid::{
-    Availability, CacheId, Event, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
-    OperationError, Progress, Publication, Topology, is_frame,
+    Availability, CacheId, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
+    OperationError, Progress, Publication, TakenEvents, Topology, is_frame,
 };
 use consort_group::Time;
 use consort_memory::ProcessMemory;
@@ -245,13 +245,13 @@ impl GridHandler {
         cache: CacheId,
         id: ListenerId,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Vec<Event>, ListenError>> {
+    ) -> Poll<Result<TakenEvents, ListenError>> {
         let mut state = self.state();
         let Some(node) = &mut state.node else {
             return Poll::Ready(Err(OperationError::Closed.into()));
         };
         let events = node.take_events(self.now(), cache, id);
-        let is_pending = events.as_ref().is_ok_and(Vec::is_empty);
+        let is_pending = events.as_ref().is_ok_and(TakenEvents::is_empty);
         if is_pending {
             self.readers().insert(id, cx.waker().clone());
         }
@@ -593,7 +593,7 @@ impl UpHandler for GridHandler {
 mod tests {
     use bytes::Bytes;
     use consort_grid::{
-        Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Listen, Write,
+        Action, CacheConfig, Change, Condition, Container, ContainerSettings, Event, Lifetime, Listen, Write,
     };
     use consort_group::{Address, Uuid, ViewId};
 

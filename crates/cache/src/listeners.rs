@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use consort_grid::{
-    EntryEvent, Event, Listen, ListenError, ListenerId, OperationError, Previous, Scope, Transform,
+    EntryEvent, Event, Listen, ListenError, ListenerId, OperationError, Previous, Scope, TakenEvents,
+    Transform,
 };
 use futures_core::Stream;
 
@@ -89,7 +90,7 @@ impl<K, V> ListenBuilder<K, V> {
         let id =
             begun.unwrap_or(Err(OperationError::Closed.into())).map_err(|error| self.handler.named(error))?;
         let Self { handler, opened, decode, .. } = self;
-        let events = Events { handler, opened, id, waiting: Vec::new().into_iter(), is_over: false, decode };
+        let events = Events { handler, opened, id, waiting: TakenEvents::empty(), is_over: false, decode };
         std::future::poll_fn(|cx| events.handler.poll_listening(cache, id, cx)).await?;
         Ok(events)
     }
@@ -104,7 +105,7 @@ pub struct Events<K, V> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,
     id: ListenerId,
-    waiting: std::vec::IntoIter<Event>,
+    waiting: TakenEvents,
     is_over: bool,
     decode: Box<DecodeEvent<K, V>>,
 }
@@ -127,7 +128,7 @@ impl<K, V> Stream for Events<K, V> {
                 return Poll::Ready(None);
             }
             match std::task::ready!(self.handler.poll_events(self.opened.id, self.id, cx)) {
-                Ok(events) => self.waiting = events.into_iter(),
+                Ok(events) => self.waiting = events,
                 Err(error) => {
                     self.is_over = true;
                     return Poll::Ready(Some(Err(error.into())));

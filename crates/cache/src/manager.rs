@@ -281,6 +281,12 @@ impl CacheManager {
         self.member.handler.with_node(|node, _| node.response_load()).unwrap_or_default()
     }
 
+    /// Bytes of events that wait here for readers of listeners, of all caches; at most twice
+    /// [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event.
+    pub fn waiting_event_bytes(&self) -> u64 {
+        self.member.handler.with_node(|node, _| node.waiting_event_bytes()).unwrap_or_default()
+    }
+
     /// What has gone between this member and the others.
     pub fn traffic(&self) -> Traffic {
         self.member.handler.state().traffic

@@ -46,8 +46,8 @@ pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, Capacity, Location, NamesMembers};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
 pub use node::{
-    Computation, Computed, Counters, Frame, Load, Node, NodeEvent, Progress, ResponseLimits, ResponseLoad,
-    SubmitOptions, TRANSFER_BUDGET,
+    Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, Progress,
+    ResponseLimits, ResponseLoad, SubmitOptions, TRANSFER_BUDGET, TakenEvents,
 };
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
 pub use past::Line;

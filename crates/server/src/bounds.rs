@@ -151,8 +151,9 @@ pub const EVENTS_MAX: usize = 4_096;
 /// Events that are on their way to a connection's output.
 pub const UNSENT_EVENTS_MAX: usize = 256;
 
-/// Bytes of events on their way to a connection's output: keys, and what converters have made. One event may have more.
-pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of events on their way to a connection's output: keys, and what converters have made. What an event has beyond that is
+/// reserved in the budget `events`.
+pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// How long an event waits for room in a connection's output. After this time the client takes nothing, and its connection
 /// ends.

@@ -59,6 +59,8 @@ pub(crate) struct Memory {
     pub(crate) read_streams: Budget,
     /// The filters of near caches.
     pub(crate) filters: Budget,
+    /// Events for listeners, as far as they are too large for their connection's own room.
+    pub(crate) events: Budget,
     /// The definitions of caches while they are read.
     pub(crate) definitions: Budget,
     /// How long is waited for room.
@@ -100,6 +102,7 @@ impl Memory {
             streams: clients.child("streams", most_of(all)),
             read_streams: clients.child("read_streams", most_of(all)),
             filters: clients.child("near_cache_filters", all / 4),
+            events: clients.child("events", all / 4),
             definitions: clients.child("definitions", all / 4),
             strangers: clients.child("unidentified", STRANGERS_BYTES_MAX.min(all / 2)),
             reserve_time: RESERVE_TIME_MAX,
@@ -115,7 +118,14 @@ impl Memory {
     pub(crate) fn usages(&self) -> Vec<Usage> {
         let own = [&self.clients, &self.requests, &self.large_requests, &self.responses];
         let sizes = self.response_sizes.iter().map(|size| &size.budget);
-        let others = [&self.streams, &self.read_streams, &self.filters, &self.definitions, &self.strangers];
+        let others = [
+            &self.streams,
+            &self.read_streams,
+            &self.filters,
+            &self.events,
+            &self.definitions,
+            &self.strangers,
+        ];
         self.process.iter().chain(own).chain(sizes).chain(others).map(Budget::usage).collect()
     }
 }

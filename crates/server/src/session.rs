@@ -28,7 +28,7 @@ pub(crate) struct Session {
 impl Session {
     /// And what its client is told unasked.
     pub(crate) fn new(caches: Arc<Caches>, access: Access) -> (Self, mpsc::Receiver<Unasked>) {
-        let (outlet, unasked) = Outlet::new();
+        let (outlet, unasked) = Outlet::new(caches.memory.events.clone());
         let session = Self {
             streams: Streams::new(caches.unfinished.clone()),
             responses: Responses::new(&caches.memory),

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use consort_cache::{CacheError, EntryEvent, Event, Events};
 use consort_hotrod::Output;
 use consort_hotrod::ops::event::{self, EventData};
+use consort_memory::{Budget, Reservation};
 use consort_query::Exceeded;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -27,11 +28,13 @@ pub(crate) enum Unasked {
     Written(oneshot::Sender<()>),
 }
 
-/// Room among the bytes that are on their way.
+/// Room among the bytes that are on their way. It is given back when it is dropped.
 #[derive(Default)]
-pub(crate) struct Room(
-    #[expect(dead_code, reason = "it is given back when it is dropped")] Option<OwnedSemaphorePermit>,
-);
+pub(crate) struct Room {
+    _of_connection: Option<OwnedSemaphorePermit>,
+    /// For what the connection has no room of its own.
+    _reserved: Option<Reservation>,
+}
 
 /// Whether a listener's events are wanted still: none may follow the answer to its removal.
 #[derive(Clone)]
@@ -67,27 +70,37 @@ pub(crate) struct Outlet {
     to: mpsc::Sender<Unasked>,
     /// For keys, and for what converters have made.
     bytes: Arc<Semaphore>,
+    /// The budget of large events.
+    large: Budget,
     /// Told when the client cannot be told everything, or has to go.
     lost: Arc<Notify>,
 }
 
 impl Outlet {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Unasked>) {
+    /// `large` is the budget of what events have beyond [`UNSENT_BYTES_MAX`].
+    pub(crate) fn new(large: Budget) -> (Self, mpsc::Receiver<Unasked>) {
         let (to, unasked) = mpsc::channel(UNSENT_EVENTS_MAX);
         let bytes = Arc::new(Semaphore::new(UNSENT_BYTES_MAX));
-        (Self { to, bytes, lost: Arc::new(Notify::new()) }, unasked)
+        (Self { to, bytes, large, lost: Arc::new(Notify::new()) }, unasked)
     }
 
     /// Sends it when there is room.
-    async fn send(&self, mut unasked: Unasked) {
+    ///
+    /// # Errors
+    ///
+    /// The event is larger than the budget of large ones.
+    async fn send(&self, mut unasked: Unasked) -> Result<(), consort_memory::Exceeded> {
         if let Unasked::Entry(event, _, room) = &mut unasked {
             let (EventData::Custom(made) | EventData::Raw(made) | EventData::Key(made, _)) = &event.data;
-            let permits = made.len().min(UNSENT_BYTES_MAX) as u32;
-            // Nobody closes it.
-            *room = Room(self.bytes.clone().acquire_many_owned(permits).await.ok());
+            let own_bytes = made.len().min(UNSENT_BYTES_MAX);
+            room._of_connection = self.bytes.clone().acquire_many_owned(own_bytes as u32).await.ok();
+            if made.len() > own_bytes {
+                room._reserved = Some(self.large.reserve((made.len() - own_bytes) as u64).await?);
+            }
         }
         // Nobody is told anything by a connection that has ended.
         let _ = self.to.send(unasked).await;
+        Ok(())
     }
 
     /// What ends the connection when it is told.
@@ -167,8 +180,13 @@ async fn tell(
             Some(Err(_)) => break "what is there cannot be read",
         };
         let Some(unasked) = unasked else { continue };
-        if timeout(UNTAKEN_TIME_MAX, outlet.send(unasked)).await.is_err() {
-            break "it does not take its events";
+        match timeout(UNTAKEN_TIME_MAX, outlet.send(unasked)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(exceeded)) => {
+                tracing::warn!(%exceeded, "an event is too large");
+                break "an event is too large";
+            }
+            Err(_) => break "it does not take its events",
         }
     };
     tracing::warn!(why, "a client cannot be told of all changes: its connection ends");

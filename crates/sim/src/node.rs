@@ -172,7 +172,10 @@ impl Node {
     /// Whether its topology has lacked owners at some moment of this time.
     pub(crate) fn was_degraded_between(&self, from: Time, until: Time) -> bool {
         let first = self.log.degraded.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-        self.log.degraded[first..].iter().take_while(|(at, _)| *at <= until).any(|(_, is_degraded)| *is_degraded)
+        self.log.degraded[first..]
+            .iter()
+            .take_while(|(at, _)| *at <= until)
+            .any(|(_, is_degraded)| *is_degraded)
     }
 
     pub(crate) fn view(&self) -> Option<&View> {

@@ -12,6 +12,7 @@ use super::memory::Memory;
 use super::records::Watermarks;
 use super::responses::{Held, Responses};
 use super::silence::Silence;
+use super::waiting_events::WaitingEvents;
 use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Call, Command};
 use crate::merge::{MergeFn, MergePolicy};
@@ -54,6 +55,8 @@ pub(crate) struct Cx {
     /// Commands to ourselves.
     pub(crate) inner: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
+    /// Bytes that wait for readers of listeners, of all caches.
+    pub(crate) waiting_events: WaitingEvents,
     /// Functions that are to be applied outside the node.
     pub(crate) computations: Computations,
     /// What stores are to do.
@@ -127,6 +130,7 @@ impl Cx {
             parted: BTreeMap::new(),
             inner: VecDeque::new(),
             events: VecDeque::new(),
+            waiting_events: WaitingEvents::default(),
             computations: Computations::default(),
             store: VecDeque::new(),
             merges: BTreeMap::new(),

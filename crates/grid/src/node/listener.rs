@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_group::Time;
 
+use super::waiting_events::{Part, TakenEvents};
 use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, Listen, Scope};
 use crate::guarded::{Panicked, guarded};
 use crate::publication::{IterationId, TransformFn};
@@ -28,9 +29,13 @@ pub(crate) struct Listener {
     function: Option<(Arc<TransformFn>, Bytes)>,
     queue: VecDeque<Event>,
     queued_bytes: usize,
+    /// Of the bytes that wait in all listeners.
+    part: Part,
     pub(crate) walk: Walk,
     changed: BTreeMap<Bytes, Version>,
     ahead: BTreeMap<Bytes, Version>,
+    /// Bytes of the keys in both, and what they take there.
+    noted_bytes: usize,
     /// Whether it is told of everything from now on.
     pub(crate) is_ready: bool,
     /// Whether it was, and is not any more.
@@ -48,7 +53,7 @@ pub(crate) enum Walk {
 }
 
 impl Listener {
-    pub(crate) fn new(options: Listen, function: Option<Arc<TransformFn>>) -> Self {
+    pub(crate) fn new(options: Listen, function: Option<Arc<TransformFn>>, part: Part) -> Self {
         let arguments = options.transform.as_ref().map(|transform| transform.arguments.clone());
         Self {
             walk: if options.with_state { Walk::Wanted } else { Walk::Over },
@@ -56,8 +61,10 @@ impl Listener {
             options,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            part,
             changed: BTreeMap::new(),
             ahead: BTreeMap::new(),
+            noted_bytes: 0,
             is_ready: false,
             is_interrupted: false,
             is_awaited: false,
@@ -88,15 +95,17 @@ impl Listener {
     /// Something has changed. Returns the walk that is to be given up, if this was too much.
     pub(crate) fn offer(&mut self, now: Time, told: &EntryEvent) -> Option<IterationId> {
         if let Some(ahead) = self.ahead.get(&told.key).copied() {
-            if ahead <= told.version {
-                self.ahead.remove(&told.key);
+            if ahead <= told.version && self.ahead.remove(&told.key).is_some() {
+                self.noted_bytes -= noted_bytes(&told.key);
             }
             if told.version <= ahead {
                 return None;
             }
         }
         if self.walk != Walk::Over {
-            self.changed.insert(told.key.clone(), told.version);
+            if self.changed.insert(told.key.clone(), told.version).is_none() {
+                self.noted_bytes += noted_bytes(&told.key);
+            }
             if self.changed.len() > CHANGED_MAX {
                 return self.interrupt();
             }
@@ -115,13 +124,19 @@ impl Listener {
         let previous = told.previous.clone().filter(|_| self.wants_previous());
         self.push(EntryEvent { value, previous, ..told.clone() });
         let is_full = self.queue.len() > self.options.events_max.max(1)
-            || self.queued_bytes > EVENT_BYTES_MAX && self.queue.len() > 1;
+            || self.queued_bytes > EVENT_BYTES_MAX && self.queue.len() > 1
+            || self.part.is_too_large();
         if !is_full {
             return None;
         }
         self.queue.clear();
         self.queued_bytes = 0;
         self.interrupt()
+    }
+
+    /// Counts what waits.
+    fn count(&mut self) {
+        self.part.set((self.queued_bytes + self.queue.len() * size_of::<Event>() + self.noted_bytes) as u64);
     }
 
     /// Something is there. `told` is the newest change of its segment that has been told here.
@@ -131,9 +146,12 @@ impl Listener {
         }
         if version > told && self.is_clustered() {
             if self.ahead.len() >= AHEAD_MAX {
+                self.noted_bytes -= self.ahead.keys().map(noted_bytes).sum::<usize>();
                 self.ahead.clear();
             }
-            self.ahead.insert(key.clone(), version);
+            if self.ahead.insert(key.clone(), version).is_none() {
+                self.noted_bytes += noted_bytes(&key);
+            }
         }
         let value = self.wants_values().then_some(value);
         self.push(EntryEvent { kind: EventKind::Existing, key, value, previous: None, version });
@@ -143,13 +161,16 @@ impl Listener {
         let previous = event.previous.as_ref().map_or(0, |previous| previous.value.len());
         self.queued_bytes += event.key.len() + event.value.as_ref().map_or(0, Bytes::len) + previous;
         self.queue.push_back(Event::Entry(event));
+        self.count();
     }
 
     /// Everything that is there has been offered.
     pub(crate) fn complete(&mut self) {
         self.walk = Walk::Over;
+        self.noted_bytes -= self.changed.keys().map(noted_bytes).sum::<usize>();
         self.changed.clear();
         self.queue.push_back(Event::Complete);
+        self.count();
     }
 
     /// Changes before this may be missing. Returns the walk that is to be given up.
@@ -159,6 +180,8 @@ impl Listener {
         }
         self.changed.clear();
         self.ahead.clear();
+        self.noted_bytes = 0;
+        self.count();
         let walk = if self.options.with_state { Walk::Wanted } else { Walk::Over };
         match std::mem::replace(&mut self.walk, walk) {
             Walk::Under(id) => Some(id),
@@ -171,8 +194,54 @@ impl Listener {
     }
 
     /// Everything that waits.
-    pub(crate) fn drain(&mut self) -> Vec<Event> {
+    pub(crate) fn drain(&mut self) -> TakenEvents {
+        let noted_bytes = self.noted_bytes as u64;
+        self.part.set((self.queued_bytes + self.queue.len() * size_of::<Event>()) as u64);
         self.queued_bytes = 0;
-        std::mem::take(&mut self.queue).into()
+        let taken = TakenEvents::new(std::mem::take(&mut self.queue).into(), self.part.take());
+        self.part.set(noted_bytes);
+        taken
+    }
+}
+
+/// What a key takes that is noted with a version, beside what else has the same bytes.
+fn noted_bytes(key: &Bytes) -> usize {
+    key.len() + size_of::<(Bytes, Version)>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::waiting_events::{LISTENERS_BYTES_MAX, WaitingEvents};
+    use super::*;
+
+    fn written(number: u64) -> EntryEvent {
+        EntryEvent {
+            kind: EventKind::Modified,
+            key: Bytes::from(number.to_string()),
+            value: Some(Bytes::from(vec![7; 1 << 20])),
+            previous: None,
+            version: Version::new(1, number),
+        }
+    }
+
+    #[test]
+    fn many_slow_readers_hold_a_bounded_sum_and_a_fast_one_is_told_of_everything() {
+        let all = WaitingEvents::default();
+        let options = Listen { with_values: true, ..Listen::default() };
+        let listener = || Listener::new(options.clone(), None, all.part());
+        let (mut slow, mut fast): (Vec<_>, _) = ((0..40).map(|_| listener()).collect(), listener());
+        for number in 1..=30 {
+            let event = written(number);
+            for one in slow.iter_mut().chain([&mut fast]) {
+                assert_eq!(one.offer(Time::ZERO, &event), None);
+                assert!(all.bytes() <= 2 * LISTENERS_BYTES_MAX + (2 << 20), "{} bytes", all.bytes());
+            }
+            let told: Vec<Event> = fast.drain().collect();
+            assert_eq!(told, [Event::Entry(event)]);
+        }
+        let has_gap = |one: &mut Listener| one.drain().any(|event| event == Event::Gap);
+        assert!(slow.iter_mut().any(has_gap), "40 readers would have held 15 MiB each");
+        drop((slow, fast));
+        assert_eq!(all.bytes(), 0);
     }
 }

@@ -15,8 +15,9 @@ use super::NodeEvent;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::listener::{Listener, Walk};
+use super::waiting_events::TakenEvents;
 use crate::command::{Tell, ToCoordinator};
-use crate::event::{EntryEvent, Event, Listen, ListenError, ListenerId, Scope};
+use crate::event::{EntryEvent, Listen, ListenError, ListenerId, Scope};
 use crate::operation::{OperationError, ReadFrom};
 use crate::planted::Planted;
 use crate::publication::{IterationId, Next, Publication, TransformFn, What};
@@ -198,7 +199,7 @@ impl Cache {
                 None => return Err(ListenError::UnknownTransform(transform.name.clone())),
             },
         };
-        self.listeners.all.insert(id, Listener::new(options, function));
+        self.listeners.all.insert(id, Listener::new(options, function, cx.waiting_events.part()));
         self.settle_listeners(cx);
         self.look_after_listeners(cx);
         Ok(())
@@ -240,7 +241,7 @@ impl Cache {
         cx: &mut Cx,
         id: ListenerId,
         next_walk: &mut u64,
-    ) -> Result<Vec<Event>, ListenError> {
+    ) -> Result<TakenEvents, ListenError> {
         let Some(mut listener) = self.listeners.all.remove(&id) else {
             return Err(OperationError::Closed.into());
         };

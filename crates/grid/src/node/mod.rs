@@ -45,6 +45,7 @@ mod streams;
 mod telling;
 mod transfer;
 mod uses;
+mod waiting_events;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,6 +73,7 @@ pub(crate) use cx::Cx;
 pub use observed::{Load, Progress, ResponseLoad};
 pub use response_window::ResponseLimits;
 pub use transfer::TRANSFER_BUDGET;
+pub use waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
 
 /// How often what should have been answered is looked after.
 const LOOK_AFTER: Duration = Duration::from_millis(250);

@@ -68,6 +68,11 @@ impl Node {
         ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
     }
 
+    /// Bytes of events that wait for readers of listeners, of all caches; bounded by [`crate::LISTENERS_BYTES_MAX`].
+    pub fn waiting_event_bytes(&self) -> u64 {
+        self.cx.waiting_events.bytes()
+    }
+
     /// Bytes of frames to a member that were not taken yet.
     pub fn unsent_bytes(&self, member: &Address) -> usize {
         self.cx.unsent_bytes(member)

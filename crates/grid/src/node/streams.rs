@@ -5,8 +5,9 @@ use consort_group::Time;
 use super::Node;
 #[cfg(doc)]
 use super::NodeEvent;
+use super::waiting_events::TakenEvents;
 use crate::command::CacheId;
-use crate::event::{Event, Listen, ListenError, ListenerId};
+use crate::event::{Listen, ListenError, ListenerId};
 use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
 
@@ -123,7 +124,7 @@ impl Node {
         now: Time,
         cache: CacheId,
         listener: ListenerId,
-    ) -> Result<Vec<Event>, ListenError> {
+    ) -> Result<TakenEvents, ListenError> {
         self.cx.now = now;
         let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
         let events = cache.take_events(&mut self.cx, listener, &mut self.next_iteration);

@@ -71,7 +71,7 @@ fn pipelined_reads_of_a_large_value_of_another_server_that_nobody_takes_leave_se
             for port in PORTS {
                 most = peak(&of_http(port, "/metrics").await, "responses_to_8_mib").max(most);
             }
-            assert_eq!(cache.get(&b"small"[..]).await.expect("a read").expect("a value"), b"v");
+            assert_eq!(cache.get(&b"small"[..]).await.expect("a read").expect("a value"), &b"v"[..]);
         }
         for _ in 0..20 {
             let value = cache.get(&b"large"[..]).await.expect("a read").expect("a value");

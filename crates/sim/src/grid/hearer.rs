@@ -212,11 +212,13 @@ impl World {
                 Ok(events) => {
                     if grid.tells_all {
                         let name = &name;
-                        let told =
-                            events.iter().map(|event| format!("{name}: listener {} is told {event:?}", id.0));
+                        let told = events
+                            .as_slice()
+                            .iter()
+                            .map(|event| format!("{name}: listener {} is told {event:?}", id.0));
                         grid.story.extend(told.map(|told| (now, told)));
                     }
-                    one.events.extend(events.into_iter().map(|event| (now, event)));
+                    one.events.extend(events.map(|event| (now, event)));
                 }
                 Err(error) => {
                     one.failed = Some(error);

@@ -120,6 +120,11 @@ pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
             "Bytes of reads of other members that wait here for room, without their values.",
             load.held_bytes as u64,
         ),
+        (
+            "consort_listeners_waiting_bytes",
+            "Bytes of events that wait for listeners of this server, of all caches.",
+            manager.waiting_event_bytes(),
+        ),
     ] {
         told.family(Kind::Gauge, name, help).value(&[], value);
     }

@@ -1,0 +1,139 @@
+//! Bytes of events that wait for the readers of listeners, of all caches of a member together.
+//!
+//! A reader that is slow, or a client that takes nothing, makes events wait. A listener has a limit of its own; this is the
+//! limit of their sum. While the sum is exceeded, a listener that has more than an equal part of it loses its events and is
+//! told of a gap, so that listeners with fast readers lose none. Beyond twice the sum any listener does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::event::Event;
+
+/// Bytes of events that wait for readers, all listeners of a member together, each event counted with its own size, its key
+/// and its values. Listeners that wait for the same events share their values, so it is less in memory.
+pub const LISTENERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The sum of a member.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitingEvents(Arc<Sum>);
+
+#[derive(Debug, Default)]
+struct Sum {
+    bytes: AtomicU64,
+    /// Parts that are not empty.
+    parts: AtomicU64,
+}
+
+impl WaitingEvents {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        Part { of: self.clone(), bytes: 0 }
+    }
+}
+
+/// What waits for one reader.
+#[derive(Debug)]
+pub(crate) struct Part {
+    of: WaitingEvents,
+    bytes: u64,
+}
+
+impl Part {
+    pub(crate) fn set(&mut self, bytes: u64) {
+        let Sum { bytes: sum, parts } = &*self.of.0;
+        sum.fetch_add(bytes, Ordering::Relaxed);
+        sum.fetch_sub(self.bytes, Ordering::Relaxed);
+        match (self.bytes, bytes) {
+            (0, 1..) => drop(parts.fetch_add(1, Ordering::Relaxed)),
+            (1.., 0) => drop(parts.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+        self.bytes = bytes;
+    }
+
+    /// Whether its events have to go, because there are too many of all listeners.
+    pub(crate) fn is_too_large(&self) -> bool {
+        let sum = self.of.bytes();
+        let parts = self.of.0.parts.load(Ordering::Relaxed).max(1);
+        sum > LISTENERS_BYTES_MAX && self.bytes > LISTENERS_BYTES_MAX / parts || sum > 2 * LISTENERS_BYTES_MAX
+    }
+
+    /// The same bytes in another's hands.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = self.of.part();
+        std::mem::replace(self, empty)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Events that a listener's reader has taken. Their bytes count as waiting until the last one was given, or this is dropped.
+#[derive(Debug)]
+pub struct TakenEvents {
+    events: std::vec::IntoIter<Event>,
+    part: Option<Part>,
+}
+
+impl TakenEvents {
+    pub(crate) fn new(events: Vec<Event>, part: Part) -> Self {
+        Self { events: events.into_iter(), part: Some(part) }
+    }
+
+    /// None.
+    pub fn empty() -> Self {
+        Self { events: Vec::new().into_iter(), part: None }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.events.as_slice().is_empty()
+    }
+
+    /// Those that were not given yet.
+    pub fn as_slice(&self) -> &[Event] {
+        self.events.as_slice()
+    }
+}
+
+impl Iterator for TakenEvents {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let event = self.events.next();
+        if event.is_none() {
+            self.part = None;
+        }
+        event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_too_large_if_it_has_more_than_its_share_of_a_sum_that_is_exceeded() {
+        let all = WaitingEvents::default();
+        let (mut slow, mut fast) = (all.part(), all.part());
+        slow.set(LISTENERS_BYTES_MAX);
+        assert!(!slow.is_too_large());
+        fast.set(1_000);
+        assert!(slow.is_too_large() && !fast.is_too_large());
+        slow.set(2 * LISTENERS_BYTES_MAX);
+        assert!(fast.is_too_large(), "beyond twice the sum nothing more waits");
+        let taken = TakenEvents::new(Vec::new(), slow.take());
+        assert_eq!(all.bytes(), 2 * LISTENERS_BYTES_MAX + 1_000, "what was taken counts");
+        drop(taken);
+        slow.set(10);
+        assert_eq!(all.bytes(), 1_010);
+        drop((slow, fast));
+        assert_eq!((all.bytes(), all.0.parts.load(Ordering::Relaxed)), (0, 0));
+    }
+}
