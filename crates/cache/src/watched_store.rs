@@ -105,7 +105,8 @@ impl StoreWatch {
                 directory,
                 free_bytes,
                 error,
-                "the cache's store cannot write: writes of clients are refused until it can. If the disk is full, give it space"
+                "the cache's store cannot write: what clients put is refused until it can, removals are not. If the disk is full, \
+                 give it space"
             );
         } else {
             let seconds = now.duration_since(failing.since).as_secs();
@@ -115,7 +116,7 @@ impl StoreWatch {
                 free_bytes,
                 error,
                 failures = failing.failures,
-                "the cache's store has not been able to write for {seconds} s: writes of clients are refused"
+                "the cache's store has not been able to write for {seconds} s: what clients put is refused, removals are not"
             );
         }
     }
