@@ -525,16 +525,20 @@ impl UpHandler for GridHandler {
         }
         let mut state = self.state();
         let State { node, lanes, .. } = &mut *state;
-        let (now, burst) = (self.now(), room.burst_bytes());
+        let burst = room.burst_bytes();
+        let mut has_answered = false;
         let woken = lanes.look(room, |member, is_open| {
             if let Some(node) = node {
-                node.handle_room(now, member, is_open, burst);
+                has_answered |= node.handle_room(|| self.now(), member, is_open, burst);
             }
         });
-        let said = self.listen(&mut state, |_, _| true);
+        self.wants_look.store(lanes.wants_look(), Ordering::Release);
+        // Every cycle comes by here: the driver is woken for another one only if there is something for it.
+        let said = has_answered.then(|| self.listen(&mut state, |_, _| true));
         drop(state);
-        // Reads that had waited are answered in the next cycle.
-        self.tell(said);
+        if let Some(said) = said {
+            self.tell(said);
+        }
         woken.into_values().for_each(Waker::wake);
     }
 

@@ -564,17 +564,24 @@ impl Node {
     /// Until it is called for the first time, there is room.
     ///
     /// Responses to reads of a member wait while there is no room for it, without their values. Everything else is sent
-    /// in any case.
-    pub fn handle_room(&mut self, now: Time, member: &Address, is_open: bool, burst_bytes: u64) {
+    /// in any case. True: reads that had waited were carried out, and there may be frames to send.
+    pub fn handle_room(
+        &mut self,
+        now: impl FnOnce() -> Time,
+        member: &Address,
+        is_open: bool,
+        burst_bytes: u64,
+    ) -> bool {
         self.cx.set_room(member, is_open, burst_bytes);
         if !self.cx.responses.has_waiting(member) {
-            return;
+            return false;
         }
-        self.cx.now = now;
+        self.cx.now = now();
         while let Some(command) = self.cx.next_read(member) {
             self.handle(member, command);
         }
         self.work();
+        true
     }
 
     /// When [`Node::handle_timeout`] wants to be called.

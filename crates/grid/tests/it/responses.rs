@@ -91,7 +91,8 @@ impl Pair {
 
     fn room(&mut self, is_open: bool) {
         let reader: Address = address(0);
-        self.nodes[1].handle_room(self.now, &reader, is_open, BURST_BYTES);
+        let now = self.now;
+        self.nodes[1].handle_room(|| now, &reader, is_open, BURST_BYTES);
     }
 
     /// Reads that have ended with the value.

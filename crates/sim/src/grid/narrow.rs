@@ -44,7 +44,7 @@ impl Narrow {
         members.extend(sent);
         for member in members {
             let is_open = self.rng.chance(0.6);
-            node.handle_room(now, &member, is_open, self.rng.between(1, 400));
+            node.handle_room(|| now, &member, is_open, self.rng.between(1, 400));
             if !is_open {
                 closed.insert(member);
             }
