@@ -286,6 +286,15 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_not_sent_without_tls_unless_that_is_wanted() {
+        let token = || Credentials::default().with_token("t");
+        let refused = chosen(token(), false, &["OAUTHBEARER"]).unwrap_err();
+        assert!(refused.starts_with("the server offers OAUTHBEARER; without TLS"), "{refused}");
+        let wanted = token().with_only(Mechanism::OauthBearer);
+        assert_eq!(chosen(wanted, false, &["OAUTHBEARER"]).unwrap(), "OAUTHBEARER");
+    }
+
+    #[test]
     fn a_good_token_is_answered_by_nothing() {
         let told = || {
             let mut login = login(Credentials::default().with_token("a.b.c"), true);

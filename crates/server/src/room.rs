@@ -58,7 +58,7 @@ impl<'c> Room<'c> {
         // Where others write larger and larger values meanwhile, it is ahead of them in the end.
         let known = self.again.as_ref().map_or(0, |again| again.options().response_bytes_max);
         let bytes = bytes.max(known.saturating_mul(2));
-        // Who waits for room holds none.
+        // A request that waits for room holds none.
         self.held = None;
         self.held = Some(responses.hold(bytes as usize + self.besides).await?);
         self.again = Some(within(self.cache, bytes));

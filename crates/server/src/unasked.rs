@@ -192,3 +192,46 @@ async fn tell(
     tracing::warn!(why, "a client cannot be told of all changes: its connection ends");
     outlet.lost.notify_one();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use consort_hotrod::ops::event::EventKind;
+
+    use super::*;
+
+    /// An event for which a converter has made so many bytes.
+    fn event(bytes: usize) -> Unasked {
+        let data = EventData::Custom(vec![7; bytes].into());
+        let event = event::Event {
+            id: 0,
+            kind: EventKind::Modified,
+            listener: Bytes::from_static(b"listener"),
+            is_retried: false,
+            data,
+        };
+        Unasked::Entry(event, Telling::new().wanted.clone(), Room::default())
+    }
+
+    #[tokio::test]
+    async fn large_events_of_all_connections_wait_for_one_budget_and_small_ones_do_not() {
+        let all = Budget::new("events", 100_000);
+        let (first, mut of_first) = Outlet::new(all.clone());
+        first.send(event(UNSENT_BYTES_MAX + 90_000)).await.unwrap();
+        assert_eq!(all.used(), 90_000);
+        let (second, mut of_second) = Outlet::new(all.clone());
+        second.send(event(UNSENT_BYTES_MAX / 2)).await.unwrap();
+        assert_eq!(all.used(), 90_000, "a connection has room of its own");
+        drop(of_second.recv().await);
+        let mut waiting = Box::pin(second.send(event(UNSENT_BYTES_MAX + 20_000)));
+        assert!(timeout(Duration::ZERO, &mut waiting).await.is_err(), "110,000 bytes are too many");
+        drop(of_first.recv().await);
+        waiting.await.unwrap();
+        assert_eq!(all.used(), 20_000);
+        drop(of_second.recv().await);
+        assert_eq!(all.used(), 0, "it was written");
+        let exceeded = second.send(event(UNSENT_BYTES_MAX + 100_001)).await.unwrap_err();
+        assert_eq!((exceeded.name, all.used()), ("events", 0));
+    }
+}

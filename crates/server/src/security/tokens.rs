@@ -242,6 +242,12 @@ impl JwtVerifier for Signed {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use ring::rand::SystemRandom;
+    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+    use serde_json::{Value, json};
+
     use super::*;
 
     /// The key of RFC 7515, appendix A.3, in DER.
@@ -316,6 +322,73 @@ mod tests {
             let told = with_header(&format!(r#"{{"alg":"ES256","typ":"{kind}"}}"#));
             assert_eq!(told, "its signature is not that of the key", "{kind}");
         }
+    }
+
+    /// An issuer with a key of its own.
+    struct Issuer {
+        key: EcdsaKeyPair,
+        random: SystemRandom,
+    }
+
+    impl Issuer {
+        fn new() -> Self {
+            let (algorithm, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
+            let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+            let key = EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &random).unwrap();
+            Self { key, random }
+        }
+
+        /// What a server believes that knows its key.
+        fn tokens(&self) -> Tokens {
+            let (mut der, public) = (key_of_the_rfc(), self.key.public_key().as_ref());
+            let begin = der.len() - public.len();
+            der[begin..].copy_from_slice(public);
+            Tokens::new(vec![Key::from_der(&der).unwrap()], "shop")
+        }
+
+        fn sign(&self, claims: &Value) -> String {
+            let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256"}"#);
+            let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
+            let signature = self.key.sign(&self.random, signed.as_bytes()).unwrap();
+            format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_in_its_time_for_its_audience_and_from_its_issuer() {
+        let issuer = Issuer::new();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let with = |name: &str, value: Value| {
+            let mut claims = json!({"sub": "alice", "aud": "shop", "exp": now + 600, "iss": "idp"});
+            claims[name] = value;
+            claims
+        };
+        let without = |name: &str| {
+            let mut claims = with("sub", "alice".into());
+            claims.as_object_mut().unwrap().remove(name);
+            claims
+        };
+        let tokens = issuer.tokens();
+        let owner = |claims: Value| tokens.owner(&issuer.sign(&claims));
+        let alice = Ok("alice".to_owned());
+        let refused = |why: &str| Err(why.to_owned());
+        // Ten seconds are for a slow test.
+        assert_eq!(owner(with("exp", (now - LEEWAY + 10).into())), alice, "clocks may differ");
+        assert_eq!(owner(with("exp", (now - LEEWAY - 10).into())), refused("it has expired"));
+        assert_eq!(owner(with("nbf", (now + LEEWAY - 10).into())), alice);
+        assert_eq!(owner(with("nbf", (now + LEEWAY + 600).into())), refused("it is not good yet"));
+        assert_eq!(owner(with("aud", "stock".into())), refused("it is for somebody else"));
+        assert_eq!(owner(with("aud", json!(["stock", "shop"]))), alice);
+        assert_eq!(owner(without("exp")), refused("it does not say exp"));
+        assert_eq!(owner(without("aud")), refused("it does not say aud"));
+        assert!(owner(without("sub")).is_err());
+        assert_eq!(owner(without("iss")), alice, "no issuer is expected");
+
+        let tokens = issuer.tokens().issued_by("idp");
+        let owner = |claims: Value| tokens.owner(&issuer.sign(&claims));
+        assert_eq!(owner(with("sub", "alice".into())), alice);
+        assert_eq!(owner(with("iss", "other".into())), refused("it is of another issuer"));
+        assert_eq!(owner(without("iss")), refused("it does not say iss"));
     }
 
     #[test]

@@ -395,6 +395,12 @@ mod tests {
         ] {
             assert_eq!(told(text), error);
         }
+        let line = line_for("a", &[Role::Admin], Some("pencil")).unwrap();
+        for (at, hash) in ["SCRAM-SHA-256", "SCRAM-SHA-384", "SCRAM-SHA-512"].into_iter().enumerate() {
+            let again = line.split(' ').find(|word| word.starts_with(&format!("{hash}$"))).unwrap();
+            let told = told(&format!("{line} {again}"));
+            assert_eq!(told, format!("users:1: word 6 is a second secret for {hash}"), "{at}");
+        }
         assert!(told("a admin SCRAM-SHA-256$x").starts_with("users:1: word 3 is no verifier: "));
         assert!(Users::read("not-there").unwrap_err().to_string().starts_with("not-there: "));
     }
