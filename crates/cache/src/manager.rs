@@ -281,8 +281,9 @@ impl CacheManager {
         self.member.handler.with_node(|node, _| node.response_load()).unwrap_or_default()
     }
 
-    /// Bytes of events that wait here for readers of listeners, of all caches; at most twice
-    /// [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event.
+    /// Bytes of events that wait here for readers of listeners, of all caches. Changes add to them up to twice
+    /// [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener that reads the present entries
+    /// adds one batch of its walk.
     pub fn waiting_event_bytes(&self) -> u64 {
         self.member.handler.with_node(|node, _| node.waiting_event_bytes()).unwrap_or_default()
     }

@@ -170,7 +170,7 @@ pub(crate) async fn answer(
     Ok(told.tell(&served.stats, served.write(key, write, flags).await?))
 }
 
-/// Writes a key whose value before is told, and has room for that first.
+/// Writes a key and returns its previous value, for which it reserves room first.
 async fn write_with_room(
     responses: &Responses,
     served: &Served,

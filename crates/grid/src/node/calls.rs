@@ -284,7 +284,7 @@ impl Calls {
         }
     }
 
-    /// Nobody is to be sent a call now.
+    /// A call has no target: no owner can carry it out now.
     pub(crate) fn unassign(&mut self, number: u64) {
         self.release(number);
         if let Some(call) = self.get_mut(number) {

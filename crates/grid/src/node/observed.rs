@@ -68,7 +68,8 @@ impl Node {
         ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
     }
 
-    /// Bytes of events that wait for readers of listeners, of all caches; bounded by [`crate::LISTENERS_BYTES_MAX`].
+    /// Bytes of events that wait for readers of listeners, of all caches. Changes add to them up to twice
+    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one batch of its walk.
     pub fn waiting_event_bytes(&self) -> u64 {
         self.cx.waiting_events.bytes()
     }

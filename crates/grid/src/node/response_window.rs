@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_that_has_gone_was_to_send_counts_until_its_calls_have_ended() {
+    fn bytes_reserved_at_a_member_that_has_gone_count_until_its_calls_have_ended() {
         let (mut window, owner) = (ResponseWindow::default(), member(1));
         assert!(window.reserve(&owner, 0, MIB));
         window.retain(|_| false);

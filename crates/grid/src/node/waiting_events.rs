@@ -2,7 +2,8 @@
 //!
 //! A reader that is slow, or a client that takes nothing, makes events wait. A listener has a limit of its own; this is the
 //! limit of their sum. While the sum is exceeded, a listener that has more than an equal part of it loses its events and is
-//! told of a gap, so that listeners with fast readers lose none. Beyond twice the sum any listener does.
+//! told of a gap, so that listeners with fast readers lose none. Beyond twice the sum any listener does. Present entries, which
+//! listeners read at their own pace, count, and are not refused: each listener has one batch of a walk at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -157,7 +157,7 @@ fn reader_asks_for_no_more_bytes_than_it_takes_of_an_owner() {
     }
 }
 
-/// A condition that does not hold makes of a write a read of what is there.
+/// A conditional write whose condition does not hold changes nothing and returns the present value, as a read does.
 fn refused_write() -> Action {
     let change = Change::Put { value: Bytes::from_static(b"v"), lifetime: Lifetime::default() };
     Action::Write(Write { condition: Condition::Absent, change, wants_previous: true })

@@ -90,7 +90,7 @@ fn removals_and_clear_work_on_a_full_disk_and_entries_fit_again() {
                 assert!(error.to_string().contains("space"), "{error}");
             }
             if !is_cleared {
-                // A line a minute tells of failures, and only what was told is told to be over.
+                // The log has one failure a minute at most, and the end of those failures only that it has.
                 server.wait_for(&["shop", "writes again"]);
             }
             let (metrics, health) = seen().await;

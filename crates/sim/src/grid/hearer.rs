@@ -215,7 +215,7 @@ impl World {
                         let told = events
                             .as_slice()
                             .iter()
-                            .map(|event| format!("{name}: listener {} is told {event:?}", id.0));
+                            .map(|event| format!("{name}: listener {} receives {event:?}", id.0));
                         grid.story.extend(told.map(|told| (now, told)));
                     }
                     one.events.extend(events.map(|event| (now, event)));

@@ -218,8 +218,8 @@ fn nothing_missing(
 }
 
 /// Whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after: the gap
-/// that stands for the write comes once the members have merged. So does the gap of a listener that is told of nothing while a
-/// primary is away, because its member begins to listen anew: not all primaries can confirm it.
+/// that stands for the write comes once the members have merged. A listener of a member that begins to listen anew while a
+/// primary is away receives no event and no gap before that primary is back: it has to confirm the listener.
 fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -> bool {
     let Some(ended) = hearer.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
