@@ -1,9 +1,11 @@
 //! One member: its stack, its clock, and an application that sends, receives and consumes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use consort_grid::Membership;
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry;
 use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, View};
@@ -31,10 +33,18 @@ pub(crate) struct Got {
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
-    /// Since when its topology lacks owners that are away, or does so no more.
-    pub(crate) degraded: Vec<(Time, bool)>,
+    /// Its cache's topologies, each time that their members or [`InstalledTopology::is_degraded`] changed.
+    pub(crate) topologies: Vec<(Time, InstalledTopology)>,
     /// What it sent, by destination (`None` = all), with the time of each number from 1.
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
+}
+
+/// What a checker asks of a topology that a member has installed.
+#[derive(PartialEq)]
+pub(crate) struct InstalledTopology {
+    pub(crate) members: Arc<[Membership]>,
+    /// Whether owners are away.
+    pub(crate) is_degraded: bool,
 }
 
 /// A member of the simulation.
@@ -165,20 +175,25 @@ impl Node {
 
     /// The views that it has had at some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
-        let first = self.log.views.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-        self.log.views[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, view)| view)
+        between(&self.log.views, from, until)
     }
 
-    /// Whether its topology has lacked owners at some moment of this time.
-    pub(crate) fn was_degraded_between(&self, from: Time, until: Time) -> bool {
-        let first = self.log.degraded.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-        self.log.degraded[first..]
-            .iter()
-            .take_while(|(at, _)| *at <= until)
-            .any(|(_, is_degraded)| *is_degraded)
+    /// The topologies that it has had at some moment of this time.
+    pub(crate) fn topologies_between(
+        &self,
+        from: Time,
+        until: Time,
+    ) -> impl Iterator<Item = &InstalledTopology> {
+        between(&self.log.topologies, from, until)
     }
 
     pub(crate) fn view(&self) -> Option<&View> {
         self.log.views.last().map(|(_, view)| view)
     }
+}
+
+/// What was installed at some moment of this time, of a log in the order of its times.
+fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
+    let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+    log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)
 }

@@ -67,9 +67,17 @@ fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
 #[test]
 fn listeners_that_end_while_members_are_parted_keep_their_guarantees() {
     for (members, seed) in [(4, 21_040_001), (3, 21_030_006), (5, 21_050_014)] {
-        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&Plan::new("tcp.xml", members).parted(), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
     run(&Plan::new("tcp.xml", 6), 22_060_008).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// The same: a listener ended after the views of two sides had merged, and before their caches' topologies had.
+#[test]
+fn listeners_that_end_between_the_merges_of_views_and_topologies_keep_their_guarantees() {
+    for seed in [30_000_000, 30_000_138, 30_000_149] {
+        run(&Plan::new("tcp.xml", 4).parted(), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
 }
 
 /// The same: a side parts once more before it is merged. What one part had replaced came back with the other, or was removed with what

@@ -11,7 +11,7 @@ use consort_group::{Address, Message};
 use super::history::Operation;
 use super::member::BEGINNING;
 use super::{Member, checks};
-use crate::node::Node;
+use crate::node::{InstalledTopology, Node};
 use crate::world::World;
 
 /// Who owns each segment, for people.
@@ -199,7 +199,7 @@ impl World {
 
     fn installed(&mut self, node: usize) {
         let now = self.now;
-        self.note_degraded(node);
+        self.note_topology(node);
         let (Some(grid), Some(member)) = (&mut self.grid, &self.nodes[node].member) else { return };
         let Some(topology) = member.topology() else { return };
         let rank = |topology: &Topology| (topology.available, topology.id);
@@ -338,11 +338,13 @@ impl World {
         owners.filter_map(|owner| grid?.indices.get(&owner.address).copied()).chain([node]).collect()
     }
 
-    fn note_degraded(&mut self, node: usize) {
+    fn note_topology(&mut self, node: usize) {
         let Node { member: Some(member), log, .. } = &mut self.nodes[node] else { return };
-        let is_degraded = member.topology().is_some_and(|topology| !topology.away().is_empty());
-        if log.degraded.last().is_some_and(|(_, was_degraded)| *was_degraded) != is_degraded {
-            log.degraded.push((self.now, is_degraded));
+        let Some(topology) = member.topology() else { return };
+        let installed =
+            InstalledTopology { members: topology.members.clone(), is_degraded: !topology.away().is_empty() };
+        if log.topologies.last().is_none_or(|(_, last)| *last != installed) {
+            log.topologies.push((self.now, installed));
         }
     }
 

@@ -218,20 +218,24 @@ fn nothing_missing(
 }
 
 /// Whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after: the gap
-/// that stands for the write comes once the members have merged. A listener of a member that begins to listen anew while a
-/// primary is away receives no event and no gap before that primary is back: it has to confirm the listener.
+/// that stands for the write comes once the members have merged. The topologies of two sides merge some time after their
+/// views. A listener of a member that begins to listen anew while a primary is away receives no event and no gap before that
+/// primary is back: it has to confirm the listener.
 fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -> bool {
     let Some(ended) = hearer.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
     let since = write.began.max(Time(ended.0.saturating_sub(gap_limit)));
     let own = &world.nodes[hearer.node];
-    if own.was_degraded_between(since, ended) {
+    if own.topologies_between(since, ended).any(|topology| topology.is_degraded) {
         return true;
     }
     let others = write.readers.iter().map(|&node| &world.nodes[node]);
     others.filter(|other| other.ended.is_none_or(|at| since < at)).any(|other| {
         let lacks = |node: &Node, address: &Address| {
+            let mut topologies = node.topologies_between(since, ended);
             node.views_between(since, ended).any(|view| !view.contains(address))
+                || topologies
+                    .any(|topology| topology.members.iter().all(|one| one.member.address != *address))
         };
         lacks(own, &other.address) || lacks(other, &own.address)
     })
