@@ -40,9 +40,15 @@ impl From<CacheError> for Failure {
     }
 }
 
+/// How a server of Consort begins its answer to a write that it refuses because owners are away. It changes nothing.
+const DEGRADED: &str = "ISPN000306: not all owners of this key are available: cache is degraded";
+
 impl From<ClientError> for Failure {
+    /// A client cannot know that a server which refuses a write with this error is one of Consort; here it is one.
     fn from(error: ClientError) -> Self {
-        Self { is_uncertain: error.may_be_done(), text: error.to_string() }
+        let is_refused =
+            matches!(&error, ClientError::Server { message, .. } if message.starts_with(DEGRADED));
+        Self { is_uncertain: error.may_be_done() && !is_refused, text: error.to_string() }
     }
 }
 
