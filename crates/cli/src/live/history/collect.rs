@@ -110,10 +110,14 @@ fn read_all(directory: &Path) -> anyhow::Result<Vec<(Invocation, Option<Completi
 }
 
 /// The operations of one process, each with how it ended unless the process ended before.
-fn read(lines: impl BufRead) -> anyhow::Result<Vec<(Invocation, Option<Completion>)>> {
+///
+/// A killed process can leave the beginning of a line: the kernel ends a write that crosses a page. Such a line is left out.
+/// Its operation had not begun if the line is an invocation, and is unfinished if it is a completion.
+fn read(mut lines: impl BufRead) -> anyhow::Result<Vec<(Invocation, Option<Completion>)>> {
     let mut operations = BTreeMap::new();
-    for line in lines.lines() {
-        match serde_json::from_str(&line?)? {
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        match serde_json::from_slice(&std::mem::take(&mut line))? {
             Line::Invoked(number, invocation) => {
                 operations.insert(number, (invocation, None));
             }
@@ -142,6 +146,29 @@ mod tests {
             consistency: Consistency::Linearizable,
             invoked_ns,
         }
+    }
+
+    #[test]
+    fn line_that_a_killed_process_has_not_written_to_its_end_is_left_out() {
+        let mut lines = Vec::new();
+        for number in [1, 2] {
+            write_line(&mut lines, &Line::Invoked(number, invocation("key", number))).unwrap();
+        }
+        let whole = lines.len();
+        let completion =
+            Completion { outcome: Outcome::Ok, found: None, done: None, error: None, completed_ns: 30 };
+        write_line(&mut lines, &Line::Completed(1, completion)).unwrap();
+        let completed = |bytes: &[u8]| {
+            read(bytes).map(|all| all.iter().map(|(_, end)| end.is_some()).collect::<Vec<_>>())
+        };
+        assert_eq!(completed(&lines).unwrap(), [true, false]);
+        for end in whole..lines.len() {
+            assert_eq!(completed(&lines[..end]).unwrap(), [false, false], "{end}");
+        }
+        assert_eq!(completed(&lines[..whole / 2 + 3]).unwrap(), [false]);
+        // In the middle it is damage.
+        lines[whole - 3] = b'{';
+        completed(&lines).unwrap_err();
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Recorder {
         self.append(&Line::Completed(number, completion))
     }
 
-    /// One write, so that a killed process leaves whole lines.
+    /// One write, so that a killed process leaves no line without its end but the last one.
     fn append(&self, line: &Line) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
