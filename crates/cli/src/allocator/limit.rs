@@ -17,6 +17,12 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 /// How often free memory goes back: what is free for long enough, and all of it while there is a shortage.
 const PURGED_EVERY: Duration = Duration::from_secs(1);
 
+/// Processes whose limit is lower use pages of 4 KiB only. Where some entries stay and others go, a huge page of 2 MiB stays
+/// resident for one of them: a cache with a `max-size` of 50 MB and values of 1 to 100 KB cost 2.5 times as much with huge
+/// pages and 1.7 times without, and an empty server 33 and 27 MiB. Above, reads are worth more: those of an embedded cache with 300 MB take 20 % less CPU
+/// with huge pages.
+const HUGE_PAGES_FROM: u64 = 1 << 30;
+
 /// Whether the allocator keeps all memory (`--reserve`).
 pub(super) static KEEPS_MEMORY: AtomicBool = AtomicBool::new(false);
 
@@ -52,6 +58,11 @@ impl Memory {
         let option = self.memory.map(|bytes| (bytes, "--memory"));
         let memory = watch_memory(option, look).context("memory cannot be measured")?;
         let MemoryUsage { limit, high_water_mark, .. } = memory.usage();
+        if limit.bytes < HUGE_PAGES_FROM
+            && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
+        {
+            tracing::warn!("huge pages cannot be turned off ({error}): memory that is free may not go back");
+        }
         tracing::info!(
             "memory: {} may be used ({}); writes that add entries are refused above {}",
             megabytes(limit.bytes),
