@@ -19,8 +19,8 @@ const PURGED_EVERY: Duration = Duration::from_secs(1);
 
 /// Processes whose limit is lower use pages of 4 KiB only. Where some entries stay and others go, a huge page of 2 MiB stays
 /// resident for one of them: a cache with a `max-size` of 50 MB and values of 1 to 100 KB cost 2.5 times as much with huge
-/// pages and 1.7 times without, and an empty server 33 and 27 MiB. Above, reads are worth more: those of an embedded cache with 300 MB take 20 % less CPU
-/// with huge pages.
+/// pages and 1.7 times without, and an empty server 33 and 27 MiB. Above, reads are worth more: those of an embedded cache
+/// with 300 MB take 20 % less CPU with huge pages.
 const HUGE_PAGES_FROM: u64 = 1 << 30;
 
 /// Whether the allocator keeps all memory (`--reserve`).

@@ -279,8 +279,10 @@ mod tests {
         open: bool,
     ) -> Result<Vec<&'static str>, String> {
         let users = Some(Users::parse("users", users).unwrap());
-        let settings =
-            Settings { users, mechanisms, allows_secrets_in_the_open: open, ..Settings::default() };
+        offered_by(Settings { users, mechanisms, allows_secrets_in_the_open: open, ..Settings::default() })
+    }
+
+    fn offered_by(settings: Settings) -> Result<Vec<&'static str>, String> {
         let security = Security::new(settings).map_err(|error| error.to_string())?;
         Ok(security.authenticator.unwrap().mechanisms().iter().map(|one| one.name()).collect())
     }
@@ -296,6 +298,26 @@ mod tests {
         let refused = offered(ALICE, plain.clone(), false).unwrap_err();
         assert!(refused.starts_with("PLAIN sends a secret as it is"), "{refused}");
         assert_eq!(offered(ALICE, plain, true).unwrap(), ["PLAIN"]);
+    }
+
+    #[test]
+    fn tokens_are_not_taken_without_tls_unless_cleartext_is_allowed() {
+        let key = rcgen::KeyPair::generate().unwrap().public_key_pem();
+        let offered = |mechanisms, open| {
+            offered_by(Settings {
+                users: Some(Users::parse("users", "alice admin").unwrap()),
+                tokens: Some(Tokens::from_pem("keys".to_owned(), key.as_bytes(), "shop").unwrap()),
+                mechanisms,
+                allows_secrets_in_the_open: open,
+                ..Settings::default()
+            })
+        };
+        let tokens = || Some(vec![Mechanism::OauthBearer]);
+        let refused = offered(tokens(), false).unwrap_err();
+        assert!(refused.starts_with("OAUTHBEARER sends a secret as it is"), "{refused}");
+        assert_eq!(offered(None, false).unwrap_err(), SecurityError::NoMechanism.to_string());
+        assert_eq!(offered(tokens(), true).unwrap(), ["OAUTHBEARER"]);
+        assert_eq!(offered(None, true).unwrap(), ["OAUTHBEARER"]);
     }
 
     #[test]

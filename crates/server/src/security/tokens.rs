@@ -245,7 +245,10 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use ring::rand::SystemRandom;
-    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+    use ring::signature::{
+        ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+        KeyPair,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -389,6 +392,64 @@ mod tests {
         assert_eq!(owner(with("sub", "alice".into())), alice);
         assert_eq!(owner(with("iss", "other".into())), refused("it is of another issuer"));
         assert_eq!(owner(without("iss")), refused("it does not say iss"));
+    }
+
+    /// RFC 7515, appendix A.2: the claims of [`TOKEN`], signed by an RSA key of 2,048 bits.
+    #[test]
+    fn the_rsa_signature_of_the_rfc_is_right_and_another_is_not() {
+        let modulus = "ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL\
+                       -yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUs\
+                       LA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmou\
+                       dF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ";
+        let signature = "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5\
+                         jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb\
+                         1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QO\
+                         YEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw";
+        let mut der = b"\x30\x82\x01\x22\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00\x03\x82\x01\x0f\x00\
+                        \x30\x82\x01\x0a\x02\x82\x01\x01\x00"
+            .to_vec();
+        der.extend(URL_SAFE_NO_PAD.decode(modulus).unwrap());
+        der.extend(b"\x02\x03\x01\x00\x01");
+        let mut tokens = Tokens::new(vec![Key::from_der(&der).unwrap()], "shop");
+        tokens.validation.required_spec_claims.clear();
+        let claims = TOKEN.split('.').nth(1).unwrap();
+        let with = |header: &str, signature: &str| {
+            tokens.owner(&format!("{}.{claims}.{signature}", URL_SAFE_NO_PAD.encode(header))).unwrap_err()
+        };
+        assert_eq!(with(r#"{"alg":"RS256"}"#, signature), "it is no token", "it has no sub");
+        for algorithm in ["RS384", "RS512", "PS256", "PS384", "PS512"] {
+            let told = with(&format!(r#"{{"alg":"{algorithm}"}}"#), signature);
+            assert_eq!(told, "its signature is not that of the key", "{algorithm}");
+        }
+        let told = with(r#"{"alg":"RS256"}"#, &signature.replace("cC4h", "cC4i"));
+        assert_eq!(told, "its signature is not that of the key");
+        assert_eq!(with(r#"{"alg":"ES256"}"#, signature), "it is signed in another way than the key signs");
+    }
+
+    #[test]
+    fn tokens_are_believed_that_keys_of_p256_p384_and_ed25519_have_signed() {
+        let (random, now) = (SystemRandom::new(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+        let claims = json!({"sub": "alice", "aud": "shop", "exp": now.as_secs() + 600}).to_string();
+        let owner = |algorithm: &str, key: &[u8], sign: &dyn Fn(&[u8]) -> Vec<u8>| {
+            let pem = rcgen::KeyPair::try_from(key).unwrap().public_key_pem();
+            let tokens = Tokens::from_pem("keys".to_owned(), pem.as_bytes(), "shop").unwrap();
+            let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"{algorithm}"}}"#));
+            let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(&claims));
+            let signature = URL_SAFE_NO_PAD.encode(sign(signed.as_bytes()));
+            tokens.owner(&format!("{signed}.{signature}"))
+        };
+        let curves =
+            [("ES256", &ECDSA_P256_SHA256_FIXED_SIGNING), ("ES384", &ECDSA_P384_SHA384_FIXED_SIGNING)];
+        for (name, algorithm) in curves {
+            let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+            let key = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap();
+            let sign = |bytes: &[u8]| key.sign(&random, bytes).unwrap().as_ref().to_vec();
+            assert_eq!(owner(name, document.as_ref(), &sign), Ok("alice".to_owned()), "{name}");
+        }
+        let document = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
+        let key = Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap();
+        let sign = |bytes: &[u8]| key.sign(bytes).as_ref().to_vec();
+        assert_eq!(owner("EdDSA", document.as_ref(), &sign), Ok("alice".to_owned()));
     }
 
     #[test]
