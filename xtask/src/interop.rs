@@ -15,6 +15,8 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("npm", "--version", "npm"),
     ("go", "version", "Go 1.26 or later"),
     ("unshare", "--version", "util-linux"),
+    ("prlimit", "--version", "util-linux"),
+    ("setpriv", "--version", "util-linux"),
     ("ip", "-V", "iproute2"),
 ];
 

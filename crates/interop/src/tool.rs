@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
 use consort_jgroups::{Killed, brief_jvm};
@@ -39,8 +39,18 @@ impl Tool {
     ///
     /// As [`Tool::consort`].
     pub fn consort_with_log(arguments: &[&str]) -> Self {
+        Self::consort_started_by(&[], arguments)
+    }
+
+    /// The same, started by a command that takes a command and its arguments after its own, as `prlimit` does.
+    ///
+    /// # Panics
+    ///
+    /// As [`Tool::consort`].
+    pub fn consort_started_by(starter: &[&str], arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(built("consort")).args(arguments);
+        // The first word of all is `$0`.
+        command.args(["-c", "exec \"$@\" 2>&1", "sh"]).args(starter).arg(built("consort")).args(arguments);
         Self::start(command)
     }
 
@@ -173,16 +183,29 @@ impl Tool {
     ///
     /// If none comes.
     pub fn wait_for(&mut self, wanted: &[&str]) -> String {
+        let line = self.wait_for_or_end(wanted);
+        line.unwrap_or_else(|| panic!("no line with {wanted:?} in:\n{}", self.said.join("\n")))
+    }
+
+    /// Waits for a line that contains all of this, or for the end of its output: none then.
+    ///
+    /// # Panics
+    ///
+    /// If neither comes.
+    pub fn wait_for_or_end(&mut self, wanted: &[&str]) -> Option<String> {
         let until = Instant::now() + PATIENCE;
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
                     self.said.push(line.clone());
                     if wanted.iter().all(|wanted| line.contains(wanted)) {
-                        return line;
+                        return Some(line);
                     }
                 }
-                Err(_) => panic!("no line with {wanted:?} in:\n{}", self.said.join("\n")),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("no line with {wanted:?} in:\n{}", self.said.join("\n"))
+                }
             }
         }
     }

@@ -12,6 +12,8 @@ mod remote_reads;
 mod reserved;
 #[path = "server/returned.rs"]
 mod returned;
+#[path = "server/unopened.rs"]
+mod unopened;
 
 use consort_interop::{Tool, in_own_network};
 use serde_json::Value;

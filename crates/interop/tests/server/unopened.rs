@@ -1,0 +1,134 @@
+//! A server that may not open the files of a cache, or has no descriptors for them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use consort_interop::{Tool, in_own_network};
+
+use super::{cache, done, of_http};
+
+const STORED: &str = r#"{"distributed-cache": {"persistence": {"file-store": {}}}}"#;
+
+const CACHES: [&str; 3] = ["orders", "shop", "stock"];
+
+/// A data directory with [`CACHES`] in it, each with an entry. Removed when the test ends.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("consort-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        let directory = Self(path);
+        let server = served(&directory.data(), &[]);
+        for name in CACHES {
+            done(&["create", name, STORED]);
+            done(&["put", name, "key", name]);
+        }
+        server.terminate();
+        directory
+    }
+
+    fn data(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    /// The directory of a cache's files.
+    fn of(&self, cache: &str) -> PathBuf {
+        let entries = fs::read_dir(self.0.join("caches")).expect("the directory of all caches");
+        let mut paths = entries.map(|entry| entry.expect("an entry").path());
+        let is_it = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == cache);
+        paths.find(is_it).expect("the directory of the cache")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn served(data: &str, starter: &[&str]) -> Tool {
+    let mut server = Tool::consort_started_by(starter, &["server", "--data", data]);
+    server.wait_for(&["Hot Rod on"]);
+    server
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("another mode");
+}
+
+fn has_all() {
+    for name in CACHES {
+        assert_eq!(done(&["get", name, "key"]), (name.to_owned(), 0));
+    }
+}
+
+#[test]
+fn a_cache_whose_files_may_not_be_read_is_named_until_they_may() {
+    in_own_network("unopened::a_cache_whose_files_may_not_be_read_is_named_until_they_may", async {
+        let directory = Directory::new("unreadable");
+        let files = directory.of("orders");
+        set_mode(&files, 0);
+        // Modes are nothing to a process of the superuser with all capabilities.
+        let mut server =
+            served(&directory.data(), &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
+        let told = server
+            .said
+            .iter()
+            .find(|line| line.contains("ERROR"))
+            .unwrap_or_else(|| panic!("no error in {:?}", server.said));
+        for part in ["Keep its files", "cache=\"orders\"", "Permission denied"] {
+            assert!(told.contains(part), "{told}");
+        }
+        let is_deletable = |line: &String| line.contains("can be deleted") || line.contains("was removed");
+        assert!(!server.said.iter().any(is_deletable), "{:?}", server.said);
+        assert!(of_http(11222, "/health").await.ends_with("DEGRADED"));
+        let ready = of_http(11222, "/health/ready").await;
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("1 defined caches"), "{ready}");
+        let (out, complaint, code) = cache(&["get", "orders", "key"]);
+        assert!(
+            out.is_empty() && code == 2 && complaint.contains("Permission denied"),
+            "{out} {complaint} {code}"
+        );
+        assert_eq!(done(&["get", "stock", "key"]), ("stock".to_owned(), 0), "other caches are served");
+        set_mode(&files, 0o700);
+        server.wait_for(&["a cache that could not be opened before", "orders"]);
+        has_all();
+        assert!(of_http(11222, "/health").await.ends_with("HEALTHY"));
+        server.terminate();
+    });
+}
+
+/// With each limit a server either serves all, or names the cache that it could not open and is not ready, or does not start and
+/// names the file. It loses nothing, and with more descriptors it serves all.
+#[test]
+fn a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_open() {
+    let name = "unopened::a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_open";
+    in_own_network(name, async {
+        let directory = Directory::new("few-descriptors");
+        let mut refused = 0;
+        for limit in (8..=24).step_by(2) {
+            let starter = ["prlimit", &format!("--nofile={limit}:{limit}")];
+            let mut server = Tool::consort_started_by(&starter, &["server", "--data", &directory.data()]);
+            if server.wait_for_or_end(&["Hot Rod on"]).is_none() {
+                let said = server.said.join("\n");
+                assert!(said.contains("Too many open files"), "{limit}: {said}");
+                refused += 1;
+                continue;
+            }
+            let ready = of_http(11222, "/health/ready").await;
+            if ready.starts_with("HTTP/1.1 503") {
+                assert!(ready.contains("defined caches could not be opened"), "{limit}: {ready}");
+                refused += 1;
+            } else {
+                has_all();
+            }
+            server.terminate();
+        }
+        assert!(refused > 0, "eight descriptors are enough");
+        let server = served(&directory.data(), &[]);
+        has_all();
+        server.terminate();
+    });
+}
