@@ -1,5 +1,7 @@
 //! `consort server` with the tools for it, `consort cache` and `consort perf --hotrod`, as people and scripts use them.
 
+#[path = "server/directory.rs"]
+mod directory;
 #[path = "server/full_disk.rs"]
 mod full_disk;
 #[path = "server/kept.rs"]

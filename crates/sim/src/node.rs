@@ -33,7 +33,7 @@ pub(crate) struct Got {
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
-    /// Its cache's topologies, each time that their members or [`InstalledTopology::is_degraded`] changed.
+    /// The topologies of its cache.
     pub(crate) topologies: Vec<(Time, InstalledTopology)>,
     /// What it sent, by destination (`None` = all), with the time of each number from 1.
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
@@ -42,6 +42,7 @@ pub(crate) struct Log {
 /// What a checker asks of a topology that a member has installed.
 #[derive(PartialEq)]
 pub(crate) struct InstalledTopology {
+    pub(crate) id: u32,
     pub(crate) members: Arc<[Membership]>,
     /// Whether owners are away.
     pub(crate) is_degraded: bool,

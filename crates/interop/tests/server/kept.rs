@@ -1,32 +1,12 @@
 //! What servers have when all of them have ended and begun again: processes that end in order or are killed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use consort_client::{Client, CounterConfig, CounterKind};
 use consort_interop::{Tool, in_own_network};
 
+use super::directory::Directory;
 use super::{cache, done};
-
-/// Removed when the test ends.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("consort-kept-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    fn of(&self, server: &str) -> String {
-        self.0.join(server).display().to_string()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: true, initial: 5 };
 

@@ -58,3 +58,17 @@ fn server_in_a_group_of_128_mib_refuses_what_it_has_no_memory_for_and_is_not_kil
         client.close().await;
     });
 }
+
+#[test]
+fn a_process_with_a_limit_below_a_gib_has_no_huge_pages() {
+    in_own_network("limited::a_process_with_a_limit_below_a_gib_has_no_huge_pages", async {
+        for (limit, enabled) in [("1023MiB", "0"), ("1GiB", "1")] {
+            let mut server = Tool::consort(&["server", "--memory", limit]);
+            server.wait_for(&["Hot Rod on"]);
+            let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+            assert_eq!(line.map(str::trim), Some(enabled), "{limit}: {status}");
+            server.terminate();
+        }
+    });
+}

@@ -6,46 +6,31 @@ use std::path::{Path, PathBuf};
 
 use consort_interop::{Tool, in_own_network};
 
+use super::directory::Directory;
 use super::{cache, done, of_http};
 
 const STORED: &str = r#"{"distributed-cache": {"persistence": {"file-store": {}}}}"#;
 
 const CACHES: [&str; 3] = ["orders", "shop", "stock"];
 
-/// A data directory with [`CACHES`] in it, each with an entry. Removed when the test ends.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("consort-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        let directory = Self(path);
-        let server = served(&directory.data(), &[]);
-        for name in CACHES {
-            done(&["create", name, STORED]);
-            done(&["put", name, "key", name]);
-        }
-        server.terminate();
-        directory
+/// The data of a server with [`CACHES`], each with an entry.
+fn filled(directory: &Directory) -> String {
+    let data = directory.of("data");
+    let server = served(&data, &[]);
+    for name in CACHES {
+        done(&["create", name, STORED]);
+        done(&["put", name, "key", name]);
     }
-
-    fn data(&self) -> String {
-        self.0.display().to_string()
-    }
-
-    /// The directory of a cache's files.
-    fn of(&self, cache: &str) -> PathBuf {
-        let entries = fs::read_dir(self.0.join("caches")).expect("the directory of all caches");
-        let mut paths = entries.map(|entry| entry.expect("an entry").path());
-        let is_it = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == cache);
-        paths.find(is_it).expect("the directory of the cache")
-    }
+    server.terminate();
+    data
 }
 
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// The directory of a cache's files.
+fn files_of(data: &str, cache: &str) -> PathBuf {
+    let entries = fs::read_dir(Path::new(data).join("caches")).expect("the directory of all caches");
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    let is_it = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == cache);
+    paths.find(is_it).expect("the directory of the cache")
 }
 
 fn served(data: &str, starter: &[&str]) -> Tool {
@@ -68,11 +53,11 @@ fn has_all() {
 fn a_cache_whose_files_may_not_be_read_is_named_until_they_may() {
     in_own_network("unopened::a_cache_whose_files_may_not_be_read_is_named_until_they_may", async {
         let directory = Directory::new("unreadable");
-        let files = directory.of("orders");
+        let data = filled(&directory);
+        let files = files_of(&data, "orders");
         set_mode(&files, 0);
-        // Modes are nothing to a process of the superuser with all capabilities.
-        let mut server =
-            served(&directory.data(), &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
+        // The superuser ignores modes, unless it lacks these capabilities.
+        let mut server = served(&data, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
         let told = server
             .said
             .iter()
@@ -105,10 +90,11 @@ fn a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_
     let name = "unopened::a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_open";
     in_own_network(name, async {
         let directory = Directory::new("few-descriptors");
+        let data = filled(&directory);
         let mut refused = 0;
         for limit in (8..=24).step_by(2) {
             let starter = ["prlimit", &format!("--nofile={limit}:{limit}")];
-            let mut server = Tool::consort_started_by(&starter, &["server", "--data", &directory.data()]);
+            let mut server = Tool::consort_started_by(&starter, &["server", "--data", &data]);
             if server.wait_for_or_end(&["Hot Rod on"]).is_none() {
                 let said = server.said.join("\n");
                 assert!(said.contains("Too many open files"), "{limit}: {said}");
@@ -125,7 +111,7 @@ fn a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_
             server.terminate();
         }
         assert!(refused > 0, "eight descriptors are enough");
-        let server = served(&directory.data(), &[]);
+        let server = served(&data, &[]);
         has_all();
         server.terminate();
     });

@@ -341,8 +341,11 @@ impl World {
     fn note_topology(&mut self, node: usize) {
         let Node { member: Some(member), log, .. } = &mut self.nodes[node] else { return };
         let Some(topology) = member.topology() else { return };
-        let installed =
-            InstalledTopology { members: topology.members.clone(), is_degraded: !topology.away().is_empty() };
+        let installed = InstalledTopology {
+            id: topology.id,
+            members: topology.members.clone(),
+            is_degraded: !topology.away().is_empty(),
+        };
         if log.topologies.last().is_none_or(|(_, last)| *last != installed) {
             log.topologies.push((self.now, installed));
         }

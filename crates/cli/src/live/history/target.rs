@@ -40,8 +40,8 @@ impl From<CacheError> for Failure {
     }
 }
 
-/// How a server of Consort begins its answer to a write that it refuses because owners are away. It changes nothing.
-const DEGRADED: &str = "ISPN000306: not all owners of this key are available: cache is degraded";
+/// How a server begins its answer to a write that it refuses because owners are away. One of Consort has changed nothing then.
+const DEGRADED: &str = "ISPN000306: ";
 
 impl From<ClientError> for Failure {
     /// A client cannot know that a server which refuses a write with this error is one of Consort; here it is one.

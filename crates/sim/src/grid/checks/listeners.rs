@@ -219,14 +219,19 @@ fn nothing_missing(
 
 /// Whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after: the gap
 /// that stands for the write comes once the members have merged. The topologies of two sides merge some time after their
-/// views. A listener of a member that begins to listen anew while a primary is away receives no event and no gap before that
+/// views, and a member that is cut off again meanwhile keeps its side's, in which all may be members. A listener of a member that begins to listen anew while a primary is away receives no event and no gap before that
 /// primary is back: it has to confirm the listener.
 fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -> bool {
     let Some(ended) = hearer.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
     let since = write.began.max(Time(ended.0.saturating_sub(gap_limit)));
     let own = &world.nodes[hearer.node];
-    if own.topologies_between(since, ended).any(|topology| topology.is_degraded) {
+    let is_behind = |(version, _): (Version, Time)| {
+        own.topologies_between(ended, ended).last().is_none_or(|last| last.id < version.topology())
+    };
+    if write.acknowledged().is_some_and(is_behind)
+        || own.topologies_between(since, ended).any(|topology| topology.is_degraded)
+    {
         return true;
     }
     let others = write.readers.iter().map(|&node| &world.nodes[node]);
