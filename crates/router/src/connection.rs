@@ -27,7 +27,7 @@ const FIRST_FRAME_LEN_MAX: usize = READ_LEN;
 pub(crate) const UNFINISHED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// How long a frame may take from its first bytes to its last one, the wait for room included.
-const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
+pub(crate) const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A connection of which no frame has come within this time is ended: it is nobody's.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -104,7 +104,7 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
             None => {}
         }
         if !buffer.is_empty() {
-            frame_until.get_or_insert_with(|| Instant::now() + FRAME_TIME_MAX);
+            frame_until.get_or_insert_with(|| Instant::now() + shared.bounds.frame_time);
         }
         let is_first = frame_len_max == FIRST_FRAME_LEN_MAX;
         let until = frame_until.or(is_first.then_some(silent_until));
@@ -120,7 +120,9 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
             None => taking.await,
             Some(until) => timeout_at(until, taking).await.map_err(|_| {
                 wrong(match frame_until {
-                    Some(_) => format!("a frame has not come within {} s", FRAME_TIME_MAX.as_secs()),
+                    Some(_) => {
+                        format!("a frame has not come within {} s", shared.bounds.frame_time.as_secs())
+                    }
                     None => format!("it has said nothing for {} s", SILENCE_MAX.as_secs()),
                 })
             })?,

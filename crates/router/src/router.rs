@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::connection::{self, UNFINISHED_BYTES_MAX};
+use crate::connection::{self, FRAME_TIME_MAX, UNFINISHED_BYTES_MAX};
 use crate::outbox::{Outbox, Room, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, Routed, Routes};
 
@@ -70,10 +70,25 @@ pub struct Router {
     attending: JoinHandle<()>,
 }
 
+/// The bounds of connections.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    connections: usize,
+    /// How long a frame may take to come as a whole.
+    pub(crate) frame_time: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connections: CONNECTIONS_MAX, frame_time: FRAME_TIME_MAX }
+    }
+}
+
 /// What connections share.
 pub(crate) struct Shared {
     state: Mutex<State>,
     stalls_after: Duration,
+    pub(crate) bounds: Bounds,
     /// Frames that have come in part.
     pub(crate) unfinished: Budget,
     clock: Clock,
@@ -98,6 +113,10 @@ impl Router {
     ///
     /// If the host has no address, or the port cannot be had.
     pub async fn start(config: &RouterConfig) -> io::Result<Self> {
+        Self::start_within(config, Bounds::default()).await
+    }
+
+    async fn start_within(config: &RouterConfig, bounds: Bounds) -> io::Result<Self> {
         let listener = consort_net::listen(&config.host, config.port, CONNECTING_MAX).await?;
         let local = listener.local_addr()?;
         let state = State {
@@ -110,6 +129,7 @@ impl Router {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             stalls_after: config.stalls_after,
+            bounds,
             unfinished: Budget::new("frames that have come in part", UNFINISHED_BYTES_MAX),
             clock: Clock::start(),
             complaints: Mutex::default(),
@@ -160,14 +180,15 @@ async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch
         tokio::select! {
             _ = is_ending.changed() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
+                Ok((stream, _)) if connections.len() < shared.bounds.connections => {
                     let client = Client(next);
                     next += 1;
                     let outgoing = shared.admit(client);
                     connections.spawn(serve(stream, client, shared.clone(), outgoing, is_ending.clone()));
                 }
                 Ok((_, peer)) => {
-                    let told = || format!("{peer} is turned away: there are {CONNECTIONS_MAX} connections");
+                    let told =
+                        || format!("{peer} is turned away: there are {} connections", shared.bounds.connections);
                     shared.complain("too_many_connections", told);
                 }
                 Err(error) => {
@@ -295,5 +316,65 @@ fn told(routed: &Routed) {
         Routed::Unregistered { group, member } => tracing::info!("{member} is no more in {group}"),
         Routed::Full => tracing::warn!("a member is not registered: there are too many"),
         Routed::Passed(_) | Routed::NoSuchMember => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use consort_group::wire::{GossipData, GossipKind, encode_gossip};
+    use consort_net::framing::put_frame;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn router(bounds: Bounds) -> Router {
+        let config = RouterConfig { port: 0, ..RouterConfig::default() };
+        Router::start_within(&config, bounds).await.expect("a port")
+    }
+
+    fn heartbeat() -> BytesMut {
+        let mut bytes = BytesMut::new();
+        put_frame(&mut bytes, &encode_gossip(&GossipData::new(GossipKind::Heartbeat, None)));
+        bytes
+    }
+
+    /// Whether a heartbeat is answered: otherwise the connection is closed.
+    async fn is_answered(client: &mut TcpStream) -> bool {
+        let asked = client.write_all(&heartbeat()).await.is_ok();
+        let mut answer = BytesMut::new();
+        while asked && answer.len() < heartbeat().len() {
+            if !client.read_buf(&mut answer).await.is_ok_and(|count| count > 0) {
+                return false;
+            }
+        }
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_connection_beyond_the_bound_is_closed_and_its_place_is_free_again() {
+        let router = router(Bounds { connections: 2, ..Bounds::default() }).await;
+        let connect = || TcpStream::connect(router.local_addr());
+        let [mut first, mut second] = [connect().await.unwrap(), connect().await.unwrap()];
+        assert!(is_answered(&mut first).await && is_answered(&mut second).await);
+        assert!(!is_answered(&mut connect().await.unwrap()).await);
+        drop(first);
+        // Until the router has seen its end.
+        while !is_answered(&mut connect().await.unwrap()).await {}
+        assert!(is_answered(&mut second).await);
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_takes_too_long_ends_its_connection_and_silence_does_not() {
+        let router = router(Bounds { frame_time: Duration::from_millis(20), ..Bounds::default() }).await;
+        let connect = || TcpStream::connect(router.local_addr());
+        let [mut silent, mut slow] = [connect().await.unwrap(), connect().await.unwrap()];
+        assert!(is_answered(&mut silent).await && is_answered(&mut slow).await);
+        slow.write_all(&heartbeat()[..5]).await.unwrap();
+        let mut rest = Vec::new();
+        // The word by which the router closes, or a reset.
+        let _ = slow.read_to_end(&mut rest).await;
+        assert!(rest.len() <= 4, "{rest:?}");
+        assert!(is_answered(&mut silent).await);
     }
 }

@@ -164,6 +164,15 @@ async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result
     }
 }
 
+/// Whether a connection may begin one more request: beside so many that wait with so many bytes, whose responses are expected to
+/// have so many bytes each, and with so many bytes that its client has not taken.
+const fn has_room_for_one(waiting: usize, bytes: usize, expected: usize, unwritten: usize) -> bool {
+    waiting < WAITING_MAX
+        && unwritten < UNWRITTEN_MAX
+        && bytes < UNANSWERED_MAX
+        && waiting * expected < EXPECTED_MAX
+}
+
 struct Connection<'a> {
     tally: &'a Tally,
     session: Arc<Session>,
@@ -288,10 +297,7 @@ impl<'a> Connection<'a> {
     fn has_room(&self) -> bool {
         let (waiting, unwritten) = (self.waiting.len(), self.output.len());
         !self.is_lost
-            && waiting < WAITING_MAX
-            && unwritten < UNWRITTEN_MAX
-            && self.waiting_bytes < UNANSWERED_MAX
-            && waiting * self.expected < EXPECTED_MAX
+            && has_room_for_one(waiting, self.waiting_bytes, self.expected, unwritten)
             && (unwritten == 0 || !self.unwritten.is_beyond())
             && (waiting == 0 || !self.unanswered.is_beyond())
     }
@@ -595,5 +601,19 @@ impl<'a> Connection<'a> {
                 self.is_lost = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_begins_nothing_beyond_what_may_wait_for_answers_and_for_its_client() {
+        assert!(has_room_for_one(WAITING_MAX - 1, UNANSWERED_MAX - 1, 1, UNWRITTEN_MAX - 1));
+        assert!(!has_room_for_one(WAITING_MAX, 0, 1, 0));
+        assert!(!has_room_for_one(1, UNANSWERED_MAX, 1, 0));
+        assert!(!has_room_for_one(0, 0, 1, UNWRITTEN_MAX));
+        assert!(!has_room_for_one(EXPECTED_MAX / EXPECTED_FIRST, 0, EXPECTED_FIRST, 0));
     }
 }

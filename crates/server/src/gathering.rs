@@ -223,6 +223,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn response_beyond_those_of_a_connection_waits_until_one_is_taken_and_others_do_not() {
+        let memory = Memory::default();
+        let responses = Responses::new(&memory);
+        let mut held = Vec::new();
+        for _ in 0..GATHERINGS_MAX {
+            held.push(responses.hold(1).await.unwrap());
+        }
+        let mut next = pin!(responses.hold(1));
+        assert!(poll(next.as_mut()).is_pending());
+        assert!(Responses::new(&memory).hold(1).await.is_ok(), "another connection");
+        held.pop();
+        assert!(poll(next.as_mut()).is_ready());
+    }
+
+    #[tokio::test]
     async fn large_response_fails_where_other_connections_do_not_take_theirs_and_small_ones_do_not() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
         let first = Responses::new(&memory).hold(60 * MIB).await.unwrap();

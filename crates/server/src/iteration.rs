@@ -131,7 +131,7 @@ impl Iterations {
         rows: Option<Rows>,
     ) -> Answer {
         match request {
-            Request::Start(start) => self.start(cache, conversion, &start, rows),
+            Request::Start(start) => self.start(cache, conversion, &start, rows, Instant::now()),
             Request::Next(id) => match self.get(&id) {
                 None => {
                     let nothing = Batch { finished: BitSet::default(), projections: 1, entries: Vec::new() };
@@ -169,6 +169,7 @@ impl Iterations {
         conversion: Option<&Conversion>,
         start: &Start,
         rows: Option<Rows>,
+        now: Instant,
     ) -> Answer {
         let wanted = match rows {
             Some(rows) => Ok(What::Rows(Box::new(rows))),
@@ -193,7 +194,6 @@ impl Iterations {
             cache: cache.clone(),
             conversion: conversion.cloned(),
         };
-        let now = Instant::now();
         let walking = Walking { used: Mutex::new(now), progress: tokio::sync::Mutex::new(progress) };
         let mut all = self.all();
         if all.walking.len() >= ITERATIONS_MAX {
@@ -262,5 +262,46 @@ impl Progress {
         }
         let projections = u32::try_from(self.wanted.columns()).unwrap_or(u32::MAX);
         Ok(Batch { finished: finished.into_iter().collect(), projections, entries })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::memory::Memory;
+    use crate::transactions::tests::alone;
+
+    const START: Start = Start { segments: None, filter: None, batch: 1, with_metadata: false };
+
+    #[tokio::test]
+    async fn walks_that_idle_are_dropped_for_others_and_the_rest_stay() {
+        let alone = alone("idle-walks").await;
+        let (iterations, responses) = (Iterations::default(), Responses::new(&Memory::default()));
+        let begun = Instant::now();
+        let start = |now| {
+            let answer = iterations.start(&alone.cache, None, &START, None, now);
+            match answer.body {
+                ResponseBody::Iteration(Response::Started(id)) => Some(id),
+                _ => None,
+            }
+        };
+        let [idle, used] = [start(begun).unwrap(), start(begun).unwrap()];
+        let later = begun + ITERATION_IDLE_MAX + Duration::from_secs(1);
+        for _ in 2..ITERATIONS_MAX {
+            assert!(start(later).is_some());
+        }
+        assert_eq!(start(begun + ITERATION_IDLE_MAX), None, "no walk has idled for longer than it may");
+        let next = async |id: &Text| {
+            let next = Request::Next(id.clone());
+            iterations.answer(&responses, &alone.cache, None, next, None).await.status
+        };
+        assert_eq!(next(&used).await, Status::Success);
+        *iterations.get(&used).unwrap().1.used.lock().unwrap() = later;
+        assert!(start(later).is_some());
+        assert_eq!(start(later), None, "as many as there may be");
+        assert_eq!(next(&idle).await, Status::InvalidIteration);
+        assert_eq!(next(&used).await, Status::Success);
     }
 }

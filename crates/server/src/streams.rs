@@ -399,6 +399,24 @@ mod tests {
         assert_eq!(counts(&all), (0, 0));
     }
 
+    #[tokio::test]
+    async fn values_that_all_read_in_pieces_are_bounded_and_given_back() {
+        let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
+        let (one, other) =
+            (Streams::new(Unfinished::within(&memory)), Streams::new(Unfinished::within(&memory)));
+        let others = memory.read_streams.try_reserve(memory.read_streams.limit() - 15).unwrap();
+        let value = Bytes::from(vec![7; 10]);
+        let (first, _) = one.read(value.clone(), 4).await.unwrap();
+        let error = other.read(value.clone(), 4).await.unwrap_err().to_string();
+        assert!(error.contains("read_streams has"), "{error}");
+        // A value that is one piece is not kept.
+        assert!(other.read(value.clone(), 10).await.is_ok());
+        one.end(first.unwrap());
+        assert!(other.read(value, 4).await.is_ok());
+        drop((one, other, others));
+        assert_eq!(memory.read_streams.used(), 0);
+    }
+
     /// S002-15: nobody waits while a value that has come so far is moved.
     #[test]
     fn s002_15_a_large_value_stays_where_it_is_while_it_grows() {

@@ -38,15 +38,20 @@ impl Health {
 
     /// That of a cache.
     pub(crate) fn of(served: &Served) -> Self {
-        let of = |topology: &Topology| match (&topology.availability, topology.phase) {
+        let of = |topology: &Topology| Self::of_owners(&topology.availability, topology.phase);
+        // A cache of this server alone has no owners elsewhere.
+        let without = if served.is_local() { Self::Healthy } else { Self::Initializing };
+        served.look(of).unwrap_or(without)
+    }
+
+    /// That of a cache by the state of its owners.
+    const fn of_owners(availability: &Availability, phase: Phase) -> Self {
+        match (availability, phase) {
             (Availability::Degraded { .. }, _) => Self::Degraded,
             (Availability::Available, Phase::Stable) => Self::Healthy,
             (Availability::Available, Phase::Restoring) => Self::Initializing,
             (Availability::Available, Phase::ReadOldWriteAll | Phase::ReadNewWriteAll) => Self::Rebalancing,
-        };
-        // A cache of this server alone has no owners elsewhere.
-        let without = if served.is_local() { Self::Healthy } else { Self::Initializing };
-        served.look(of).unwrap_or(without)
+        }
     }
 
     /// That of the cluster. With a member that has missed heartbeats it is degraded: writes of the member's keys wait until
@@ -132,4 +137,31 @@ pub(crate) fn in_detail(caches: &Caches) -> String {
         "memory": memory_in_detail(caches),
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_healthy_rebalancing_initializing_or_degraded_by_the_state_of_its_owners() {
+        for (phase, name) in [
+            (Phase::Stable, "HEALTHY"),
+            (Phase::ReadOldWriteAll, "HEALTHY_REBALANCING"),
+            (Phase::ReadNewWriteAll, "HEALTHY_REBALANCING"),
+            (Phase::Restoring, "INITIALIZING"),
+        ] {
+            assert_eq!(Health::of_owners(&Availability::Available, phase).name(), name, "{phase:?}");
+            let degraded = Availability::Degraded { away: [].into() };
+            assert_eq!(Health::of_owners(&degraded, phase), Health::Degraded, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn the_worst_cache_decides_how_a_server_is() {
+        let worst = [Health::Rebalancing, Health::Healthy].into_iter().max();
+        assert_eq!(worst, Some(Health::Rebalancing));
+        let all = [Health::Healthy, Health::Rebalancing, Health::Initializing, Health::Degraded];
+        assert!(all.is_sorted());
+    }
 }

@@ -75,6 +75,22 @@ fn only_read() -> Reply {
     Reply::text(Code::MethodNotAllowed, "this can only be read").with("Allow", "GET, HEAD")
 }
 
+/// Whether a server that serves is ready, by the health of its caches and the number of those that it could not open.
+fn ready(health: Health, failed: usize) -> Reply {
+    match health {
+        health if failed > 0 => {
+            let text = format!(
+                "{}: {failed} defined caches could not be opened on this server; the log and /rest/v2/container/health name \
+                 them",
+                health.name(),
+            );
+            Reply::text(Code::Unavailable, text)
+        }
+        Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
+        health => Reply::text(Code::Ok, health.name()),
+    }
+}
+
 /// Bytes of a reply with metrics or health in detail while it is made and written, without caches, and for each cache.
 const REPLY_BYTES: usize = 48 * 1024;
 const REPLY_BYTES_OF_CACHE: usize = 16 * 1024;
@@ -204,19 +220,7 @@ impl Visitor<'_> {
             Resource::Ready if self.security.requirement.refuses() => {
                 Reply::text(Code::Unavailable, Requirement::REFUSAL)
             }
-            Resource::Ready => match Health::of_caches(caches) {
-                health if caches.failed.len() > 0 => {
-                    let text = format!(
-                        "{}: {} defined caches could not be opened on this server; the log and /rest/v2/container/health name \
-                         them",
-                        health.name(),
-                        caches.failed.len()
-                    );
-                    Reply::text(Code::Unavailable, text)
-                }
-                Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
-                health => Reply::text(Code::Ok, health.name()),
-            },
+            Resource::Ready => ready(Health::of_caches(caches), caches.failed.len()),
             Resource::Status => {
                 let reply = Reply::new(Code::Ok, TEXT, Health::of_all(caches).name());
                 match health::memory_in_short(caches) {
@@ -353,6 +357,20 @@ mod tests {
             ("health", None),
         ] {
             assert_eq!(Resource::at(path), resource, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_ready_while_caches_rebalance_and_not_while_they_are_restored() {
+        for (health, code) in [
+            (Health::Healthy, Code::Ok),
+            (Health::Rebalancing, Code::Ok),
+            (Health::Initializing, Code::Unavailable),
+            // Clients are served with what can be used.
+            (Health::Degraded, Code::Ok),
+        ] {
+            assert_eq!(ready(health, 0), Reply::text(code, health.name()));
+            assert_eq!(ready(health, 1).code, Code::Unavailable, "{health:?}");
         }
     }
 

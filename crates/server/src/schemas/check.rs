@@ -179,6 +179,26 @@ mod tests {
     }
 
     #[test]
+    fn schemas_are_bounded_together_in_number_and_bytes() {
+        let sources = |count: usize, bytes: usize| {
+            let source = Bytes::from(vec![b' '; bytes]);
+            (0..count).map(|nth| (format!("{nth}.proto"), source.clone())).collect::<Sources>()
+        };
+        assert_eq!(too_large(&sources(SCHEMAS_MAX, SCHEMAS_BYTES_MAX / SCHEMAS_MAX)), None);
+        let (count, bytes) = (SCHEMAS_MAX + 1, SCHEMAS_BYTES_MAX / 4 + 1);
+        let told = too_large(&sources(count, 1));
+        assert_eq!(told.unwrap(), format!("there would be {count} schemas, and {SCHEMAS_MAX} are the limit"));
+        let told = too_large(&sources(4, bytes)).unwrap();
+        let all = bytes * 4;
+        assert_eq!(
+            told,
+            format!("all schemas would have {all} bytes, and {SCHEMAS_BYTES_MAX} are the limit")
+        );
+        // None of them is compiled then.
+        assert_eq!(errors(Arc::new(sources(4, bytes))).len(), 4);
+    }
+
+    #[test]
     fn what_infinispans_servers_have_themselves_is_believed() {
         let list = "syntax = \"proto3\"; import \"org/infinispan/protostream/message-wrapping.proto\"; \
                     message List { org.infinispan.protostream.WrappedMessage first = 1; }";

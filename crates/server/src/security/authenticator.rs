@@ -384,3 +384,35 @@ fn user(name: &str, known: &Known) -> User {
 fn check_act_as(act_as: &str, name: &str) -> Result<(), Rejection> {
     if act_as.is_empty() || act_as == name { Ok(()) } else { Err(Rejection::Another) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::bounds::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
+
+    /// As many as an address has connections, each of which waits for its own answer: a limit would let a client that fails
+    /// keep others of its address from logging in.
+    #[tokio::test]
+    async fn an_answer_does_not_wait_for_others_of_its_address() {
+        let users = Users::parse("users", "alice admin").unwrap();
+        let choice = Choice { named: None, has_certificates: true, has_tokens: false, hides_secrets: true };
+        let authenticator = Authenticator::new(users, choice, None, Duration::from_secs(60)).unwrap();
+        let peer = Some(([10, 0, 0, 1], 1_000).into());
+        let login = async |certificate| {
+            authenticator.step(&mut None, "EXTERNAL", b"", Origin { peer, certificate }).await.is_ok()
+        };
+        // Failures of others do not slow a user that has logged in from the address.
+        assert!(login(Some("alice")).await);
+        for _ in 0..LOGIN_FAILURES_FREE {
+            assert!(!login(None).await);
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waiting: Vec<_> = (0..CONNECTIONS_PER_ADDRESS_MAX).map(|_| Box::pin(login(None))).collect();
+        assert!(waiting.iter_mut().all(|failed| failed.as_mut().poll(&mut cx).is_pending()));
+        assert_eq!(pin!(login(Some("alice"))).poll(&mut cx), Poll::Ready(true));
+    }
+}

@@ -76,6 +76,13 @@ pub(crate) struct Transactions {
     /// This member.
     server: String,
     pub(crate) counts: Counts,
+    limits: Limits,
+}
+
+/// The most transactions that are known, and the most bytes that they are to write.
+struct Limits {
+    transactions: u64,
+    bytes: u64,
 }
 
 /// What became of transactions for clients of this server.
@@ -239,7 +246,8 @@ impl Transactions {
         let records = manager.open(everywhere(RECORDS)).cache().await?;
         let locks = Locks::new(manager.open(everywhere(LOCKS)).essential().raw().await?);
         let (server, counts) = (manager.address().to_string(), Counts::default());
-        Ok(Self { records, locks, server, counts })
+        let limits = Limits { transactions: TRANSACTIONS_MAX, bytes: TRANSACTIONS_BYTES_MAX };
+        Ok(Self { records, locks, server, counts, limits })
     }
 
     /// Records that there are.
@@ -346,10 +354,10 @@ impl Transactions {
 
     /// Writes down that a branch is being prepared. Its state if it is there already.
     async fn begin(&self, key: &[u8], branch: &Branch) -> Result<Option<State>, Refusal> {
-        if self.records.local_len() >= TRANSACTIONS_MAX || self.records.local_bytes() > TRANSACTIONS_BYTES_MAX
-        {
+        let Limits { transactions, bytes } = self.limits;
+        if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
             return Err(Refusal::new(format!(
-                "there are {TRANSACTIONS_MAX} transactions, or {TRANSACTIONS_BYTES_MAX} bytes of them"
+                "there are {transactions} transactions, or {bytes} bytes of them"
             )));
         }
         let mut known = None;
@@ -586,4 +594,4 @@ async fn write_intent(cache: &RawCache, intent: &Intent) -> Result<(), CacheErro
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -12,14 +12,15 @@ const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
 
 const MINUTE: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
-struct Alone {
+/// The only member of a cluster, with a cache.
+pub(crate) struct Alone {
     _manager: CacheManager,
-    cache: RawCache,
+    pub(crate) cache: RawCache,
     transactions: Arc<Transactions>,
     involved: Involved,
 }
 
-async fn alone(cluster: &str) -> Alone {
+pub(crate) async fn alone(cluster: &str) -> Alone {
     let stack = parse_stack("transactions", STACK, &Variables::new()).unwrap();
     let members = CacheManager::from_channel(Channel::from_config(stack.config));
     let manager = members.connect(cluster).await.unwrap();
@@ -137,6 +138,38 @@ async fn a_value_that_has_come_to_its_end_meanwhile_is_replaced_all_the_same() {
     tokio::time::timeout(Duration::from_secs(60), expired).await.expect("it expires");
     alone.transactions.finish(&key, &alone.involved).await.unwrap();
     assert_eq!(alone.value("a").await.as_deref(), Some(&b"1"[..]));
+}
+
+#[tokio::test]
+async fn transactions_are_bounded_in_number_and_bytes_until_they_are_forgotten() {
+    let mut alone = alone("bounded").await;
+    let limits = |transactions, bytes| Limits { transactions, bytes };
+    let begin = async |alone: &Alone, n: u8| {
+        let (branch, _) = branch_of(
+            "c",
+            "A",
+            vec![put("a", "a value of some bytes")],
+            MINUTE,
+            ProtocolVersion::NEWEST,
+            Lifetime::FOREVER,
+        )
+        .ok()
+        .unwrap();
+        alone.transactions.begin(&[n], &branch).await.is_ok()
+    };
+    assert_eq!(
+        (alone.transactions.limits.transactions, alone.transactions.limits.bytes),
+        (TRANSACTIONS_MAX, TRANSACTIONS_BYTES_MAX)
+    );
+    Arc::get_mut(&mut alone.transactions).unwrap().limits = limits(2, u64::MAX);
+    assert!(begin(&alone, 1).await && begin(&alone, 2).await);
+    assert!(!begin(&alone, 3).await);
+    alone.transactions.records.remove(&[1_u8][..]).await.unwrap();
+    assert!(begin(&alone, 3).await);
+    let bytes = alone.transactions.records.local_bytes();
+    Arc::get_mut(&mut alone.transactions).unwrap().limits = limits(u64::MAX, bytes);
+    assert!(begin(&alone, 4).await, "as many bytes as there may be");
+    assert!(!begin(&alone, 5).await);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use consort_hotrod::ops::task;
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
+use consort_server::bounds::CACHES_MAX;
 
 use crate::client::{Client, Running, error, exec, get, put};
 
@@ -191,4 +192,27 @@ async fn caches_are_made_of_templates_that_clients_have_made() {
     ] {
         assert_eq!(told(&mut client, task, &params).await, why);
     }
+}
+
+#[tokio::test]
+async fn caches_aliases_and_templates_are_bounded_together() {
+    let server = Running::start("caches-max").await;
+    let mut client = server.client().await;
+    two_caches(&mut client).await;
+    assert_eq!(assign(&mut client, "colour", "red").await, "");
+    let template = async |client: &mut Client, name: &str| {
+        let params = [("name", name), ("configuration", "<local-cache/>")];
+        told(client, "@@template@create", &params).await
+    };
+    for nth in 3..CACHES_MAX {
+        assert_eq!(template(&mut client, &format!("t{nth}")).await, "");
+    }
+    let full = format!("there are {CACHES_MAX} caches, aliases and templates already");
+    assert_eq!(template(&mut client, "one-more").await, full);
+    assert_eq!(assign(&mut client, "one-more", "red").await, full);
+    assert_eq!(told(&mut client, "@@cache@create", &[("name", "one-more")]).await, full);
+    // One that is there can still be changed, and one that is removed makes room.
+    assert_eq!(assign(&mut client, "colour", "blue").await, "");
+    assert_eq!(told(&mut client, "@@template@remove", &[("name", "t3")]).await, "");
+    assert_eq!(told(&mut client, "@@cache@create", &[("name", "one-more")]).await, "");
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
-use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
+use consort_hotrod::{RequestBody, Response, ResponseBody, Status, Text};
 use consort_sasl::scram::{self, Keys};
 use consort_server::{
     Hash, Mechanism, Role, SecurityError, Server, ServerBuilder, Users, UsersHandle, line_for,
@@ -63,12 +63,60 @@ fn is_done(response: &Response) -> bool {
     response.body == ResponseBody::Auth(auth::Response::Done)
 }
 
+/// The mechanisms that are offered on a connection.
+async fn offered(client: &mut Client) -> Vec<Text> {
+    let response = client.ask("", RequestBody::Auth(auth::Request::Mechanisms)).await;
+    let ResponseBody::Auth(auth::Response::Mechanisms(names)) = response.body else { panic!() };
+    names
+}
+
 #[tokio::test]
 async fn mechanisms_are_told_the_strongest_first() {
     let server = Running::secured("mechanisms", users()).await;
-    let response = server.client().await.ask("", RequestBody::Auth(auth::Request::Mechanisms)).await;
-    let ResponseBody::Auth(auth::Response::Mechanisms(names)) = response.body else { panic!() };
+    let names = offered(&mut server.client().await).await;
     assert_eq!(names, ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256", "PLAIN"].map(Into::into));
+}
+
+#[tokio::test]
+async fn mechanisms_that_are_offered_follow_a_change_of_the_users() {
+    let line = line_for("alice", &[Role::Monitor], Some("wonderland")).unwrap();
+    // The same line with the verifier of one mechanism.
+    let line_of = |hash: Hash| {
+        let is_kept =
+            |word: &&str| !word.starts_with("SCRAM-") || word.starts_with(&format!("{}$", hash.mechanism()));
+        line.split(' ').filter(is_kept).collect::<Vec<_>>().join(" ")
+    };
+    let builder = Server::builder().users(Users::parse("users", &line_of(Hash::Sha256)).unwrap());
+    let server = Running::secured("mechanisms-change", builder).await;
+    let mut waiting = server.client().await;
+    for (hash, other) in [(Hash::Sha256, Hash::Sha512), (Hash::Sha512, Hash::Sha256)] {
+        assert_eq!(replace(server.users.as_ref().unwrap(), &line_of(hash)), Ok(0));
+        let mut client = server.client().await;
+        // Also on a connection from before, because its client has not logged in.
+        for client in [&mut waiting, &mut client] {
+            assert_eq!(offered(client).await, [hash.mechanism().into()]);
+        }
+        let refused = client.scram(other, "alice", "wonderland").await;
+        assert!(refusal(&refused).contains("Invalid mech"), "{refused:?}");
+        let admitted = client.scram(hash, "alice", "wonderland").await;
+        assert_eq!(admitted.status, Status::Success, "{admitted:?}");
+        drop(client);
+    }
+}
+
+/// Clients send names as they are typed, and in PLAIN passwords, too.
+#[tokio::test]
+async fn names_and_passwords_of_clients_that_prepare_nothing_are_prepared_here() {
+    let builder = Server::builder().users(Users::parse("users", "IX admin password:secret-IX").unwrap());
+    let server = Running::secured("saslprep", builder.allow_secrets_in_the_open()).await;
+    for name in ["\u{2168}", "I\u{ad}X"] {
+        for password in ["secret-\u{2168}", "secret\u{ad}-IX"] {
+            let done = server.client().await.plain(name, password).await;
+            assert!(is_done(&done), "{name:?} with {password:?}: {done:?}");
+        }
+        let done = server.client().await.scram(Hash::Sha256, name, "secret-IX").await;
+        assert_eq!(done.status, Status::Success, "{name:?}: {done:?}");
+    }
 }
 
 #[tokio::test]
@@ -97,7 +145,7 @@ async fn who_has_shown_who_it_is_can_do_what_its_role_permits() {
 
 #[tokio::test]
 async fn an_unknown_user_and_a_wrong_password_are_told_the_same() {
-    let server = Running::secured("unknown", users()).await;
+    let server = Running::secured("unknown-user", users()).await;
     let mut told = Vec::new();
     for (name, password) in [("alice", "wrong"), ("nobody", "wonderland"), ("alice", ""), ("al\u{7}ice", "x")]
     {
@@ -368,4 +416,24 @@ async fn a_right_password_of_a_user_under_attack_is_admitted() {
     }
     let response = server.client().await.scram(Hash::Sha256, "alice", "wonderland").await;
     assert!(matches!(response.body, ResponseBody::Auth(auth::Response::Challenge(_))), "{response:?}");
+}
+
+/// The answer to a login waits after failures. What the client has sent with it waits for that answer, so that an address
+/// has no more answers that wait than connections.
+#[tokio::test]
+async fn a_connection_has_one_answer_at_a_time_until_its_client_is_known() {
+    let server = Running::secured("one-answer", users()).await;
+    for _ in 0..consort_server::bounds::LOGIN_FAILURES_FREE + 1 {
+        refusal(&server.client().await.auth("NONE", "").await);
+    }
+    let mut client = server.client().await;
+    let requests = [(1, step("NONE", "")), (2, RequestBody::Server(server::Request::Ping))]
+        .map(|(id, body)| crate::client::request(id, "", body));
+    client.send(&requests).await;
+    for request in &requests {
+        assert_eq!(
+            client.next_of(|id| requests[id as usize - 1].asked()).await.unwrap().id,
+            request.header.id
+        );
+    }
 }

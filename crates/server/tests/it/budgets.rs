@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, listener, map, task};
 use consort_hotrod::{Expiration, Output, Request, RequestBody, ResponseBody, Status};
-use consort_server::bounds::{DEFINITION_BYTES_MAX, SCHEMAS_MARKS_MAX};
+use consort_server::bounds::{DEFINITION_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMAS_MARKS_MAX, UNWRITTEN_MAX};
 use consort_server::{Budget, Server};
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
 use crate::authentication::{refusal, users};
@@ -77,6 +78,68 @@ async fn pipelined_bulk_reads_of_a_client_that_does_not_read_stay_within_the_bud
     drop((greedy, other));
 }
 
+/// The responses would take 25 MiB: more than sockets hold.
+#[tokio::test]
+async fn responses_that_a_client_does_not_take_are_one_mib_and_one_response() {
+    const READS: u64 = 400;
+    let process = process(512);
+    let (server, _client) = with_values("budget-unwritten", &process, 1).await;
+    let mut greedy = server.client().await;
+    let reads: Vec<Request> = (0..READS).map(|id| request(id, "c", get("key-0"))).collect();
+    greedy.send(&reads).await;
+    used_more_than(&process, (UNWRITTEN_MAX - MIB / 8) as u64).await;
+    for _ in &reads {
+        let response = greedy.next_of(|id| reads[id as usize].asked()).await.unwrap();
+        let ResponseBody::Map(map::Response::Value(value)) = response.body else { panic!("{response:?}") };
+        assert_eq!(value.len(), MIB / 16);
+    }
+    // One response more, the requests themselves, and what is counted in steps of 64 KiB.
+    let peak = process.usage().peak as usize;
+    assert!(peak <= UNWRITTEN_MAX + MIB / 4, "{peak} bytes");
+    drop(server);
+}
+
+/// One response at a time, so that few bytes wait when the sockets are full, and the time for them is short.
+#[tokio::test]
+async fn a_client_that_takes_no_responses_loses_its_connection_after_its_time() {
+    let server = Server::builder().transfer_time(Duration::from_millis(20));
+    let server = Running::secured("budget-untaken", server).await;
+    let mut client = server.client().await;
+    client.create("c").await;
+    assert_eq!(client.ask("c", put("k", vec![7; MIB / 8])).await.status, Status::Success);
+    assert_eq!(client.ask("c", get("k")).await.status, Status::Success);
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut greedy = Client::by(socket.connect(server.at).await.unwrap());
+    let metrics = async |names: [&str; 3]| {
+        let metrics = crate::http::ask(&server, "/metrics", "").await.content;
+        names.map(|name| crate::http::value(&metrics, name) as usize)
+    };
+    let figures =
+        ["consort_requests_total{operation=\"GET\"}", "consort_sent_bytes_total", "consort_connections"];
+    let [gets_before, sent_before, connections] = metrics(figures).await;
+    let mut asked = 0;
+    let closed = async {
+        loop {
+            let _ = greedy.stream.write_all(&encoded(&request(asked as u64, "c", get("k")))).await;
+            asked += 1;
+            // Until the response before this one is in the sockets, or the connection is closed.
+            loop {
+                let [gets, sent, now] = metrics(figures).await;
+                if now < connections {
+                    return;
+                }
+                if gets - gets_before == asked && sent - sent_before >= (asked - 1) * MIB / 8 {
+                    break;
+                }
+            }
+        }
+    };
+    timeout(PATIENCE, closed).await.expect("it is closed");
+    assert_eq!(client.ask("c", get("k")).await.status, Status::Success, "others go on");
+    drop(greedy);
+}
+
 #[tokio::test]
 async fn response_larger_than_the_limit_of_one_response_is_an_error_that_names_it() {
     let process = process(64);
@@ -108,11 +171,15 @@ async fn listings_of_names_count_while_they_are_made_and_until_they_are_read() {
     assert!(process.usage().peak >= 40_000, "{:?}", process.usage());
 }
 
-/// The beginning of a request, of whose value nothing is there.
-fn without_value(request: &Request, value: usize) -> Bytes {
+fn encoded(request: &Request) -> Bytes {
     let mut out = Output::new();
     request.encode(&mut out);
-    let whole = out.into_bytes();
+    out.into_bytes()
+}
+
+/// The beginning of a request, of whose value nothing is there.
+fn without_value(request: &Request, value: usize) -> Bytes {
+    let whole = encoded(request);
     whole.slice(..whole.len() - value)
 }
 
@@ -210,6 +277,20 @@ async fn schemas_that_cost_too_much_together_are_refused_and_leave_the_others() 
         assert_eq!(put.status == Status::Success, is_done, "{key}: {put:?}");
         if !is_done {
             assert!(error(&put).contains(&format!("{SCHEMAS_MARKS_MAX} are the limit")), "{put:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_is_too_long_is_refused() {
+    let (_server, mut client) = Running::with_cache("budget-schema", "other").await;
+    for (length, is_done) in [(SCHEMA_BYTES_MAX + 1, false), (SCHEMA_BYTES_MAX, true)] {
+        // A comment costs nothing but its bytes.
+        let schema = format!("//{}\n", "x".repeat(length - 3));
+        let put = client.ask("___protobuf_metadata", put("a.proto", schema)).await;
+        assert_eq!(put.status == Status::Success, is_done, "{length}: {put:?}");
+        if !is_done {
+            assert_eq!(error(&put), format!("a schema has {SCHEMA_BYTES_MAX} bytes at most"));
         }
     }
 }

@@ -137,7 +137,11 @@ pub(crate) fn request(id: u64, cache: &str, body: RequestBody) -> Request {
 
 impl Client {
     pub(crate) async fn connect(at: std::net::SocketAddr) -> Self {
-        let stream = TcpStream::connect(at).await.unwrap();
+        Self::by(TcpStream::connect(at).await.unwrap())
+    }
+
+    /// One with a socket that has options of its own.
+    pub(crate) fn by(stream: TcpStream) -> Self {
         Self { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() }
     }
 

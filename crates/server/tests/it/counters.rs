@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consort_hotrod::ops::counter::{Action, CounterConfig, CounterKind, Request, Response as Counted};
 use consort_hotrod::ops::event::{CounterEvent, CounterState};
 use consort_hotrod::{Incoming, Request as HotRodRequest, RequestBody, ResponseBody, Status, Text};
-use consort_server::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
+use consort_server::bounds::{COUNTER_NAME_MAX, COUNTERS_LISTENED_MAX, COUNTERS_MAX};
 
 use crate::client::{Client, Running, request};
 
@@ -106,6 +106,28 @@ async fn changes_are_told_to_who_listens() {
     assert_eq!(ask(&mut client, "b", Action::RemoveListener(id())).await, only(Status::Success));
     ask(&mut other, "b", Action::Reset).await;
     assert_eq!(ask(&mut client, "b", Action::Get).await, value(5), "an answer, not an event");
+}
+
+#[tokio::test]
+async fn a_listener_hears_of_no_more_counters_than_its_bound() {
+    let server = Running::start("counters-heard").await;
+    let mut client = server.client().await;
+    let names: Vec<String> = (0..=COUNTERS_LISTENED_MAX).map(|n| format!("c{n}")).collect();
+    for ask in [Action::Create(STRONG), Action::AddListener("id".into())] {
+        let asked: Vec<HotRodRequest> =
+            names.iter().zip(0..).map(|(name, id)| action(id, name, ask.clone())).collect();
+        client.send(&asked[..1]).await;
+        assert_eq!(came(&mut client, &asked).await, Came::Answer(0, Status::Success));
+        client.send(&asked[1..]).await;
+        let mut failed = 0;
+        for _ in &asked[1..] {
+            let Came::Answer(_, status) = came(&mut client, &asked).await else { panic!("no answer") };
+            failed += usize::from(status == Status::ServerError);
+        }
+        assert_eq!(failed, usize::from(matches!(ask, Action::AddListener(_))));
+    }
+    let other = ask(&mut client, "c0", Action::AddListener("other".into())).await;
+    assert_eq!(other, only(Status::Success), "each listener has its own bound");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,7 +80,7 @@ fn basic(name: &str, password: &str) -> String {
 }
 
 /// The value of a metric; labels belong to its name.
-fn value(metrics: &str, name: &str) -> f64 {
+pub(crate) fn value(metrics: &str, name: &str) -> f64 {
     let lines = metrics.lines().filter_map(|line| line.rsplit_once(' '));
     let found: Vec<&str> = lines.filter(|(own, _)| *own == name).map(|(_, value)| value).collect();
     let [value] = found[..] else { panic!("{name}: {found:?} in\n{metrics}") };

@@ -5,6 +5,7 @@ use consort_hotrod::ops::{counter, map, task};
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::authentication::users;
 use crate::client::{Client, Running, error, exec, put};
 use crate::roles::every_operation;
 
@@ -36,8 +37,8 @@ async fn run(client: &mut Client, task: &str, params: &[(&'static str, &'static 
 }
 
 /// A server on which all of the servers' own caches are open and have something in them.
-async fn with_everything() -> Running {
-    let server = Running::start("internal").await;
+async fn with_everything(cluster: &str) -> Running {
+    let server = Running::start(cluster).await;
     let mut client = server.client().await;
     client.create_so("c", r#"{"local-cache": {"aliases": ["other"]}}"#).await;
     client.create_so("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
@@ -67,7 +68,7 @@ async fn answered(server: &Running, cache: &str, body: &RequestBody) -> (Status,
 
 #[tokio::test]
 async fn each_operation_on_an_internal_name_is_answered_as_on_an_unknown_cache() {
-    let server = with_everything().await;
+    let server = with_everything("internal-operations").await;
     for body in every_operation().iter().filter(|body| is_of_cache(body)) {
         let unknown = answered(&server, UNKNOWN, body).await;
         for name in INTERNAL {
@@ -78,7 +79,7 @@ async fn each_operation_on_an_internal_name_is_answered_as_on_an_unknown_cache()
 
 #[tokio::test]
 async fn administration_neither_opens_nor_changes_an_internal_name() {
-    let server = with_everything().await;
+    let server = with_everything("internal-administration").await;
     let mut client = server.client().await;
     for name in INTERNAL.into_iter().chain([SCHEMAS]) {
         for task in ["@@cache@create", "@@cache@getorcreate", "@@cache@remove"] {
@@ -100,9 +101,38 @@ async fn administration_neither_opens_nor_changes_an_internal_name() {
     assert_eq!(names.body, ResponseBody::Result(r#"["c","t"]"#.into()));
 }
 
+/// How the members of a cache go on is no matter of its entries: an administrator names any cache of the servers' own, and is
+/// told of none of its entries.
+#[tokio::test]
+async fn an_administrator_names_an_internal_cache_to_make_it_available() {
+    let server = Running::secured("internal-available", users()).await;
+    let [mut admin, mut deployer] = [server.client().await, server.client().await];
+    for (client, role) in [(&mut admin, "admin"), (&mut deployer, "deployer")] {
+        assert_eq!(client.plain(role, role).await.status, Status::Success);
+    }
+    let count = |action| RequestBody::Counter(counter::Request::Of("counted".into(), action));
+    let kind = counter::CounterKind::Strong;
+    let config = counter::CounterConfig { kind, is_persistent: false, initial: 5 };
+    assert_eq!(admin.ask("", count(counter::Action::Create(config))).await.status, Status::Success);
+    for task in ["@@cache@makeavailable", "@@cache@losses"] {
+        for name in ["___consort_caches", "___consort_counters", SCHEMAS] {
+            let made = run(&mut admin, task, &[("name", name)]).await;
+            assert_eq!(made.body, ResponseBody::Result("[]".into()), "{task} {name}: it is not degraded");
+            let denied = run(&mut deployer, task, &[("name", name)]).await;
+            assert!(error(&denied).contains("lacks 'ADMIN'"), "{denied:?}");
+        }
+        for name in ["___anything", "___template mine"] {
+            let none = run(&mut admin, task, &[("name", name)]).await;
+            assert_eq!(error(&none), format!("there is no cache '{name}'"), "{task}");
+        }
+    }
+    let value = admin.ask("", count(counter::Action::Get)).await.body;
+    assert_eq!(value, ResponseBody::Counter(counter::Response::Value(5)));
+}
+
 #[tokio::test]
 async fn the_cache_of_schemas_is_reached() {
-    let server = with_everything().await;
+    let server = with_everything("internal-schemas").await;
     let mut client = server.client().await;
     let read = RequestBody::Map(map::Request::Get("none.proto".into()));
     assert_eq!(client.ask(SCHEMAS, read).await.status, Status::NotFound);
@@ -112,7 +142,7 @@ async fn the_cache_of_schemas_is_reached() {
 
 #[tokio::test]
 async fn health_and_metrics_name_no_internal_cache() {
-    let server = with_everything().await;
+    let server = with_everything("internal-health").await;
     for path in ["/rest/v2/container/health", "/metrics"] {
         let mut stream = tokio::net::TcpStream::connect(server.at).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
