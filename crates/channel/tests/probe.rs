@@ -152,6 +152,28 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
     }
 }
 
+/// Whether a UDP socket of this host has a port (Linux).
+fn has_udp_socket(port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/self/net/udp").unwrap();
+    let ends = format!(":{port:04X}");
+    let mut own = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+    own.any(|address| address.ends_with(&ends))
+}
+
+#[tokio::test]
+async fn multicast_and_tcp_are_closed_each_by_its_attribute() {
+    let port = 36_000 + (std::process::id() % 1_000) as u16;
+    for (udp, tcp) in [(true, true), (true, false), (false, true), (false, false)] {
+        let attributes = format!(
+            "diag.enabled=\"true\" diag.enable_udp=\"{udp}\" diag.enable_tcp=\"{tcp}\" diag.port=\"{port}\""
+        );
+        let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", Silent).await;
+        let connected = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        assert_eq!((has_udp_socket(port), connected.is_ok()), (udp, tcp), "{attributes}");
+        a.close().await;
+    }
+}
+
 /// A request with a passcode.
 fn with_passcode(passcode: &str, request: &str) -> Vec<u8> {
     [&passcode_prefix(passcode, 1_700_000_000_000, 0.5)[..], request.as_bytes()].concat()

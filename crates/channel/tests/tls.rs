@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cluster::log::Log;
 use cluster::{Cluster, Inbox, PATIENCE, members, one_view};
 use consort_channel::{Channel, Message, Silent};
+use consort_tls::{Identity, Roots};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -49,7 +50,12 @@ impl Authority {
 
     /// A member's attributes: its certificate is for this host, and it believes this authority.
     fn member(&self, name: &str) -> String {
-        let (own, roots) = (self.certify(name, &["127.0.0.1"]), self.roots());
+        self.member_at(name, "127.0.0.1")
+    }
+
+    /// The same with a certificate for this host.
+    fn member_at(&self, name: &str, host: &str) -> String {
+        let (own, roots) = (self.certify(name, &[host]), self.roots());
         format!(
             "tls.enabled=\"true\" tls.client_auth=\"need\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\"",
             own.display(),
@@ -67,17 +73,23 @@ impl Drop for Authority {
 /// A port range and cluster of which each member has a transport of its own.
 struct Place {
     base: Cluster,
+    transport: &'static str,
 }
 
 impl Place {
     fn new() -> Self {
-        Self { base: Cluster::new("tcp.xml") }
+        Self { base: Cluster::new("tcp.xml"), transport: "TCP" }
+    }
+
+    /// One whose members have the other transport over TCP.
+    fn of_tcp_nio2() -> Self {
+        Self { base: Cluster::new("tcp-nio.xml"), transport: "TCP_NIO2" }
     }
 
     fn cluster(&self, attributes: &str) -> Cluster {
         let Cluster { name, config, text, variables } = &self.base;
         let same = Cluster { name: name.clone(), config, text: text.clone(), variables: variables.clone() };
-        same.transport("TCP", &format!("port_range=\"8\" {attributes}"))
+        same.transport(self.transport, &format!("port_range=\"8\" {attributes}"))
     }
 
     async fn join(&self, name: &str, attributes: &str, inbox: Arc<Inbox>) -> Channel {
@@ -123,6 +135,55 @@ async fn members_with_certificates_of_one_authority_exchange_messages_of_all_siz
     multicasts(&channels, &inboxes, &SIZES).await;
     close(channels).await;
     assert_eq!(log.take(), "", "nothing is complained of");
+}
+
+/// As JGroups writes the value, in capitals.
+#[tokio::test]
+async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls() {
+    let (authority, place) = (Authority::new("nio"), Place::of_tcp_nio2());
+    let (log, _guard) = Log::begin("consort_net=warn");
+    let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
+    let mut channels = Vec::new();
+    for (name, inbox) in ["A", "B"].iter().zip(&inboxes) {
+        let attributes = authority.member(name).replace("\"need\"", "\"WANT\"");
+        channels.push(place.join(name, &attributes, inbox.clone()).await);
+    }
+    one_view(&channels.iter().collect::<Vec<_>>()).await;
+    multicasts(&channels, &inboxes, &[1, 100_000]).await;
+    assert_eq!(log.take(), "", "nothing is complained of");
+    // It is TLS: the member reads what a program has sent within it.
+    let _ = stranger(&channels[0], &authority, None).await;
+    let said = log.take();
+    assert!(said.contains("wrong cookie"), "{said}");
+    close(channels).await;
+}
+
+/// Each vouches for itself: the store with the key is the one with what is trusted, too.
+#[tokio::test]
+async fn the_key_store_is_the_trust_store_where_none_is_named() {
+    let (authority, place) = (Authority::new("self"), Place::new());
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let store = authority.directory.join("self.pem");
+    std::fs::write(&store, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
+    let attributes =
+        format!("tls.enabled=\"true\" tls.client_auth=\"need\" tls.keystore_path=\"{}\"", store.display());
+    let a = place.join("A", &attributes, Arc::default()).await;
+    let b = place.join("B", &attributes, Arc::default()).await;
+    one_view(&[&a, &b]).await;
+    close(vec![a, b]).await;
+}
+
+/// Otherwise any member could be taken for another one, whose address it has come by.
+#[tokio::test]
+async fn a_member_whose_certificate_is_for_another_address_is_not_connected_to() {
+    let (log, _guard) = Log::begin("consort_net=warn");
+    let (authority, place) = (Authority::new("elsewhere"), Place::new());
+    let a = place.join("A", &authority.member_at("A", "10.9.8.7"), Arc::default()).await;
+    let b = place.join("B", &authority.member("B"), Arc::default()).await;
+    assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
+    let said = log.take();
+    assert!(said.contains("members' certificates have, or give them their addresses"), "{said}");
+    close(vec![a, b]).await;
 }
 
 /// Versions and suites that are named are those that are spoken.
@@ -236,10 +297,13 @@ async fn a_member_without_tls_tells_of_one_that_begins_it() {
     close(vec![a, b]).await;
 }
 
-/// What a program without a certificate of its own gets from a member: its setup bytes are the first that it sends.
-async fn stranger(member: &Channel, authority: &Authority) -> std::io::Result<usize> {
-    let client =
-        consort_tls::client(consort_tls::Roots::from_file(authority.roots()).unwrap(), None).unwrap();
+/// What a program with this certificate gets from a member: its setup bytes are the first that it sends.
+async fn stranger(
+    member: &Channel,
+    authority: &Authority,
+    identity: Option<Identity>,
+) -> std::io::Result<usize> {
+    let client = consort_tls::client(Roots::from_file(authority.roots()).unwrap(), identity).unwrap();
     let stream = TcpStream::connect(member.physical_address().socket_addr()).await.unwrap();
     let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
     let connected = tokio_rustls::TlsConnector::from(client).connect(name, stream);
@@ -256,7 +320,7 @@ async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
     let needed = authority.member("A");
     let (log, _guard) = Log::begin("consort_net=warn");
     let a = place.join("A", &needed, Arc::default()).await;
-    let error = stranger(&a, &authority).await.expect_err("it is turned away").to_string();
+    let error = stranger(&a, &authority, None).await.expect_err("it is turned away").to_string();
     assert!(error.contains("CertificateRequired"), "{error}");
     let said = log.take();
     assert!(said.contains("tls.client_auth is need here"), "{said}");
@@ -267,9 +331,16 @@ async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
         let place = Place::new();
         let attributes = needed.replace("\"need\"", &format!("\"{auth}\""));
         let a = place.join("A", &attributes, Arc::default()).await;
-        let _ = stranger(&a, &authority).await;
+        let _ = stranger(&a, &authority, None).await;
         let said = log.take();
         assert!(said.contains("wrong cookie") && !said.contains("no TLS"), "{auth}: {said}");
+        // A certificate that is shown is looked at where one is wanted, and nowhere else.
+        let other = Authority::new(&format!("others-{auth}"));
+        let store = other.certify("X", &[]);
+        let shown = Identity::from_files(&store, &store).unwrap();
+        let error = stranger(&a, &authority, Some(shown)).await.err().map(|error| error.to_string());
+        let is_looked_at = error.as_ref().is_some_and(|error| error.contains("UnknownCA"));
+        assert_eq!(is_looked_at, auth == "want", "{auth}: {error:?}");
         a.close().await;
     }
 }

@@ -8,6 +8,8 @@ mod full_disk;
 mod kept;
 #[path = "server/limited.rs"]
 mod limited;
+#[path = "server/passwords.rs"]
+mod passwords;
 #[path = "server/remote_reads.rs"]
 mod remote_reads;
 #[path = "server/reserved.rs"]

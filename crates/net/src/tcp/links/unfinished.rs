@@ -278,6 +278,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn frames_of_peers_that_are_no_members_hold_no_more_than_their_limit_together() {
+        const PEERS: u16 = 128;
+        let mut table = Table::with(PEERS, UNFINISHED_BYTES_MAX, false).await;
+        // Each of them has as much as one such peer may have, and never the last byte.
+        table.queue(STRANGER_FRAME_LEN_MAX, STRANGER_FRAME_LEN_MAX - 1);
+        let mut now = Time::ZERO;
+        while table.links.unfinished.strangers.used() + MIB as u64 <= STRANGERS_BYTES_MAX {
+            now = now + ROOM_PAUSE;
+            table.step(now).await;
+        }
+        for _ in 0..50 {
+            now = now + ROOM_PAUSE;
+            table.step(now).await;
+        }
+        assert!(table.links.unfinished.strangers.usage().peak <= STRANGERS_BYTES_MAX);
+        // A buffer that grows is doubled, and what it has beyond its frame's next part is not counted.
+        let most = 2 * STRANGERS_BYTES_MAX as usize + usize::from(PEERS) * READ_LEN_MAX;
+        assert!(table.input_bytes() <= most, "{} bytes", table.input_bytes());
+        assert_eq!(table.links.peers().count(), usize::from(PEERS), "the others wait");
+        // Members do not wait for them.
+        let members = table.peers[..1].to_vec();
+        table.links.set_members(Some(&members));
+        table.outputs[0].extend_from_slice(&[7]);
+        while table.frames == 0 {
+            now = now + ROOM_PAUSE;
+            table.step(now).await;
+        }
+    }
+
+    #[tokio::test]
     async fn frame_that_takes_too_long_ends_its_connection() {
         let mut table = Table::with(1, UNFINISHED_BYTES_MAX, true).await;
         table.queue(MIB, 100);
