@@ -1,10 +1,11 @@
-//! What configurations accept as a transport's attributes is what somebody reads.
+//! Attributes of transports: each that configurations accept has a reader, and those of the stock stacks and the defaults.
 
 use std::collections::BTreeSet;
 
-use consort_conf::TRANSPORT_ATTRIBUTES;
-use consort_group::protocols::registry;
-use consort_net::TransportConfig;
+use consort_conf::{STOCK, TRANSPORT_ATTRIBUTES, Variables, load_stack, parse_stack};
+use consort_group::config::ProtocolConfig;
+use consort_group::protocols::{MpingConfig, registry};
+use consort_net::{EdgeKind, TransportConfig};
 
 #[test]
 fn every_accepted_attribute_of_a_transport_has_a_reader() {
@@ -15,4 +16,39 @@ fn every_accepted_attribute_of_a_transport_has_a_reader() {
         .chain(["message_processing_policy"])
         .collect();
     assert_eq!(accepted, read);
+}
+
+fn transport(protocol: &ProtocolConfig) -> TransportConfig {
+    TransportConfig::from_protocol(protocol).expect("a transport").unwrap()
+}
+
+/// The transport of a stack that comes with Consort.
+fn stock(name: &str, variables: &Variables) -> TransportConfig {
+    transport(&load_stack(name, variables).unwrap().config.protocols[0])
+}
+
+#[test]
+fn stock_stacks_answer_probe_by_multicast_and_those_of_tcp_over_tcp_too() {
+    for (name, _) in STOCK {
+        let transport = stock(name, &Variables::new());
+        let diag = &transport.diag;
+        let answers = (diag.enabled, diag.enable_udp, diag.enable_tcp);
+        assert_eq!(answers, (true, true, transport.kind == EdgeKind::Tcp), "{name}");
+        let off = Variables::new().with("jgroups.diag.enabled", "false");
+        assert!(!stock(name, &off).diag.enabled, "{name}");
+    }
+    for own in ["<config><TCP/></config>", "<config><TCP_NIO2/></config>", "<config><UDP/></config>"] {
+        let stack = parse_stack("own.xml", own, &Variables::new()).unwrap();
+        assert!(!transport(&stack.config.protocols[0]).diag.enabled, "{own}");
+    }
+}
+
+/// A firewall has rules for these.
+#[test]
+fn ports_are_those_of_jgroups_stacks_by_default() {
+    let tcp = stock("tcp.xml", &Variables::new());
+    assert_eq!((tcp.bind_port, tcp.diag.port), (7800, 7500));
+    let udp = stock("udp.xml", &Variables::new());
+    assert_eq!((udp.bind_port, udp.mcast_port, udp.diag.port), (0, 45588, 7500));
+    assert_eq!(MpingConfig::default().mcast_port, 7555);
 }

@@ -343,13 +343,13 @@ mod tests {
 
     #[test]
     fn what_is_missed_is_told_apart_from_what_is_not() {
-        let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\"/>\n\
+        let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\" tls.provider=\"y\"/>\n\
                     <pbcast.GMS membership_change_policy=\"org.example.Mine\"/></config>";
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
         let line = |is_missed| Ignored::line(&stack.ignored, &stack.config, is_missed).unwrap();
         assert_eq!(line(false), "TCP.thread_pool.max_threads (my.xml:1:14)");
         let missed = line(true);
-        assert!(missed.starts_with("TCP.tls.sni_matchers (my.xml:1:44), "), "{missed}");
+        assert!(missed.starts_with("TCP.tls.sni_matchers (my.xml:1:44), TCP.tls.provider ("), "{missed}");
         assert!(missed.contains("GMS.membership_change_policy (my.xml:2:13; classes of Java's"), "{missed}");
         assert!(missed.contains("ChannelBuilder::membership_policy"), "{missed}");
     }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use consort_tls::{Identity, Roots};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 
 /// An authority, and the files that it has written.
 pub(crate) struct Authority {
@@ -49,12 +49,33 @@ impl Authority {
         Roots::from_file(self.file()).unwrap()
     }
 
+    /// Its own certificate as that of a server.
+    pub(crate) fn own(&self) -> Files {
+        let key = self.directory.join("ca-key.pem");
+        std::fs::write(&key, self.issuer.key().serialize_pem()).unwrap();
+        Files { cert: self.file(), key }
+    }
+
     /// A certificate of somebody with this name, for servers with these hosts.
     pub(crate) fn certify(&self, name: &str, hosts: &[&str]) -> Files {
+        let mut names = DistinguishedName::new();
+        names.push(DnType::CommonName, name);
+        self.certify_subject(names, name, hosts)
+    }
+
+    /// A certificate of a client whose subject has two common names.
+    pub(crate) fn certify_two_names(&self, names: [&str; 2]) -> Files {
+        let mut both = DistinguishedName::new();
+        both.push(DnType::CommonName, names[0]);
+        // The same attribute by its number: rcgen has one of each type.
+        both.push(DnType::CustomDnType(vec![2, 5, 4, 3]), names[1]);
+        self.certify_subject(both, &names.join("-"), &[])
+    }
+
+    fn certify_subject(&self, subject: DistinguishedName, name: &str, hosts: &[&str]) -> Files {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name = subject;
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let file = |what: &str, text: String| {

@@ -8,11 +8,14 @@ use consort_client::{
     ServerAddress, Tls,
 };
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
+use consort_tls::Spoken;
+use rustls::HandshakeKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::certificates::Authority;
+use crate::certificates::{Authority, Files};
+use crate::http::ask_by;
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 
 const USERS: &str = "admin admin password:secret\n\
@@ -63,6 +66,28 @@ async fn a_user_is_known_by_every_mechanism_of_passwords() {
     works(&Client::connect(&format!("hotrod://admin:secret@{}", server.at)).await.unwrap()).await;
     let reader = Client::connect(&format!("hotrod://reader:p%40ss%20w%3Ard%2F@{}", server.at)).await.unwrap();
     assert_eq!(reader.cache::<String, u32>("c").get("apples").await.unwrap(), Some(3));
+}
+
+/// SASLprep maps the soft hyphen to nothing, and the Roman numeral nine to two letters.
+#[tokio::test]
+async fn names_and_passwords_are_the_same_in_all_forms_that_saslprep_makes_one() {
+    let lines = "IX admin password:secret-IX\n\"no\u{ad}hyphen\" admin password:secret-\u{2168}\n";
+    let builder = Server::builder().users(Users::parse("users", lines).unwrap()).allow_secrets_in_the_open();
+    let server = Running::secured("saslprep", "A", builder).await;
+    for mechanism in [Mechanism::Scram(Hash::Sha256), Mechanism::Scram(Hash::Sha512), Mechanism::Plain] {
+        for (name, password) in [
+            ("IX", "secret-IX"),
+            ("\u{2168}", "secret-\u{2168}"),
+            ("I\u{ad}X", "sec\u{ad}ret-IX"),
+            ("nohyphen", "secret-IX"),
+            ("no\u{ad}hyphen", "secret-\u{2168}"),
+        ] {
+            let login = to(&server).user(name, password).mechanism(mechanism).connect().await;
+            assert!(login.is_ok(), "{mechanism}: {name:?} with {password:?}: {:?}", login.err());
+        }
+        let error = login_error(to(&server).user("ix", "secret-IX").mechanism(mechanism)).await;
+        assert!(matches!(error, LoginError::Rejected { .. }), "letters keep their case: {error}");
+    }
 }
 
 #[tokio::test]
@@ -199,6 +224,37 @@ async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
     works(&there).await;
 }
 
+/// In a session that is resumed the server shows no certificate: a client would go on to trust the old one.
+#[tokio::test]
+async fn sessions_are_resumed_until_the_certificate_is_renewed_and_not_after_that() {
+    let authority = Authority::new("resumed");
+    let server =
+        Running::secured("tls-resumed", "A", within_tls(&authority, ClientCertificates::NotAsked)).await;
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let spoken = Spoken::by_names(&[version], &[""; 0]).unwrap();
+        let settings = consort_tls::client_that_speaks(&spoken, authority.roots(), None).unwrap();
+        let is_resumed =
+            async || ask_by(&server, settings.clone(), "/health", "").await.1 == HandshakeKind::Resumed;
+        assert!(!is_resumed().await && is_resumed().await, "{version}");
+        let renewed = authority.certify("renewed", &["localhost"]).identity();
+        server.tls.as_ref().unwrap().replace(renewed, ClientCertificates::NotAsked).unwrap();
+        assert!(!is_resumed().await, "{version}: a session from before the renewal");
+        assert!(is_resumed().await, "{version}");
+    }
+}
+
+#[tokio::test]
+async fn the_certificate_of_an_authority_is_refused_as_that_of_a_server() {
+    let authority = Authority::new("authority");
+    let builder = Server::builder().tls(authority.own().identity(), ClientCertificates::NotAsked);
+    let server = Running::secured("tls-authority", "A", builder).await;
+    let refused = cause(to(&server).tls(Tls::new(authority.roots())).connect().await.unwrap_err());
+    assert!(
+        matches!(&refused, ConnectionError::Tls(text) if text.contains("that of an authority (CA:TRUE)")),
+        "{refused}"
+    );
+}
+
 #[tokio::test]
 async fn one_side_without_tls_is_told_so() {
     let authority = Authority::new("one-side");
@@ -243,6 +299,24 @@ async fn within_tls_passwords_may_be_sent_and_certificates_show_who_one_is() {
     assert!(matches!(without, LoginError::NoMechanism { .. }), "{without}");
 }
 
+/// Otherwise an authority that checks one of them would vouch for the other, too.
+#[tokio::test]
+async fn a_client_certificate_with_two_common_names_is_that_of_no_user() {
+    let authority = Authority::new("two-names");
+    let builder = within_tls(&authority, ClientCertificates::Asked(authority.roots()));
+    let server = Running::secured("tls-two-names", "A", builder.users(Users::parse("users", USERS).unwrap()));
+    let server = server.await;
+    let external = |shown: &Files| {
+        let tls = Tls::new(authority.roots()).identity(shown.identity());
+        to(&server).tls(tls).mechanism(Mechanism::External)
+    };
+    assert!(external(&authority.certify("Order Service", &[])).connect().await.is_ok());
+    for names in [["Order Service", "another"], ["another", "Order Service"]] {
+        let error = login_error(external(&authority.certify_two_names(names))).await;
+        assert!(matches!(error, LoginError::NoMechanism { .. }), "{names:?}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn without_a_certificate_that_is_needed_nobody_gets_in() {
     let (authority, other) = (Authority::new("needed"), Authority::new("needed-not"));
@@ -285,6 +359,30 @@ async fn a_token_shows_who_one_is_while_it_is_good() {
     let open = Running::secured("tokens-open", "A", open.mechanisms([Mechanism::Plain])).await;
     let error = login_error(to(&open).token("a.b.c")).await;
     assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_lasts_after_its_token_has_expired() {
+    /// By this many seconds the clocks of servers and issuers may differ.
+    const LEEWAY: i64 = 30;
+    let authority = Authority::new("tokens-expired");
+    let (key, token) = authority.tokens();
+    let builder = within_tls(&authority, ClientCertificates::NotAsked);
+    let builder = builder.users(Users::parse("users", USERS).unwrap());
+    let builder = builder.tokens(Tokens::from_file(key, "shop").unwrap());
+    let server = Running::secured("tokens-expired", "A", builder).await;
+    let with = |token: &str| to(&server).tls(Tls::new(authority.roots())).token(token);
+    // The token is good until the end of this second. If the second ends before the login, another one has to be made.
+    let (there, token) = loop {
+        let token = token("shop", "admin", -LEEWAY);
+        if let Ok(client) = with(&token).connect().await {
+            break (client, token);
+        }
+    };
+    eventually("the token has expired", async || with(&token).connect().await.is_err()).await;
+    let error = login_error(with(&token)).await;
+    assert!(error.to_string().contains("it has expired"), "{error}");
+    works(&there).await;
 }
 
 #[tokio::test]

@@ -36,6 +36,8 @@ pub(crate) struct Running {
     pub(crate) tls: Option<TlsHandle>,
     /// By which it is told to believe other tokens, if it believes any.
     pub(crate) tokens: Option<TokensHandle>,
+    /// Its port for health, if it has one.
+    pub(crate) health: Option<SocketAddr>,
     runtime: Option<Runtime>,
 }
 
@@ -55,12 +57,13 @@ impl Running {
             let manager = members.connect(cluster).await.unwrap();
             let owners = Owners::of(&manager);
             let server = builder.port(0).start(manager).await.unwrap();
-            assert!(told.send((server.address(), owners, server.tls(), server.tokens())).is_ok());
+            let handles = (server.tls(), server.tokens(), server.health_address());
+            assert!(told.send((server.address(), owners, handles)).is_ok());
             server.serve_until(std::future::pending()).await.unwrap();
         });
-        let (at, owners, tls, tokens) =
+        let (at, owners, (tls, tokens, health)) =
             timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
-        Self { at, owners, tls, tokens, runtime: Some(runtime) }
+        Self { at, owners, tls, tokens, health, runtime: Some(runtime) }
     }
 
     pub(crate) fn uri(&self) -> String {
