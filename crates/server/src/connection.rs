@@ -164,8 +164,8 @@ async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result
     }
 }
 
-/// Whether a connection may begin one more request: beside so many that wait with so many bytes, whose responses are expected to
-/// have so many bytes each, and with so many bytes that its client has not taken.
+/// Whether a connection may begin one more request. Of its requests as many as `waiting` have no answer yet; they have `bytes`,
+/// and the response to each is expected to have `expected` bytes. Its client has not taken `unwritten` bytes.
 const fn has_room_for_one(waiting: usize, bytes: usize, expected: usize, unwritten: usize) -> bool {
     waiting < WAITING_MAX
         && unwritten < UNWRITTEN_MAX

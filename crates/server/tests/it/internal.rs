@@ -101,8 +101,8 @@ async fn administration_neither_opens_nor_changes_an_internal_name() {
     assert_eq!(names.body, ResponseBody::Result(r#"["c","t"]"#.into()));
 }
 
-/// How the members of a cache go on is no matter of its entries: an administrator names any cache of the servers' own, and is
-/// told of none of its entries.
+/// To make a cache available changes the state of its members and reads none of its entries. So an administrator may name any
+/// cache of the servers' own.
 #[tokio::test]
 async fn an_administrator_names_an_internal_cache_to_make_it_available() {
     let server = Running::secured("internal-available", users()).await;
