@@ -15,11 +15,70 @@ pub(crate) enum Item {
 const SPARE_MAX: usize = 32;
 const SPARE_ROOM_MAX: usize = 4_096;
 
+/// An inbox for each layer, and how many items are in all of them: a stack that is quiet, as it is most of the time, need
+/// not look into each.
+#[derive(Default, Debug)]
+pub(crate) struct Inboxes {
+    all: Vec<VecDeque<Item>>,
+    count: usize,
+}
+
+impl Inboxes {
+    fn with_layers(count: usize) -> Self {
+        let mut all = Vec::new();
+        all.resize_with(count, VecDeque::new);
+        Self { all, count: 0 }
+    }
+
+    /// Whether nothing is in any of them.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many items are in a layer's; `None` if there is no such layer.
+    pub(crate) fn len_of(&self, layer: usize) -> Option<usize> {
+        self.all.get(layer).map(VecDeque::len)
+    }
+
+    /// The item that a layer is given last, of those that there are.
+    fn last_mut(&mut self, layer: usize) -> Option<&mut Item> {
+        self.all.get_mut(layer)?.back_mut()
+    }
+
+    pub(crate) fn pop(&mut self, layer: usize) -> Option<Item> {
+        let item = self.all[layer].pop_front()?;
+        self.count -= 1;
+        Some(item)
+    }
+
+    fn push(&mut self, layer: usize, item: Item) {
+        self.all[layer].push_back(item);
+        self.count += 1;
+    }
+
+    /// Puts an item at a place of a layer's inbox, or at its end if it is shorter.
+    pub(crate) fn insert(&mut self, layer: usize, at: usize, item: Item) {
+        let inbox = &mut self.all[layer];
+        inbox.insert(at.min(inbox.len()), item);
+        self.count += 1;
+    }
+
+    /// There is a layer more.
+    pub(crate) fn insert_layer(&mut self, layer: usize) {
+        self.all.insert(layer, VecDeque::new());
+    }
+
+    /// A layer is gone, with what was for it.
+    pub(crate) fn remove_layer(&mut self, layer: usize) {
+        self.count -= self.all.remove(layer).len();
+    }
+}
+
 /// `up[i]` and `down[i]` are the inboxes of layer `i`; what layer `i` passes up goes to `up[i + 1]`.
 #[derive(Default, Debug)]
 pub(crate) struct Queues {
-    pub(crate) up: Vec<VecDeque<Item>>,
-    pub(crate) down: Vec<VecDeque<Item>>,
+    pub(crate) up: Inboxes,
+    pub(crate) down: Inboxes,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) effects: VecDeque<(Token, Effect)>,
     pub(crate) indications: VecDeque<Indication>,
@@ -33,10 +92,7 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn with_layers(count: usize) -> Self {
-        let mut queues = Self::default();
-        queues.up.resize_with(count, VecDeque::new);
-        queues.down.resize_with(count, VecDeque::new);
-        queues
+        Self { up: Inboxes::with_layers(count), down: Inboxes::with_layers(count), ..Self::default() }
     }
 
     /// A batch of one, in a vector that has been used before if there is one.
@@ -59,18 +115,19 @@ impl Queues {
         if batch.is_empty() {
             return;
         }
-        match self.up.get_mut(to) {
-            Some(inbox) => inbox.push_back(Item::Batch(batch)),
+        match self.up.len_of(to) {
+            Some(_) => self.up.push(to, Item::Batch(batch)),
             None => self.indications.push_back(Indication::Batch(batch)),
         }
     }
 
     /// Queues one message upwards, joining the batch before it where source, kind and mode agree.
     pub(crate) fn push_up_message(&mut self, to: usize, message: Message) {
-        let len = self.up.get(to).map_or(self.indications.len(), VecDeque::len);
-        let tail = match self.up.get_mut(to) {
+        let inbox = self.up.len_of(to);
+        let len = inbox.unwrap_or(self.indications.len());
+        let tail = match inbox {
             _ if self.sealed_up == Some((to, len)) => None,
-            Some(inbox) => match inbox.back_mut() {
+            Some(_) => match self.up.last_mut(to) {
                 Some(Item::Batch(batch)) => Some(batch),
                 _ => None,
             },
@@ -90,25 +147,26 @@ impl Queues {
 
     /// Queues an event upwards into layer `to`, or out of the top.
     pub(crate) fn push_up_event(&mut self, to: usize, event: Event) {
-        match self.up.get_mut(to) {
-            Some(inbox) => inbox.push_back(Item::Event(event)),
+        match self.up.len_of(to) {
+            Some(_) => self.up.push(to, Item::Event(event)),
             None => self.indications.push_back(Indication::Event(event)),
         }
     }
 
     /// Queues one message downwards, joining the batch before it.
     pub(crate) fn push_down_message(&mut self, to: usize, message: Message) {
-        let is_sealed = self.sealed_down == Some((to, self.down[to].len()));
-        match self.down[to].back_mut() {
+        let is_sealed =
+            self.sealed_down.is_some_and(|(sealed, at)| sealed == to && self.down.len_of(to) == Some(at));
+        match self.down.last_mut(to) {
             Some(Item::Batch(batch)) if !is_sealed => batch.messages.push(message),
             _ => {
                 let batch = self.batch_of(message);
-                self.down[to].push_back(Item::Batch(batch));
+                self.down.push(to, Item::Batch(batch));
             }
         }
     }
 
     pub(crate) fn push_down_event(&mut self, to: usize, event: Event) {
-        self.down[to].push_back(Item::Event(event));
+        self.down.push(to, Item::Event(event));
     }
 }

@@ -5,7 +5,6 @@
 //! everything is quiet, and flushes the transport. Call it after one input or after a group of them: the more inputs a
 //! sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -206,18 +205,24 @@ impl Stack {
         for round in 0.. {
             assert!(round < SWEEP_ROUNDS_MAX, "layers keep answering each other");
             for index in 0..count {
-                while let Some(item) = self.queues.up[index].pop_front() {
+                if self.queues.up.is_empty() {
+                    break;
+                }
+                while let Some(item) = self.queues.up.pop(index) {
                     self.step_up(index, item);
                 }
             }
             // Layers send to those below them, which have their turn later: nothing is left before any of them.
             for index in (0..count).rev() {
-                while let Some(item) = self.queues.down[index].pop_front() {
+                if self.queues.down.is_empty() {
+                    break;
+                }
+                while let Some(item) = self.queues.down.pop(index) {
                     self.step_down(index, item);
                 }
             }
-            debug_assert!(self.queues.down.iter().all(VecDeque::is_empty));
-            if self.queues.up.iter().all(VecDeque::is_empty) {
+            debug_assert!(self.queues.down.is_empty());
+            if self.queues.up.is_empty() {
                 break;
             }
         }
@@ -249,7 +254,8 @@ impl Stack {
         while index < self.slots.len() {
             self.trace_up(index, &batch);
             let next = index + 1;
-            let at = self.queues.up.get(next).map_or(self.queues.indications.len(), VecDeque::len);
+            let inbox = self.queues.up.len_of(next);
+            let at = inbox.unwrap_or(self.queues.indications.len());
             if self.slots[index].protocol.wants(&batch, headers) {
                 self.queues.sealed_up = Some((next, at));
                 self.with(index, |protocol, cx| protocol.up(cx, &mut batch));
@@ -267,10 +273,8 @@ impl Stack {
                 );
             }
             // What waits before the next layer goes first; what this layer delivered meanwhile, later.
-            if at > 0
-                && let Some(inbox) = self.queues.up.get_mut(next)
-            {
-                return inbox.insert(at.min(inbox.len()), Item::Batch(batch));
+            if at > 0 && inbox.is_some() {
+                return self.queues.up.insert(next, at, Item::Batch(batch));
             }
             if next == self.slots.len() {
                 let indications = &mut self.queues.indications;
@@ -284,14 +288,13 @@ impl Stack {
         match item {
             Item::Batch(mut batch) => {
                 self.trace_down(index, &batch);
-                let at = index.checked_sub(1).map_or(0, |below| self.queues.down[below].len());
+                let at = index.checked_sub(1).and_then(|below| self.queues.down.len_of(below)).unwrap_or(0);
                 self.queues.sealed_down = index.checked_sub(1).map(|below| (below, at));
                 self.with(index, |protocol, cx| protocol.down(cx, &mut batch));
                 self.queues.sealed_down = None;
                 match index.checked_sub(1) {
                     Some(below) if !batch.is_empty() => {
-                        let inbox = &mut self.queues.down[below];
-                        inbox.insert(at.min(inbox.len()), Item::Batch(batch));
+                        self.queues.down.insert(below, at, Item::Batch(batch));
                     }
                     _ => self.queues.recycle(batch),
                 }
@@ -467,8 +470,8 @@ impl Stack {
         let index = below + 1;
         self.slots.insert(index, Slot::new(self.next_uid, protocol));
         self.next_uid += 1;
-        self.queues.up.insert(index, Default::default());
-        self.queues.down.insert(index, Default::default());
+        self.queues.up.insert_layer(index);
+        self.queues.down.insert_layer(index);
         self.with(index, |protocol, cx| protocol.start(cx));
         true
     }
@@ -484,8 +487,8 @@ impl Stack {
         self.with(index, |protocol, cx| protocol.stop(cx));
         self.run(now);
         self.slots.remove(index);
-        self.queues.up.remove(index);
-        self.queues.down.remove(index);
+        self.queues.up.remove_layer(index);
+        self.queues.down.remove_layer(index);
         true
     }
 
