@@ -31,6 +31,7 @@ mod schedule;
 mod side;
 mod stock;
 mod swarm;
+mod wakes;
 mod world;
 
 pub use beside::{BeginError, Beside, Clocks, Keeping, Trouble, begin};

@@ -12,6 +12,7 @@ use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, V
 
 use crate::backlog::Backlog;
 use crate::grid::Member;
+use crate::wakes::Wakes;
 
 /// A message of the simulated application as its receiver sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,7 +77,7 @@ pub(crate) struct Node {
     pub(crate) slowness: Duration,
     /// When its application has worked through what it has been given.
     pub(crate) busy_until: Time,
-    pub(crate) wakes_at: Option<Time>,
+    pub(crate) wakes: Wakes,
     pub(crate) is_leaving: bool,
     /// Whether it crashed or left: its log ends there.
     pub(crate) ended: Option<Time>,
@@ -148,7 +149,7 @@ impl Node {
             backlog,
             slowness: Duration::ZERO,
             busy_until: now,
-            wakes_at: None,
+            wakes: Wakes::default(),
             is_leaving: false,
             ended: None,
         })

@@ -332,7 +332,7 @@ impl World {
         self.now = at;
         match happening {
             Happening::Packet { place, from, bytes } => self.packet(self.places[place], from, bytes),
-            Happening::Wake { node } => self.wake(node),
+            Happening::Wake { node } => self.wakes(node),
             Happening::Told { node, token, outcome } => {
                 let own = self.nodes[node].clock(self.now);
                 if let Some(stack) = &mut self.nodes[node].stack {
@@ -378,20 +378,39 @@ impl World {
         }
     }
 
-    fn wake(&mut self, node: usize) {
+    /// A node's wakes of this moment come, one after the other.
+    fn wakes(&mut self, node: usize) {
+        let count = self.nodes[node].wakes.take(self.now);
+        for nth in 1..=count {
+            if !self.wake(node) {
+                // Nor is there for the rest.
+                self.nodes[node].wakes.plan_same(count - nth);
+                break;
+            }
+        }
+    }
+
+    /// Returns false if there was nothing to do.
+    fn wake(&mut self, node: usize) -> bool {
         let one = &mut self.nodes[node];
-        one.wakes_at = None;
+        one.wakes.begin();
         if one.is_paused {
-            return;
+            return false;
         }
         let (own, above) = (one.clock(self.now), one.member_clock(self.now));
-        if let Some(stack) = &mut one.stack {
-            stack.handle_timeout(own);
-            if let Some(member) = &mut one.member {
-                member.node.handle_timeout(above);
-            }
-            self.work(node);
+        let Some(stack) = &mut one.stack else { return false };
+        let mut has_work = stack.poll_timeout().is_some_and(|at| at <= own);
+        stack.handle_timeout(own);
+        if let Some(member) = &mut one.member {
+            has_work |= member.node.poll_timeout().is_some_and(|at| at <= above);
+            member.node.handle_timeout(above);
         }
+        if has_work || self.has_work_above(node) {
+            self.work(node);
+            return true;
+        }
+        self.plan_wake(node);
+        false
     }
 
     /// A member stops for a while.
@@ -547,8 +566,7 @@ impl World {
         let above = above.map(|above| Time::ZERO + above.since(Time::ZERO + one.beginning));
         let Some(own) = stack.poll_timeout().into_iter().chain(above).min() else { return };
         let at = one.world_time(own).max(self.now);
-        if one.wakes_at.is_none_or(|planned| at < planned) {
-            one.wakes_at = Some(at);
+        if one.wakes.plan(at) {
             self.at(at, Happening::Wake { node });
         }
     }

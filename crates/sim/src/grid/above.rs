@@ -110,6 +110,14 @@ impl World {
         }
     }
 
+    /// Whether [`World::work`] would do something although nothing has happened: channels without room get some after a
+    /// while, and what waits for that is counted.
+    pub(crate) fn has_work_above(&self, node: usize) -> bool {
+        let Some(member) = &self.nodes[node].member else { return false };
+        let narrow = self.grid.as_ref().and_then(|grid| grid.narrow.as_ref());
+        member.node.has_frames() || narrow.is_some_and(|narrow| narrow.has_waiting(node, &member.node))
+    }
+
     /// Passes on what comes out of the member. Returns whether there was something for the stack.
     pub(crate) fn work_above(&mut self, node: usize) -> bool {
         let (own, member_now) = (self.nodes[node].clock(self.now), self.nodes[node].member_clock(self.now));
@@ -426,7 +434,7 @@ impl World {
             is_by_itself: false,
             is_excused: false,
         });
-        grid.running.push(at);
+        grid.running.insert(at);
         let cache = member.cache;
         let at_once = match member.look_up(own, &key, &action) {
             Some(outcome) => Some(Ok(outcome)),
@@ -450,7 +458,7 @@ impl World {
         self.judge(at);
         let now = self.now;
         let Some(grid) = &mut self.grid else { return };
-        grid.running.retain(|other| *other != at);
+        grid.running.remove(&at);
         let operation = &mut grid.history[at];
         let topology = self.nodes[operation.node].member.as_ref().and_then(|member| member.topology());
         let after = topology.map(|topology| &topology.partings);

@@ -29,7 +29,7 @@ mod swarm;
 mod transit;
 mod walker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use consort_grid::{CacheConfig, Topology};
 use consort_group::{Address, Rng, Time};
@@ -78,7 +78,7 @@ pub(crate) struct Grid {
     /// How long frames were under way, if somebody has to know.
     pub(crate) transit: Option<Transit>,
     /// Places in the history that have no end yet.
-    running: Vec<usize>,
+    running: BTreeSet<usize>,
     /// The newest topologies of an available cache that somebody has installed: one, or several of the same id, if
     /// coordinators that do not know of each other have made them.
     newest: Vec<Topology>,
@@ -130,7 +130,7 @@ impl Grid {
             several: Vec::new(),
             narrow: None,
             transit: None,
-            running: Vec::new(),
+            running: BTreeSet::new(),
             newest: Vec::new(),
             elected: None,
             parted: BTreeMap::new(),

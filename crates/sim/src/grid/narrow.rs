@@ -34,6 +34,11 @@ impl Narrow {
         Self { limits, rng, closed: BTreeMap::new(), most: 0, largest: 0, held: 0, waited: 0 }
     }
 
+    /// Whether [`Narrow::look`] would change something although the node has sent nothing.
+    pub(super) fn has_waiting(&self, index: usize, node: &Node) -> bool {
+        self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
+    }
+
     /// A node's channel has taken what there was for these members. Tells the node where there is room for more.
     pub(super) fn look(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
         let load = node.response_load();

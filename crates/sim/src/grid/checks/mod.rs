@@ -55,6 +55,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     for operation in &grid.history {
         by_key.entry(&operation.key).or_default().push(operation);
     }
+    let found = walks::found(world);
     let has_parted = merges::has_parted(world);
     for (key, operations) in by_key {
         listeners::check(world, key, &operations)?;
@@ -73,7 +74,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
         let of_key = OfKey::new(world, key, operations)?;
         writes::check(&of_key)?;
         register::check(&of_key)?;
-        walks::check(&of_key)?;
+        walks::check(&of_key, found.get(key).map(Vec::as_slice).unwrap_or_default())?;
         if matches!(Kind::of(key), Kind::Atom | Kind::Counter | Kind::Private | Kind::Mortal | Kind::Idle) {
             linear::check(&of_key)?;
         }

@@ -61,8 +61,22 @@ fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
     }
 }
 
-/// What holds for each key in all walks.
-pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
+/// An entry that came in a walk: the walk's place among all, the entry's version, and its value.
+pub(super) type Found<'a> = (usize, Version, &'a Bytes);
+
+/// What came in all walks, by keys, in the order in which it came: whoever judges each key need not look through everything.
+pub(super) fn found(world: &World) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
+    let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
+    for (nth, walk) in walks(world).iter().enumerate() {
+        for (key, version, value) in &walk.found {
+            by_key.entry(key).or_default().push((nth, *version, value));
+        }
+    }
+    by_key
+}
+
+/// What holds for each key in all walks, in which this was found of it.
+pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), Broken> {
     let world = of_key.world;
     let Some(grid) = &world.grid else { return Ok(()) };
     if grid.config.mode == CacheMode::Invalidation {
@@ -70,10 +84,12 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
     }
     let segment = segment_of(of_key.key, grid.config.segments);
     let is_steady = Kind::of(of_key.key) == Kind::Steady && !grid.habits.clears;
-    for walk in walks(world).iter().filter(|walk| walk.publication.what != What::Count) {
-        let mut times = 0;
-        for (_, version, value) in walk.found.iter().filter(|(key, ..)| key == of_key.key) {
-            times += 1;
+    let all = walks(world).iter().enumerate();
+    for (nth, walk) in all.filter(|(_, walk)| walk.publication.what != What::Count) {
+        // Before it is what walks have found that only count.
+        found = &found[found.partition_point(|(of, ..)| *of < nth)..];
+        let of_walk = &found[..found.partition_point(|(of, ..)| *of == nth)];
+        for (_, version, value) in of_walk {
             let tell =
                 || format!("{:?} came as {value:?} with {version} in {}", of_key.key, tell(world, walk));
             let last = of_key.acknowledged_before(walk.began);
@@ -82,12 +98,12 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
                 return Err(("walks give the last acknowledged write", what));
             }
             let known = of_key.values.get(version);
-            if walk.publication.what == What::Entries && known.is_some_and(|known| *known != value) {
+            if walk.publication.what == What::Entries && known.is_some_and(|known| known != value) {
                 return Err(("one value of a version", tell()));
             }
         }
         let (Some(Ok(_)), Some(ended)) = (&walk.result, walk.ended) else { continue };
-        let is_owed = times == 0
+        let is_owed = of_walk.is_empty()
             && walk.publication.guarantee != Guarantee::AtMostOnce
             && walk.passes(segment)
             && walk.excused_since.is_none_or(|since| is_steady && is_put_before(of_key, since))

@@ -1,0 +1,77 @@
+//! When a node is going to be woken up.
+//!
+//! A wake cannot be taken back when the timer that it was planned for is disarmed, or armed for an earlier time; and each
+//! wake plans the next one. So their number only grows, and most of them come at the same time as others, which have done
+//! everything by then. Here those of one time are one entry in the schedule, with how many they are.
+
+use std::collections::BTreeMap;
+
+use consort_group::Time;
+
+/// The wakes of a node that are in the schedule.
+#[derive(Default)]
+pub(crate) struct Wakes {
+    /// The one that was planned last, until a wake comes.
+    next: Option<Time>,
+    /// How many there are at each time.
+    planned: BTreeMap<Time, u64>,
+}
+
+impl Wakes {
+    /// Plans a wake, unless there is one that comes first. Returns whether the schedule has none at this time.
+    pub(crate) fn plan(&mut self, at: Time) -> bool {
+        if self.next.is_some_and(|planned| planned <= at) {
+            return false;
+        }
+        self.next = Some(at);
+        let count = self.planned.entry(at).or_default();
+        *count += 1;
+        *count == 1
+    }
+
+    /// So many wakes more have found that there was nothing to do: each plans the same as the last one.
+    pub(crate) fn plan_same(&mut self, times: u64) {
+        if let Some(count) = self.next.and_then(|at| self.planned.get_mut(&at)) {
+            *count += times;
+        }
+    }
+
+    /// The wakes of a time are due. Returns how many there are.
+    pub(crate) fn take(&mut self, at: Time) -> u64 {
+        self.planned.remove(&at).unwrap_or_default()
+    }
+
+    /// A wake comes.
+    pub(crate) fn begin(&mut self) {
+        self.next = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakes_of_one_time_are_one_entry() {
+        let mut wakes = Wakes::default();
+        assert!(wakes.plan(Time(9)));
+        assert!(!wakes.plan(Time(9)), "there is one");
+        assert!(wakes.plan(Time(5)));
+        assert_eq!(wakes.take(Time(5)), 1);
+        wakes.begin();
+        assert!(!wakes.plan(Time(9)), "it is in the schedule");
+        assert_eq!(wakes.take(Time(9)), 2);
+        wakes.begin();
+        assert!(wakes.plan(Time(12)));
+        wakes.plan_same(1);
+        assert_eq!(wakes.take(Time(12)), 2);
+    }
+
+    #[test]
+    fn where_nothing_is_planned_nothing_is_repeated() {
+        let mut wakes = Wakes::default();
+        wakes.begin();
+        wakes.plan_same(3);
+        assert_eq!(wakes.take(Time(1)), 0);
+    }
+}
