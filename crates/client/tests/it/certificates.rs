@@ -10,8 +10,8 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 
 /// An authority, and the files that it has written.
 pub(crate) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    directory: PathBuf,
+    pub(crate) issuer: Issuer<'static, KeyPair>,
+    pub(crate) directory: PathBuf,
 }
 
 /// The files of a certificate.
@@ -49,13 +49,6 @@ impl Authority {
         Roots::from_file(self.file()).unwrap()
     }
 
-    /// Its own certificate as that of a server.
-    pub(crate) fn own(&self) -> Files {
-        let key = self.directory.join("ca-key.pem");
-        std::fs::write(&key, self.issuer.key().serialize_pem()).unwrap();
-        Files { cert: self.file(), key }
-    }
-
     /// A certificate of somebody with this name, for servers with these hosts.
     pub(crate) fn certify(&self, name: &str, hosts: &[&str]) -> Files {
         let mut names = DistinguishedName::new();
@@ -63,16 +56,8 @@ impl Authority {
         self.certify_subject(names, name, hosts)
     }
 
-    /// A certificate of a client whose subject has two common names.
-    pub(crate) fn certify_two_names(&self, names: [&str; 2]) -> Files {
-        let mut both = DistinguishedName::new();
-        both.push(DnType::CommonName, names[0]);
-        // The same attribute by its number: rcgen has one of each type.
-        both.push(DnType::CustomDnType(vec![2, 5, 4, 3]), names[1]);
-        self.certify_subject(both, &names.join("-"), &[])
-    }
-
-    fn certify_subject(&self, subject: DistinguishedName, name: &str, hosts: &[&str]) -> Files {
+    /// The same with this subject; the name is that of its files.
+    pub(crate) fn certify_subject(&self, subject: DistinguishedName, name: &str, hosts: &[&str]) -> Files {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).unwrap();
         params.distinguished_name = subject;

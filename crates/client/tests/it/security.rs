@@ -9,6 +9,7 @@ use consort_client::{
 };
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
 use consort_tls::Spoken;
+use rcgen::{DistinguishedName, DnType};
 use rustls::HandshakeKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -29,6 +30,25 @@ pub(crate) fn users() -> ServerBuilder {
 pub(crate) fn to(server: &Running) -> ClientBuilder {
     let address = ServerAddress { host: server.at.ip().to_string().into(), port: server.at.port() };
     Client::builder().server(address)
+}
+
+/// Certificates that these tests need and no others.
+impl Authority {
+    /// Its own certificate as that of a server.
+    fn own(&self) -> Files {
+        let key = self.directory.join("ca-key.pem");
+        std::fs::write(&key, self.issuer.key().serialize_pem()).unwrap();
+        Files { cert: self.file(), key }
+    }
+
+    /// A certificate of a client whose subject has two common names.
+    fn certify_two_names(&self, names: [&str; 2]) -> Files {
+        let mut both = DistinguishedName::new();
+        both.push(DnType::CommonName, names[0]);
+        // The same attribute by its number: rcgen has one of each type.
+        both.push(DnType::CustomDnType(vec![2, 5, 4, 3]), names[1]);
+        self.certify_subject(both, &names.join("-"), &[])
+    }
 }
 
 /// Why the only server could not be used.
