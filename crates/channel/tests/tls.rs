@@ -177,7 +177,9 @@ async fn the_key_store_is_the_trust_store_where_none_is_named() {
 #[tokio::test]
 async fn a_member_whose_certificate_is_for_another_address_is_not_connected_to() {
     let (log, _guard) = Log::begin("consort_net=warn");
-    let (authority, place) = (Authority::new("elsewhere"), Place::new());
+    // Neither waits for the other: it is to be alone.
+    let base = Cluster::new("tcp.xml").edited(&[("join_timeout=\"2s\"", "join_timeout=\"300ms\"")]);
+    let (authority, place) = (Authority::new("elsewhere"), Place { base, transport: "TCP" });
     let a = place.join("A", &authority.member_at("A", "10.9.8.7"), Arc::default()).await;
     let b = place.join("B", &authority.member("B"), Arc::default()).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
