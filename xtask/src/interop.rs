@@ -20,6 +20,13 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("ip", "-V", "iproute2"),
 ];
 
+/// Builds the tools, which are tested with their Java counterparts.
+pub(crate) const TOOL: [&str; 4] = ["build", "--profile=quick", "--package", "consort-cli"];
+
+/// The tests: optimised, because ten thousand messages of 100 KB pass.
+pub(crate) const TESTS: [&str; 6] =
+    ["test", "--profile=quick", "--package", "consort-interop", "--package", "consort-bench"];
+
 pub(crate) fn run(filter: Option<&str>) -> Outcome {
     let missing: Vec<String> = TOOLS
         .iter()
@@ -29,15 +36,12 @@ pub(crate) fn run(filter: Option<&str>) -> Outcome {
     if !missing.is_empty() {
         return Outcome::Missing(missing.join(", "));
     }
-    // The tools are tested with their Java counterparts.
-    match crate::steps::cargo(&["build", "--profile=quick", "--package", "consort-cli"]) {
+    match crate::steps::cargo(&TOOL) {
         Outcome::Passed => {}
         other => return other,
     }
-    // Optimised, because ten thousand messages of 100 KB pass; three clusters at a time, because each waits for a while.
-    let mut arguments =
-        vec!["test", "--profile=quick", "--package", "consort-interop", "--package", "consort-bench"];
-    arguments.extend(filter);
+    let mut arguments: Vec<&str> = TESTS.into_iter().chain(filter).collect();
+    // Three clusters at a time, because each waits for a while.
     arguments.extend(["--", "--test-threads=3"]);
     cargo_test(&arguments)
 }

@@ -2,6 +2,7 @@
 //! `cargo xtask sbom`, and known holes in that, `cargo xtask advisories`.
 
 mod advisories;
+mod ahead;
 mod bench;
 mod claims;
 mod counted;

@@ -3,6 +3,7 @@
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ahead::Ahead;
 use crate::claims;
 use crate::counted::cargo_test;
 use crate::interop;
@@ -56,22 +57,14 @@ const STEPS: &[Step] = &[
         status(command)
     }),
     ("planted", "the simulator finds every bug that is planted in the protocols and in the grid", |filter| {
-        let mut arguments =
-            vec!["test", "--profile=quick", "--package=consort-sim", "--features=planted", "--test=planted"];
-        arguments.extend(filter);
-        let of_nodes = [
-            "test",
-            "--profile=quick",
-            "--package=consort-grid",
-            "--features=planted",
-            "--test=it",
-            "planted",
-        ];
+        let arguments: Vec<&str> = PLANTED.into_iter().chain(filter).collect();
         match cargo_test(&arguments) {
-            Outcome::Tested(simulated) if filter.is_none() => match cargo_test(&of_nodes) {
-                Outcome::Tested(more) => Outcome::Tested(simulated + more),
-                outcome => outcome,
-            },
+            Outcome::Tested(simulated) if filter.is_none() => {
+                match cargo_test(&[&PLANTED_IN_NODES[..], &["planted"]].concat()) {
+                    Outcome::Tested(more) => Outcome::Tested(simulated + more),
+                    outcome => outcome,
+                }
+            }
             outcome => outcome,
         }
     }),
@@ -81,6 +74,21 @@ const STEPS: &[Step] = &[
 /// The tests that need nothing but cargo.
 const ALONE: [&str; 6] =
     ["test", "--workspace", "--exclude", "consort-interop", "--exclude", "consort-bench"];
+
+/// The tests of bugs that are planted in the simulator's clusters.
+const PLANTED: [&str; 5] =
+    ["test", "--profile=quick", "--package=consort-sim", "--features=planted", "--test=planted"];
+
+/// The tests of bugs that are planted in nodes of the grid.
+const PLANTED_IN_NODES: [&str; 5] =
+    ["test", "--profile=quick", "--package=consort-grid", "--features=planted", "--test=it"];
+
+/// What the steps from `planted` on compile, in the order in which they need it.
+fn later_builds() -> Vec<Vec<&'static str>> {
+    let tests = [&PLANTED[..], &PLANTED_IN_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
+    let [planted, in_nodes, interop] = tests;
+    vec![planted, in_nodes, interop::TOOL.to_vec(), interop]
+}
 
 /// Runs all steps, or the named one, and prints how they went.
 pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
@@ -92,8 +100,14 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     }
     let is_ci = std::env::var_os("CI").is_some();
     let mut results: Vec<(&str, Duration, Outcome)> = Vec::new();
+    let mut ahead = None;
     for (name, what, run) in steps {
         println!("--- {name}: {what}");
+        match *name {
+            "tests" if only.is_none() => ahead = Some(Ahead::start(later_builds())),
+            "planted" => ahead.take().into_iter().for_each(Ahead::finish),
+            _ => {}
+        }
         let start = Instant::now();
         let outcome = run(filter);
         results.push((name, start.elapsed(), outcome));

@@ -117,6 +117,10 @@ pub const UNRESERVED_BYTES_MAX: u32 = 64 * 1024;
 /// Bytes of values of other servers that a request for many keys has sent here before they are reserved.
 pub const GET_ALL_UNRESERVED_MAX: usize = 16 * 1024 * 1024;
 
+/// Bytes that owners may have sent for a walk before they are reserved for a response: of one member two answers, each with one
+/// value of 64 MiB or with smaller ones. A process with little memory has two walks at a time all the same.
+pub const WALK_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
 /// Bytes of one response with many entries: it is in memory as a whole. Larger caches are walked over, not asked for.
 pub const RESPONSE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -126,6 +130,15 @@ pub const GET_ALL_BYTES: usize = 4 * 1024 * 1024;
 /// Walks of one connection that have begun and not ended: an application has one connection per server, and each of its
 /// threads may walk. Each holds what owners have sent and the client has not taken, some hundred entries.
 pub const ITERATIONS_MAX: usize = 128;
+
+/// Entries that owners have sent for a walk and that no batch has, at most: what a walk of the grid has under way.
+pub const FETCHED_MAX: usize = 512;
+
+/// Answers of owners in which these are, at most: one of each of four owners that a walk asks at a time.
+pub const ANSWERS_MAX: usize = 4;
+
+/// Bytes of such an answer, unless one entry has more.
+pub const ANSWER_BYTES: usize = 1024 * 1024;
 
 /// After this time without a request a walk makes room for another one. As long as in Infinispan.
 pub const ITERATION_IDLE_MAX: Duration = Duration::from_secs(5 * 60);

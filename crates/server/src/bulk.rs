@@ -1,7 +1,7 @@
 //! Operations on many keys and on whole caches (facts section 2.4).
 
 use bytes::Bytes;
-use consort_cache::{Change, Condition, KeyError, RawCache, Write};
+use consort_cache::{Change, Condition, KeyError, RawCache, Walk, Write};
 use consort_hotrod::ops::bulk::{Listing, Request, Response};
 use consort_hotrod::{RequestHeader, ResponseBody, Status};
 
@@ -67,30 +67,12 @@ pub(crate) async fn answer(
         Request::GetAll(keys) => return get_all(responses, served, cache, conversion, keys).await,
         Request::BulkGet(max) => {
             let max = if max == 0 { usize::MAX } else { max as usize };
-            let (mut walk, mut listing) = (cache.entries(), Listing::default());
-            let (mut gathering, mut count) = (responses.begin().await?, 0);
-            while count < max
-                && let Some((key, value)) = walk.next().await.transpose()?
-            {
-                let (key, value) = told(conversion, key, value).await?;
-                gathering.add(key.len() + value.len() + AROUND_ENTRY).await?;
-                listing.entry(&key, &value);
-                count += 1;
-            }
-            (listing.into_response(), gathering)
+            let parts = |(key, value)| (key, Some(value));
+            list(responses, conversion, || cache.entries().sequential(), max, parts).await?
         }
         Request::BulkGetKeys(_) => {
-            let (mut walk, mut listing) = (cache.keys(), Listing::default());
-            let mut gathering = responses.begin().await?;
-            while let Some(key) = walk.next().await.transpose()? {
-                let key = match conversion {
-                    Some(conversion) => conversion.key_out(key)?,
-                    None => key,
-                };
-                gathering.add(key.len() + AROUND_ENTRY).await?;
-                listing.key(&key);
-            }
-            (listing.into_response(), gathering)
+            let parts = |key| (key, None);
+            list(responses, conversion, || cache.keys().sequential(), usize::MAX, parts).await?
         }
     };
     Ok(Answer::success(ResponseBody::Bulk(response)).holding(gathering.finish()))
@@ -120,50 +102,78 @@ fn keys_at_once(cache: &RawCache) -> usize {
 /// Keys of which [`UNRESERVED_BYTES_MAX`] each are no more than a request may have here without reserving them.
 const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as usize;
 
-/// What keys have, and the bytes of each that are reserved already. As long as values of other servers are small, they come
-/// together; what is larger has its bytes reserved before it comes, one key after the other.
-async fn values(
-    cache: &RawCache,
-    gathering: &mut Gathering,
-    keys: &[(Bytes, usize)],
-) -> Result<Vec<(Option<Bytes>, usize)>, Refusal> {
-    if let Some(values) = values_together(cache, keys).await? {
-        return Ok(values);
-    }
-    let mut all = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(KEYS_UNRESERVED) {
-        if let Some(values) = values_together(cache, keys).await? {
-            all.extend(values);
-            continue;
-        }
-        for (key, place) in keys {
-            let (mut handle, mut reserved) = (room::limited(cache), 0);
-            let value = loop {
-                let error = match handle.get(key).await {
-                    Ok(value) => break value,
-                    Err(error) => error,
-                };
-                let Some(bytes) = room::size_of_large(&error) else {
-                    return Err(Refusal::from(error).of_key(*place, key));
-                };
-                gathering.add((bytes as usize).saturating_sub(reserved)).await?;
-                (handle, reserved) = (room::within(cache, bytes), reserved.max(bytes as usize));
+/// A response with all entries of a walk, or with their keys, `max` at most. Where there is no room for what comes next, the walk
+/// and what it has given are dropped before the request waits: requests that wait hold nothing.
+async fn list<T>(
+    responses: &Responses,
+    conversion: Option<&Conversion>,
+    walk: impl Fn() -> Walk<T>,
+    max: usize,
+    parts: fn(T) -> (Bytes, Option<Bytes>),
+) -> Result<(Response, Gathering), Refusal> {
+    let mut gathering = responses.begin().await?;
+    loop {
+        let in_transit = responses.begin_walk().await?;
+        let (mut walk, mut listing, mut count, mut lacks) = (walk(), Listing::default(), 0, None);
+        while count < max
+            && let Some(item) = walk.next().await.transpose()?
+        {
+            let bytes = match parts(item) {
+                (key, Some(value)) => {
+                    let (key, value) = told(conversion, key, value).await?;
+                    listing.entry(&key, &value);
+                    key.len() + value.len()
+                }
+                (key, None) => {
+                    let key = match conversion {
+                        Some(conversion) => conversion.key_out(key)?,
+                        None => key,
+                    };
+                    listing.key(&key);
+                    key.len()
+                }
             };
-            all.push((value, reserved));
+            lacks = Some(bytes + AROUND_ENTRY).filter(|bytes| !gathering.takes(*bytes));
+            if lacks.is_some() {
+                break;
+            }
+            count += 1;
         }
+        let Some(bytes) = lacks else { return Ok((listing.into_response(), gathering)) };
+        drop((walk, listing, in_transit));
+        gathering.make_room(bytes).await?;
+        gathering.begin_again();
     }
-    Ok(all)
 }
 
-/// What keys have, if what other servers have of them may come without reserving its bytes.
+/// What a key has, and the bytes that are reserved for it: those of a large value of another server, before it comes.
+async fn value_alone(
+    cache: &RawCache,
+    gathering: &mut Gathering,
+    (key, place): &(Bytes, usize),
+) -> Result<(Option<Bytes>, usize), Refusal> {
+    let (mut handle, mut reserved) = (room::limited(cache), 0);
+    loop {
+        let error = match handle.get(key).await {
+            Ok(value) => return Ok((value, reserved)),
+            Err(error) => error,
+        };
+        let Some(bytes) = room::size_of_large(&error) else {
+            return Err(Refusal::from(error).of_key(*place, key));
+        };
+        gathering.add((bytes as usize).saturating_sub(reserved)).await?;
+        (handle, reserved) = (room::within(cache, bytes), reserved.max(bytes as usize));
+    }
+}
+
+/// What keys have, if what other servers have of them has no more than `each` bytes for each key.
 async fn values_together(
     cache: &RawCache,
     keys: &[(Bytes, usize)],
-) -> Result<Option<Vec<(Option<Bytes>, usize)>>, Refusal> {
-    let each = (GET_ALL_UNRESERVED_MAX / keys.len().max(1)) as u32;
-    let handle = room::within(cache, each.min(UNRESERVED_BYTES_MAX));
-    match handle.get_all(keys.iter().map(|(key, _)| key)).await {
-        Ok(values) => Ok(Some(values.into_iter().map(|value| (value, 0)).collect())),
+    each: u32,
+) -> Result<Option<Vec<Option<Bytes>>>, Refusal> {
+    match room::within(cache, each).get_all(keys.iter().map(|(key, _)| key)).await {
+        Ok(values) => Ok(Some(values)),
         Err(KeyError { error, .. }) if room::size_of_large(&error).is_some() => Ok(None),
         Err(KeyError { nth, error }) => {
             let (key, place) = &keys[nth];
@@ -172,7 +182,8 @@ async fn values_together(
     }
 }
 
-/// Clients count what they are told, each key once.
+/// Clients count what they are told, each key once. As long as values of other servers are small, they come together; what is larger
+/// has its bytes reserved before it comes, one key after the other.
 async fn get_all(
     responses: &Responses,
     served: &Served,
@@ -184,14 +195,48 @@ async fn get_all(
     keys.sort_unstable();
     keys.dedup_by(|next, first| next.0 == first.0);
     let (mut gathering, mut listing, mut hits) = (responses.begin().await?, Listing::default(), 0);
-    for keys in keys.chunks(keys_at_once(cache)) {
-        let values = values(cache, &mut gathering, keys).await?;
-        for ((key, _), (value, reserved)) in keys.iter().zip(values) {
-            let Some(value) = value else { continue };
-            hits += 1;
-            let (key, value) = told(conversion, key.clone(), value).await?;
-            gathering.add((key.len() + value.len() + AROUND_ENTRY).saturating_sub(reserved)).await?;
-            listing.found(&key, &value);
+    let (mut rest, mut at_once) = (&keys[..], keys_at_once(cache));
+    while !rest.is_empty() {
+        let together = &rest[..rest.len().min(at_once)];
+        let each = ((GET_ALL_UNRESERVED_MAX / together.len()) as u32).min(UNRESERVED_BYTES_MAX);
+        let in_transit = responses.receive(u64::from(each) * together.len() as u64).await?;
+        let Some(values) = values_together(cache, together, each).await? else {
+            drop(in_transit);
+            if at_once > KEYS_UNRESERVED {
+                at_once = KEYS_UNRESERVED;
+                continue;
+            }
+            for key in together {
+                let (Some(value), reserved) = value_alone(cache, &mut gathering, key).await? else {
+                    continue;
+                };
+                let (key, value) = told(conversion, key.0.clone(), value).await?;
+                gathering.add((key.len() + value.len() + AROUND_ENTRY).saturating_sub(reserved)).await?;
+                listing.found(&key, &value);
+                hits += 1;
+            }
+            rest = &rest[together.len()..];
+            continue;
+        };
+        let (mut done, mut lacks) = (0, None);
+        for ((key, _), value) in together.iter().zip(values) {
+            if let Some(value) = value {
+                let (key, value) = told(conversion, key.clone(), value).await?;
+                let bytes = key.len() + value.len() + AROUND_ENTRY;
+                if !gathering.takes(bytes) {
+                    lacks = Some(bytes);
+                    break;
+                }
+                listing.found(&key, &value);
+                hits += 1;
+            }
+            done += 1;
+        }
+        rest = &rest[done..];
+        // Requests that wait for room hold nothing that has none.
+        drop(in_transit);
+        if let Some(bytes) = lacks {
+            gathering.make_room(bytes).await?;
         }
     }
     served.stats.hits.add(hits);

@@ -21,7 +21,7 @@ use crate::ahead::Ahead;
 use crate::answering::{answer, answer_here};
 use crate::bounds::{
     CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_FIRST, EXPECTED_MAX, LARGE_REQUEST_BYTES, READ_AT_ONCE,
-    STRANGER_BYTES_MAX, TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
+    TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
 };
 use crate::caches::Caches;
 use crate::gathering::Held;
@@ -216,7 +216,7 @@ impl<'a> Connection<'a> {
         tally: &'a Tally,
     ) -> Self {
         let memory = &session.caches.memory;
-        let message = if admission.is_some() { CREDENTIALS_BYTES_MAX } else { STRANGER_BYTES_MAX };
+        let message = if admission.is_some() { CREDENTIALS_BYTES_MAX } else { Limits::default().message };
         Self {
             tally,
             sent: 0,
@@ -242,7 +242,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the first request, which is still to be begun, or where it matters until it is known who the client is.
+    /// Waits for the first request, which is still to be begun, or where it matters until it is known who the client is. Returns
+    /// nothing also if the first request is large and has not come as a whole.
     async fn meet(&mut self) -> io::Result<Option<Request>> {
         loop {
             match self.requests.next_alone(&mut self.input) {
@@ -257,6 +258,11 @@ impl<'a> Connection<'a> {
                     };
                     self.requests.set_limits(Limits::default());
                     return Ok(first);
+                }
+                // The rest of a large request is read as that of any other request of a client: its bytes are reserved, and it
+                // has its time.
+                Ok(None) if self.admission.is_none() && self.requests.wanted() > CREDENTIALS_BYTES_MAX => {
+                    return Ok(None);
                 }
                 Ok(None) => {
                     let before = self.input.len();

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consort_memory::{Exceeded, Reservation};
+use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::Refusal;
-use crate::bounds::GATHERINGS_MAX;
+use crate::bounds::{GATHERINGS_MAX, WALK_BYTES_MAX};
 use crate::memory::{Memory, ResponseSize, reserve};
 
 /// The responses with many entries of a connection.
@@ -22,6 +22,8 @@ pub(crate) struct Responses {
     turns: Arc<Semaphore>,
     /// Responses of the largest size: one at a time.
     large_turns: Arc<Semaphore>,
+    in_transit: Budget,
+    walks: Budget,
     reserve_time: Duration,
 }
 
@@ -70,6 +72,8 @@ impl Responses {
             sizes: memory.response_sizes.clone(),
             turns: turns(GATHERINGS_MAX),
             large_turns: turns(1),
+            in_transit: memory.in_transit.clone(),
+            walks: memory.walks.clone(),
             reserve_time: memory.reserve_time,
         }
     }
@@ -92,6 +96,26 @@ impl Responses {
         Ok(Gathering { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
+    /// Reserves what owners may have sent for a walk before it is part of a response. Whoever has it waits for other members
+    /// only, and for no client: a walk that needs more room ends, and begins again when it has room.
+    pub(crate) async fn begin_walk(&self) -> Result<Reservation, Refusal> {
+        self.receive(WALK_BYTES_MAX.min(self.in_transit.limit() / 2)).await
+    }
+
+    /// Reserves what a walk holds until its client's next request. It waits for no other client: the walk would hold it meanwhile.
+    pub(crate) fn hold_walk(&self, bytes: u64) -> Result<Reservation, Refusal> {
+        self.walks.try_reserve(bytes).map_err(|error| {
+            Refusal::new(format!(
+                "the server has no room for what the iteration holds. {error}: the iteration has ended"
+            ))
+        })
+    }
+
+    /// Reserves so many bytes that owners may send before they are part of a response.
+    pub(crate) async fn receive(&self, bytes: u64) -> Result<Reservation, Refusal> {
+        Ok(reserve(&self.in_transit, bytes.min(self.in_transit.limit()), self.reserve_time).await?)
+    }
+
     /// Reserves the bytes of a response whose size is known.
     pub(crate) async fn hold(&self, bytes: usize) -> Result<Box<Held>, Refusal> {
         let mut gathering = self.begin().await?;
@@ -101,10 +125,10 @@ impl Responses {
 }
 
 impl Gathering {
-    /// The size that comes after its own, and its bytes.
-    fn next(&self) -> Option<(usize, u64)> {
+    /// The size after its own that has room for so many bytes, and what it reserves.
+    fn next(&self, bytes: u64) -> Option<(usize, u64)> {
         let sizes = (self.size + 1..=self.size_max).map(|size| (size, self.of.sizes[size].reserved()));
-        sizes.into_iter().find(|(_, bytes)| *bytes >= self.bytes)
+        sizes.into_iter().find(|(_, reserved)| *reserved >= bytes)
     }
 
     fn grow(&mut self, size: usize, bytes: Reservation) {
@@ -118,7 +142,7 @@ impl Gathering {
         if self.bytes <= self.held.bytes.bytes() {
             return Ok(());
         }
-        let Some((size, bytes)) = self.next() else {
+        let Some((size, bytes)) = self.next(self.bytes) else {
             return Err(too_large(self.of.sizes[self.size_max].reserved()));
         };
         if size + 1 == self.of.sizes.len() {
@@ -128,6 +152,46 @@ impl Gathering {
         let reserved = reserve(&self.of.sizes[size].budget, bytes, self.of.reserve_time).await?;
         self.grow(size, reserved);
         Ok(())
+    }
+
+    /// Takes so many bytes more if there is room for them at once.
+    pub(crate) fn takes(&mut self, more: usize) -> bool {
+        let bytes = self.bytes + more as u64;
+        if bytes > self.held.bytes.bytes() && !self.grows_to(bytes) {
+            return false;
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    fn grows_to(&mut self, bytes: u64) -> bool {
+        let Some((size, bytes)) = self.next(bytes) else { return false };
+        let Ok(reserved) = self.of.sizes[size].budget.try_reserve(bytes) else { return false };
+        if size + 1 == self.of.sizes.len() {
+            let Ok(turn) = self.of.large_turns.clone().try_acquire_owned() else { return false };
+            self.held._turns.push(turn);
+        }
+        self.grow(size, reserved);
+        true
+    }
+
+    /// Takes so many bytes in all, unless it has had more, or says how many more they are if there is no room for them at once.
+    pub(crate) fn lacks(&mut self, bytes: usize) -> Option<usize> {
+        let more = (bytes as u64).saturating_sub(self.bytes) as usize;
+        (!self.takes(more)).then_some(more)
+    }
+
+    /// Waits until there is room for so many bytes more, which are not taken yet.
+    pub(crate) async fn make_room(&mut self, more: usize) -> Result<(), Refusal> {
+        let bytes = self.bytes;
+        self.add(more).await?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// What it has is dropped, and put together once more.
+    pub(crate) fn begin_again(&mut self) {
+        self.bytes = 0;
     }
 
     /// It is about to have so many bytes in all, unless it has had more.
@@ -142,7 +206,7 @@ impl Gathering {
             return true;
         }
         let reserved = self
-            .next()
+            .next(self.bytes)
             .and_then(|(size, bytes)| Some((size, self.of.sizes[size].budget.try_reserve(bytes).ok()?)));
         match reserved {
             Some((size, bytes)) => {

@@ -18,9 +18,13 @@ use consort_cache::{RawCache, Segment, Walk};
 use consort_hotrod::hash::segment_of;
 use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start, Values};
 use consort_hotrod::{BitSet, Metadata, ResponseBody, Status, Text};
+use consort_memory::Reservation;
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
+use crate::bounds::{
+    ANSWER_BYTES, ANSWERS_MAX, BATCH_BYTES_MAX, BATCH_MAX, FETCHED_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX,
+    SEGMENTS_AT_ONCE,
+};
 use crate::filter::Wanted;
 use crate::gathering::{Gathering, Responses};
 use crate::media::Conversion;
@@ -95,6 +99,8 @@ struct Progress {
     /// Segments that have not been begun.
     ahead: Vec<Segment>,
     now: Option<(Vec<Segment>, Entries)>,
+    /// For what owners have sent and the client has not taken, until its next request.
+    held: Option<Reservation>,
 }
 
 impl Default for Iterations {
@@ -142,7 +148,18 @@ impl Iterations {
                         Ok(gathering) => gathering,
                         Err(refusal) => return refusal.into(),
                     };
-                    let batch = walking.progress.lock().await.next_batch(&mut gathering).await;
+                    let mut progress = walking.progress.lock().await;
+                    let in_transit = match responses.begin_walk().await {
+                        Ok(in_transit) => in_transit,
+                        // The walk stays where it is.
+                        Err(refusal) => return refusal.into(),
+                    };
+                    progress.held = None;
+                    let batch = progress.next_batch(&mut gathering).await.and_then(|batch| {
+                        progress.held = Some(responses.hold_walk(progress.rest_bytes(&batch))?);
+                        Ok(batch)
+                    });
+                    drop((progress, in_transit));
                     *walking.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                     match batch {
                         Ok(batch) => {
@@ -191,6 +208,7 @@ impl Iterations {
             batch: usize::try_from(start.batch).unwrap_or(usize::MAX).clamp(1, BATCH_MAX),
             ahead: segments().filter(|segment| is_scattered || is_asked(segment)).map(Segment).collect(),
             now: None,
+            held: None,
             cache: cache.clone(),
             conversion: conversion.cloned(),
         };
@@ -210,6 +228,18 @@ impl Iterations {
 }
 
 impl Progress {
+    /// Bytes of what owners may have sent beyond this batch, at most: if the next entries are as large as those of the batch.
+    fn rest_bytes(&self, batch: &Batch) -> u64 {
+        if self.now.is_none() {
+            return 0;
+        }
+        let bytes = |entry: &Entry| entry.key.len() + entry.values.iter().map(Bytes::len).sum::<usize>();
+        let all: usize = batch.entries.iter().map(bytes).sum();
+        let largest = batch.entries.iter().map(bytes).max().unwrap_or(0);
+        let fetched = (all / batch.entries.len().max(1)).saturating_mul(FETCHED_MAX);
+        fetched.min(ANSWERS_MAX * largest.max(ANSWER_BYTES)) as u64
+    }
+
     /// What comes next; nothing at the end.
     async fn next_batch(&mut self, gathering: &mut Gathering) -> Result<Batch, Refusal> {
         let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
@@ -269,6 +299,8 @@ impl Progress {
 mod tests {
     use std::time::Duration;
 
+    use consort_memory::Budget;
+
     use super::*;
     use crate::memory::Memory;
     use crate::transactions::tests::alone;
@@ -303,5 +335,41 @@ mod tests {
         assert_eq!(start(later), None, "as many as there may be");
         assert_eq!(next(&idle).await, Status::InvalidIteration);
         assert_eq!(next(&used).await, Status::Success);
+    }
+
+    #[tokio::test]
+    async fn bytes_that_walks_hold_are_bounded_for_all_of_them() {
+        const MIB: u64 = 1024 * 1024;
+        let alone = alone("held-walks").await;
+        alone.cache.put(&b"k"[..], &vec![7; MIB as usize / 2][..]).await.unwrap();
+        let memory = Memory::within(Budget::new("process", 64 * MIB));
+        let (iterations, responses) = (Iterations::default(), Responses::new(&memory));
+        let begin = async || {
+            let answer = iterations.start(&alone.cache, None, &START, None, Instant::now());
+            let ResponseBody::Iteration(Response::Started(id)) = answer.body else {
+                panic!("it has not begun")
+            };
+            id
+        };
+        let ask =
+            async |request| iterations.answer(&responses, &alone.cache, None, request, None).await.status;
+        let mut walks = Vec::new();
+        let refused = loop {
+            let walk = begin().await;
+            if ask(Request::Next(walk.clone())).await != Status::Success {
+                break walk;
+            }
+            walks.push(walk);
+        };
+        // Each may have four answers of 1 MiB.
+        assert_eq!(walks.len() as u64, memory.walks.limit() / (4 * MIB));
+        assert_eq!(ask(Request::Next(refused)).await, Status::InvalidIteration, "it has ended");
+        assert_eq!(ask(Request::End(walks.remove(0))).await, Status::Success);
+        let walk = begin().await;
+        assert_eq!(ask(Request::Next(walk.clone())).await, Status::Success, "there is room again");
+        // It has given its last entry, and holds nothing at its end.
+        let used = memory.walks.used();
+        assert_eq!(ask(Request::Next(walk)).await, Status::Success);
+        assert!(memory.walks.used() < used);
     }
 }

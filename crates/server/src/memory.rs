@@ -51,6 +51,11 @@ pub(crate) struct Memory {
     /// Responses that clients have not taken.
     pub(crate) responses: Budget,
     pub(crate) response_sizes: [ResponseSize; 4],
+    /// What other members may have sent here for requests about many entries before its bytes are known, and so part of a
+    /// response.
+    pub(crate) in_transit: Budget,
+    /// What walks hold between two requests of their clients.
+    pub(crate) walks: Budget,
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
     /// Connections of which it is not known yet whose they are.
@@ -99,6 +104,8 @@ impl Memory {
                 let budget = responses.child(name, responses.limit() / 6 * sixths);
                 ResponseSize { bytes, budget }
             }),
+            in_transit: clients.child("entries_in_transit", all / 4),
+            walks: clients.child("walks", all / 2),
             streams: clients.child("streams", most_of(all)),
             read_streams: clients.child("read_streams", most_of(all)),
             filters: clients.child("near_cache_filters", all / 4),
@@ -119,6 +126,8 @@ impl Memory {
         let own = [&self.clients, &self.requests, &self.large_requests, &self.responses];
         let sizes = self.response_sizes.iter().map(|size| &size.budget);
         let others = [
+            &self.in_transit,
+            &self.walks,
             &self.streams,
             &self.read_streams,
             &self.filters,

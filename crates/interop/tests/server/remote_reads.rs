@@ -17,16 +17,47 @@ const READS: u8 = 200;
 
 const PORTS: [u16; 2] = [11222, 11223];
 
-/// The reads of a key, as a client of Hot Rod 2.5 sends them that knows no topologies.
-fn reads(key: &[u8]) -> Vec<u8> {
-    let mut requests = Vec::new();
-    for id in 0..READS {
-        const GET: u8 = 3;
+/// Requests as a client of Hot Rod 2.5 sends them that knows no topologies.
+fn requests(opcode: u8, body: &[u8]) -> Vec<u8> {
+    let request = |id: u8| {
         let id = [id | 0x80, 1 + (id >> 7)];
-        requests
-            .extend([&[0xa0][..], &id, &[25, GET, 4], b"shop", &[0, 1, 0, key.len() as u8], key].concat());
+        [&[0xa0][..], &id, &[25, opcode, 4], b"shop", &[0, 1, 0], body].concat()
+    };
+    (0..READS).flat_map(request).collect()
+}
+
+/// The reads of a key.
+fn reads(key: &[u8]) -> Vec<u8> {
+    const GET: u8 = 3;
+    requests(GET, &[&[key.len() as u8], key].concat())
+}
+
+/// Two servers in a control group, a client, and a cache in which each entry is on one of them.
+async fn two_servers(group: &ControlGroup) -> (Vec<Tool>, Client) {
+    let mut servers = Vec::new();
+    for (name, port) in ["A", "B"].into_iter().zip(PORTS) {
+        let hosts = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]";
+        let (name, port) = (format!("--name={name}"), format!("--port={port}"));
+        let own = ["server", "--cluster=reads", "--bind=127.0.0.1", hosts, &name, &port];
+        let mut server = Tool::start(group.command(&built("consort"), &own));
+        server.wait_for(&["Hot Rod on"]);
+        servers.push(server);
     }
-    requests
+    let client = Client::connect(&format!("hotrod://{SERVER}")).await.expect("a client");
+    let definition = r#"{"distributed-cache": {"mode": "SYNC", "owners": 1}}"#;
+    client.administration().create("shop", definition).await.expect("a cache");
+    (servers, client)
+}
+
+/// Connections to both servers that send these requests and take no response.
+async fn greedy(requests: &[u8]) -> Vec<TcpStream> {
+    let mut greedy = Vec::new();
+    for port in PORTS {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
+        stream.write_all(requests).await.expect("they are sent");
+        greedy.push(stream);
+    }
+    greedy
 }
 
 /// The most bytes of a budget that were in use.
@@ -42,28 +73,12 @@ fn pipelined_reads_of_a_large_value_of_another_server_that_nobody_takes_leave_se
                 pipelined_reads_of_a_large_value_of_another_server_that_nobody_takes_leave_servers_alive";
     in_own_network(name, async {
         let group = ControlGroup::new("remote-reads", LIMIT).unwrap();
-        let mut servers = Vec::new();
-        for (name, port) in ["A", "B"].into_iter().zip(PORTS) {
-            let hosts = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]";
-            let (name, port) = (format!("--name={name}"), format!("--port={port}"));
-            let own = ["server", "--cluster=reads", "--bind=127.0.0.1", hosts, &name, &port];
-            let mut server = Tool::start(group.command(&built("consort"), &own));
-            server.wait_for(&["Hot Rod on"]);
-            servers.push(server);
-        }
-        let client = Client::connect(&format!("hotrod://{SERVER}")).await.expect("a client");
-        let definition = r#"{"distributed-cache": {"mode": "SYNC", "owners": 1}}"#;
-        client.administration().create("shop", definition).await.expect("a cache");
+        let (_servers, client) = two_servers(&group).await;
         let cache = client.raw("shop");
         cache.put(&b"large"[..], &vec![7; VALUE_BYTES][..]).await.expect("a put");
         cache.put(&b"small"[..], &b"v"[..]).await.expect("a put");
         // One of the servers owns the value, and the other one reads it there.
-        let mut greedy = Vec::new();
-        for port in PORTS {
-            let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
-            stream.write_all(&reads(b"large")).await.expect("it is sent");
-            greedy.push(stream);
-        }
+        let greedy = greedy(&reads(b"large")).await;
         // Until the reader holds a value that its client does not take; others are served meanwhile.
         let mut most = 0.0;
         while most < VALUE_BYTES as f64 {
@@ -75,6 +90,36 @@ fn pipelined_reads_of_a_large_value_of_another_server_that_nobody_takes_leave_se
         }
         for _ in 0..20 {
             let value = cache.get(&b"large"[..]).await.expect("a read").expect("a value");
+            assert_eq!(value.len(), VALUE_BYTES);
+        }
+        assert_eq!(group.killed().unwrap(), 0);
+        drop(greedy);
+        client.close().await;
+    });
+}
+
+#[test]
+fn pipelined_bulk_reads_of_large_values_of_another_server_leave_servers_alive() {
+    const BULK_GET: u8 = 0x19;
+    const VALUES: u8 = 8;
+    let name = "remote_reads::pipelined_bulk_reads_of_large_values_of_another_server_leave_servers_alive";
+    in_own_network(name, async {
+        let group = ControlGroup::new("remote-bulk-reads", LIMIT).unwrap();
+        let (_servers, client) = two_servers(&group).await;
+        let cache = client.raw("shop");
+        for nth in 0..VALUES {
+            cache.put(&[nth][..], &vec![nth; VALUE_BYTES][..]).await.expect("a put");
+        }
+        let greedy = greedy(&requests(BULK_GET, &[0])).await;
+        // Until each server holds a response that its client does not take.
+        for port in PORTS {
+            let all = (VALUES as usize * VALUE_BYTES) as f64;
+            while peak(&of_http(port, "/metrics").await, "responses_over_8_mib") < all {
+                assert_eq!(group.killed().unwrap(), 0, "a server was killed");
+            }
+        }
+        for nth in 0..VALUES {
+            let value = cache.get(&[nth][..]).await.expect("a read").expect("a value");
             assert_eq!(value.len(), VALUE_BYTES);
         }
         assert_eq!(group.killed().unwrap(), 0);

@@ -126,8 +126,9 @@ async fn find(session: &Session, served: &Arc<Served>, query: Bytes, form: Form)
         QueryResponse { count, is_exact: true, ..QueryResponse::default() }
     } else {
         let (offset, max) = page(&request)?;
+        let room = (&session.responses, &mut gathering);
         let Found { rows, count } =
-            run::select(caches, served, &compiled, request.is_local, (offset, max), &mut gathering).await?;
+            run::select(caches, served, &compiled, request.is_local, (offset, max), room).await?;
         QueryResponse { columns: compiled.names.len(), rows, count, is_exact: true }
     };
     let (Compiled { names, .. }, bytes) = (compiled, response_len(&response));

@@ -12,7 +12,7 @@ use crate::answer::Refusal;
 use crate::bounds::DELETED_AT_ONCE;
 use crate::caches::Caches;
 use crate::computing::computed;
-use crate::gathering::Gathering;
+use crate::gathering::{Gathering, Responses};
 use crate::served::Served;
 
 impl From<Unanswered> for Refusal {
@@ -59,37 +59,71 @@ pub(super) async fn select(
     compiled: &Compiled,
     is_local: bool,
     (offset, max): (usize, usize),
-    gathering: &mut Gathering,
+    (responses, gathering): (&Responses, &mut Gathering),
 ) -> Result<Found, Refusal> {
-    let mut finding = Finding::new(compiled, offset, max);
-    let among = Among::of(caches, served, &compiled.plan, is_local);
-    match compiled.source {
-        Source::Nothing => return Ok(Found { rows: Vec::new(), count: 0 }),
-        Source::Parts => {
-            let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
-            while let Some(part) = parts.next().await.transpose()? {
-                finding.part(&part)?;
-                gathering.reach(COPIES * finding.held_bytes()).await?;
-            }
-        }
-        Source::Rows => {
-            let mut rows = among.walk(served.cache.entries(), ROWS);
-            while !finding.is_full() {
-                let Some((_, row)) = rows.next().await.transpose()? else { return finish(finding).await };
-                finding.row(row)?;
-                gathering.reach(COPIES * finding.held_bytes()).await?;
-            }
-            drop(rows);
-            // What is not told does not travel.
-            let among = Among::of(caches, served, &compiled.plan.counting(), is_local);
-            let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
-            finding.recount();
-            while let Some(part) = parts.next().await.transpose()? {
-                finding.more(&part)?;
+    if compiled.source == Source::Nothing {
+        return Ok(Found { rows: Vec::new(), count: 0 });
+    }
+    loop {
+        let mut finding = Finding::new(compiled, offset, max);
+        let in_transit = responses.begin_walk().await?;
+        let found = find(caches, served, compiled, is_local, &mut finding, gathering).await?;
+        drop(in_transit);
+        match found {
+            Walked::All => return finish(finding).await,
+            Walked::NeedsRoom(bytes) => {
+                drop(finding);
+                gathering.make_room(bytes).await?;
+                gathering.begin_again();
             }
         }
     }
-    finish(finding).await
+}
+
+/// How far a walk came.
+enum Walked {
+    All,
+    /// The response needs room for so many bytes more.
+    NeedsRoom(usize),
+}
+
+/// Looks at all entries, as long as there is room for what is found.
+async fn find(
+    caches: &Caches,
+    served: &Served,
+    compiled: &Compiled,
+    is_local: bool,
+    finding: &mut Finding,
+    gathering: &mut Gathering,
+) -> Result<Walked, Refusal> {
+    let among = Among::of(caches, served, &compiled.plan, is_local);
+    if compiled.source == Source::Parts {
+        let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
+        while let Some(part) = parts.next().await.transpose()? {
+            finding.part(&part)?;
+            if let Some(more) = gathering.lacks(COPIES * finding.held_bytes()) {
+                return Ok(Walked::NeedsRoom(more));
+            }
+        }
+        return Ok(Walked::All);
+    }
+    let mut rows = among.walk(served.cache.entries(), ROWS);
+    while !finding.is_full() {
+        let Some((_, row)) = rows.next().await.transpose()? else { return Ok(Walked::All) };
+        finding.row(row)?;
+        if let Some(more) = gathering.lacks(COPIES * finding.held_bytes()) {
+            return Ok(Walked::NeedsRoom(more));
+        }
+    }
+    drop(rows);
+    // What is not told does not travel.
+    let among = Among::of(caches, served, &compiled.plan.counting(), is_local);
+    let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
+    finding.recount();
+    while let Some(part) = parts.next().await.transpose()? {
+        finding.more(&part)?;
+    }
+    Ok(Walked::All)
 }
 
 /// What was found, in its order.

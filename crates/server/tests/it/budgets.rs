@@ -73,8 +73,9 @@ async fn pipelined_bulk_reads_of_a_client_that_does_not_read_stay_within_the_bud
         };
         assert_eq!(entries.len(), 128);
     }
+    // Responses have 24 MiB, and what is read for others meanwhile 8 MiB.
     let peak = process.usage().peak;
-    assert!(peak > 8 * MIB as u64 && peak <= 26 * MIB as u64, "{peak} bytes");
+    assert!(peak > 8 * MIB as u64 && peak <= 34 * MIB as u64, "{peak} bytes");
     drop((greedy, other));
 }
 
@@ -265,14 +266,15 @@ async fn name_of_a_cache_that_is_too_long_is_refused() {
 #[tokio::test]
 async fn schemas_that_cost_too_much_together_are_refused_and_leave_the_others() {
     let (_server, mut client) = Running::with_cache("budget-schemas", "other").await;
-    let schema = |fields: usize| {
-        let fields: String = (1..=fields).map(|nth| format!("optional int32 f{nth}={nth};")).collect();
-        format!("message A{fields_len} {{{fields}}}", fields_len = fields.len())
-    };
-    let half = SCHEMAS_MARKS_MAX / 2;
-    for (key, is_done) in [("a.proto", true), ("b.proto", false), ("a.proto", true)] {
-        let to =
-            map::Assignment { key: key.into(), expiration: Expiration::INFINITE, value: schema(half).into() };
+    let fields: String = (1..=1_000).map(|nth| format!("optional int32 f{nth}={nth};")).collect();
+    let few = format!("message A {{{fields}}}");
+    // Empty statements: alone this one would be accepted.
+    let nearly_all = ";".repeat(SCHEMAS_MARKS_MAX - 500);
+    for (key, value, is_done) in
+        [("a.proto", &few, true), ("b.proto", &nearly_all, false), ("a.proto", &few, true)]
+    {
+        let value = value.clone().into();
+        let to = map::Assignment { key: key.into(), expiration: Expiration::INFINITE, value };
         let put = client.ask("___protobuf_metadata", RequestBody::Map(map::Request::Put(to))).await;
         assert_eq!(put.status == Status::Success, is_done, "{key}: {put:?}");
         if !is_done {
