@@ -103,12 +103,12 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     let mut ahead = None;
     for (name, what, run) in steps {
         println!("--- {name}: {what}");
+        let start = Instant::now();
         match *name {
             "tests" if only.is_none() => ahead = Some(Ahead::start(later_builds())),
             "planted" => ahead.take().into_iter().for_each(Ahead::finish),
             _ => {}
         }
-        let start = Instant::now();
         let outcome = run(filter);
         results.push((name, start.elapsed(), outcome));
     }

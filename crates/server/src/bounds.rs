@@ -117,9 +117,12 @@ pub const UNRESERVED_BYTES_MAX: u32 = 64 * 1024;
 /// Bytes of values of other servers that a request for many keys has sent here before they are reserved.
 pub const GET_ALL_UNRESERVED_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that owners may have sent for a walk before they are reserved for a response: of one member two answers, each with one
-/// value of 64 MiB or with smaller ones. A process with little memory has two walks at a time all the same.
+/// Bytes that a request that walks reserves for what owners send before it is part of a response: more than four answers of 1 MiB,
+/// and as much as two values of 64 MiB.
 pub const WALK_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// So many requests walk at a time also in a process with little memory, where each reserves less.
+pub const WALKS_AT_ONCE_MIN: u64 = 4;
 
 /// Bytes of one response with many entries: it is in memory as a whole. Larger caches are walked over, not asked for.
 pub const RESPONSE_BYTES_MAX: u64 = 64 * 1024 * 1024;

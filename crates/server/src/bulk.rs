@@ -198,9 +198,9 @@ async fn get_all(
     let (mut rest, mut at_once) = (&keys[..], keys_at_once(cache));
     while !rest.is_empty() {
         let together = &rest[..rest.len().min(at_once)];
-        let each = ((GET_ALL_UNRESERVED_MAX / together.len()) as u32).min(UNRESERVED_BYTES_MAX);
-        let in_transit = responses.receive(u64::from(each) * together.len() as u64).await?;
-        let Some(values) = values_together(cache, together, each).await? else {
+        let each = (responses.get_all_bytes() / together.len()).min(UNRESERVED_BYTES_MAX as usize);
+        let in_transit = responses.begin_get_all(each * together.len()).await?;
+        let Some(values) = values_together(cache, together, each as u32).await? else {
             drop(in_transit);
             if at_once > KEYS_UNRESERVED {
                 at_once = KEYS_UNRESERVED;

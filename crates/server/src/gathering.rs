@@ -11,7 +11,9 @@ use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::Refusal;
-use crate::bounds::{GATHERINGS_MAX, WALK_BYTES_MAX};
+use crate::bounds::{
+    ANSWER_BYTES, ANSWERS_MAX, GATHERINGS_MAX, GET_ALL_UNRESERVED_MAX, WALK_BYTES_MAX, WALKS_AT_ONCE_MIN,
+};
 use crate::memory::{Memory, ResponseSize, reserve};
 
 /// The responses with many entries of a connection.
@@ -23,7 +25,8 @@ pub(crate) struct Responses {
     /// Responses of the largest size: one at a time.
     large_turns: Arc<Semaphore>,
     in_transit: Budget,
-    walks: Budget,
+    get_all: Budget,
+    iterations: Budget,
     reserve_time: Duration,
 }
 
@@ -73,7 +76,8 @@ impl Responses {
             turns: turns(GATHERINGS_MAX),
             large_turns: turns(1),
             in_transit: memory.in_transit.clone(),
-            walks: memory.walks.clone(),
+            get_all: memory.get_all.clone(),
+            iterations: memory.iterations.clone(),
             reserve_time: memory.reserve_time,
         }
     }
@@ -96,24 +100,33 @@ impl Responses {
         Ok(Gathering { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
-    /// Reserves what owners may have sent for a walk before it is part of a response. Whoever has it waits for other members
-    /// only, and for no client: a walk that needs more room ends, and begins again when it has room.
+    /// Reserves what owners may have sent for a walk before it is part of a response. A request that has it waits for other members
+    /// and for no client: if it needs more room, it gives this back, waits, and walks again.
     pub(crate) async fn begin_walk(&self) -> Result<Reservation, Refusal> {
-        self.receive(WALK_BYTES_MAX.min(self.in_transit.limit() / 2)).await
+        let bytes = WALK_BYTES_MAX.min(self.in_transit.limit() / WALKS_AT_ONCE_MIN);
+        Ok(reserve(&self.in_transit, bytes, self.reserve_time).await?)
     }
 
-    /// Reserves what a walk holds until its client's next request. It waits for no other client: the walk would hold it meanwhile.
-    pub(crate) fn hold_walk(&self, bytes: u64) -> Result<Reservation, Refusal> {
-        self.walks.try_reserve(bytes).map_err(|error| {
-            Refusal::new(format!(
-                "the server has no room for what the iteration holds. {error}: the iteration has ended"
-            ))
-        })
+    /// Reserves what an iteration may hold until its client's next request, before anything is read for it.
+    pub(crate) async fn begin_iteration(&self) -> Result<Reservation, Refusal> {
+        let bytes = self.of_iteration((ANSWERS_MAX * ANSWER_BYTES) as u64);
+        Ok(reserve(&self.iterations, bytes, self.reserve_time).await?)
     }
 
-    /// Reserves so many bytes that owners may send before they are part of a response.
-    pub(crate) async fn receive(&self, bytes: u64) -> Result<Reservation, Refusal> {
-        Ok(reserve(&self.in_transit, bytes.min(self.in_transit.limit()), self.reserve_time).await?)
+    /// How many bytes count of those that an iteration may hold. It is half of the limit at most: an iteration over large entries goes
+    /// on in a small process, too, and with two of them others wait.
+    pub(crate) fn of_iteration(&self, bytes: u64) -> u64 {
+        bytes.min(self.iterations.limit() / 2)
+    }
+
+    /// How many bytes one GET_ALL may have sent here at a time before they are reserved for its response.
+    pub(crate) fn get_all_bytes(&self) -> usize {
+        GET_ALL_UNRESERVED_MAX.min(self.get_all.limit() as usize / 2)
+    }
+
+    /// Reserves so many of them.
+    pub(crate) async fn begin_get_all(&self, bytes: usize) -> Result<Reservation, Refusal> {
+        Ok(reserve(&self.get_all, bytes as u64, self.reserve_time).await?)
     }
 
     /// Reserves the bytes of a response whose size is known.

@@ -144,29 +144,15 @@ impl Iterations {
                     Answer::new(Status::InvalidIteration, ResponseBody::Iteration(Response::Batch(nothing)))
                 }
                 Some((id, walking)) => {
-                    let mut gathering = match responses.begin_batch().await {
-                        Ok(gathering) => gathering,
-                        Err(refusal) => return refusal.into(),
-                    };
-                    let mut progress = walking.progress.lock().await;
-                    let in_transit = match responses.begin_walk().await {
-                        Ok(in_transit) => in_transit,
-                        // The walk stays where it is.
-                        Err(refusal) => return refusal.into(),
-                    };
-                    progress.held = None;
-                    let batch = progress.next_batch(&mut gathering).await.and_then(|batch| {
-                        progress.held = Some(responses.hold_walk(progress.rest_bytes(&batch))?);
-                        Ok(batch)
-                    });
-                    drop((progress, in_transit));
+                    let batch = walking.progress.lock().await.answer(responses).await;
                     *walking.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                     match batch {
-                        Ok(batch) => {
+                        Ok((batch, gathering)) => {
                             let body = ResponseBody::Iteration(Response::Batch(batch));
                             Answer::success(body).holding(gathering.finish())
                         }
-                        Err(refusal) => {
+                        Err(Unread::NoRoom(refusal)) => refusal.into(),
+                        Err(Unread::Failed(refusal)) => {
                             self.all().walking.remove(&id);
                             refusal.into()
                         }
@@ -227,7 +213,33 @@ impl Iterations {
     }
 }
 
+/// Why there is no batch.
+enum Unread {
+    /// The server has no room for it. The iteration stays where it is.
+    NoRoom(Refusal),
+    /// The iteration cannot go on.
+    Failed(Refusal),
+}
+
 impl Progress {
+    /// The next batch and its room. Waits for room before anything is read.
+    async fn answer(&mut self, responses: &Responses) -> Result<(Batch, Gathering), Unread> {
+        let mut gathering = responses.begin_batch().await.map_err(Unread::NoRoom)?;
+        if self.held.is_none() {
+            self.held = Some(responses.begin_iteration().await.map_err(Unread::NoRoom)?);
+        }
+        let in_transit = responses.begin_walk().await.map_err(Unread::NoRoom)?;
+        let batch = self.next_batch(&mut gathering).await.map_err(Unread::Failed)?;
+        drop(in_transit);
+        let rest = responses.of_iteration(self.rest_bytes(&batch));
+        if let Some(held) = &mut self.held {
+            // What is here already counts, also beyond the limit: others wait then.
+            held.grow_forced(rest.saturating_sub(held.bytes()));
+            held.shrink(held.bytes() - rest);
+        }
+        Ok((batch, gathering))
+    }
+
     /// Bytes of what owners may have sent beyond this batch, at most: if the next entries are as large as those of the batch.
     fn rest_bytes(&self, batch: &Batch) -> u64 {
         if self.now.is_none() {
@@ -338,11 +350,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_walks_hold_are_bounded_for_all_of_them() {
+    async fn bytes_that_iterations_hold_are_bounded_for_all_of_them() {
         const MIB: u64 = 1024 * 1024;
-        let alone = alone("held-walks").await;
+        let alone = alone("held-iterations").await;
         alone.cache.put(&b"k"[..], &vec![7; MIB as usize / 2][..]).await.unwrap();
-        let memory = Memory::within(Budget::new("process", 64 * MIB));
+        let process = Budget::new("process", 64 * MIB);
+        let memory = Memory { reserve_time: Duration::ZERO, ..Memory::within(process) };
         let (iterations, responses) = (Iterations::default(), Responses::new(&memory));
         let begin = async || {
             let answer = iterations.start(&alone.cache, None, &START, None, Instant::now());
@@ -353,23 +366,44 @@ mod tests {
         };
         let ask =
             async |request| iterations.answer(&responses, &alone.cache, None, request, None).await.status;
-        let mut walks = Vec::new();
+        let mut open = Vec::new();
         let refused = loop {
-            let walk = begin().await;
-            if ask(Request::Next(walk.clone())).await != Status::Success {
-                break walk;
+            let iteration = begin().await;
+            if ask(Request::Next(iteration.clone())).await != Status::Success {
+                break iteration;
             }
-            walks.push(walk);
+            open.push(iteration);
         };
         // Each may have four answers of 1 MiB.
-        assert_eq!(walks.len() as u64, memory.walks.limit() / (4 * MIB));
-        assert_eq!(ask(Request::Next(refused)).await, Status::InvalidIteration, "it has ended");
-        assert_eq!(ask(Request::End(walks.remove(0))).await, Status::Success);
-        let walk = begin().await;
-        assert_eq!(ask(Request::Next(walk.clone())).await, Status::Success, "there is room again");
-        // It has given its last entry, and holds nothing at its end.
-        let used = memory.walks.used();
-        assert_eq!(ask(Request::Next(walk)).await, Status::Success);
-        assert!(memory.walks.used() < used);
+        assert_eq!(open.len() as u64, memory.iterations.limit() / (4 * MIB));
+        for iteration in &open[1..] {
+            assert_eq!(ask(Request::Next(iteration.clone())).await, Status::Success, "it has begun");
+        }
+        assert!(memory.iterations.used() <= 4 * MIB, "those at their end hold nothing");
+        assert_eq!(
+            ask(Request::Next(refused)).await,
+            Status::Success,
+            "it is where it was, and there is room"
+        );
+    }
+
+    /// On a server with little memory, too.
+    #[tokio::test]
+    async fn an_iteration_over_large_values_goes_on_where_nothing_else_is_held() {
+        const MIB: usize = 1024 * 1024;
+        let alone = alone("large-values").await;
+        for key in [b"a", b"b", b"c"] {
+            alone.cache.put(&key[..], &vec![7; 6 * MIB][..]).await.unwrap();
+        }
+        let memory = Memory::within(Budget::new("process", 32 * MIB as u64));
+        let (iterations, responses) = (Iterations::default(), Responses::new(&memory));
+        let answer = iterations.start(&alone.cache, None, &START, None, Instant::now());
+        let ResponseBody::Iteration(Response::Started(id)) = answer.body else { panic!("it has not begun") };
+        for _ in 0..4 {
+            let next = Request::Next(id.clone());
+            let answer = iterations.answer(&responses, &alone.cache, None, next, None).await;
+            assert_eq!(answer.status, Status::Success);
+        }
+        assert_eq!(memory.iterations.used(), 0);
     }
 }

@@ -54,8 +54,10 @@ pub(crate) struct Memory {
     /// What other members may have sent here for requests about many entries before its bytes are known, and so part of a
     /// response.
     pub(crate) in_transit: Budget,
-    /// What walks hold between two requests of their clients.
-    pub(crate) walks: Budget,
+    /// The same for GET_ALL, which does not wait for requests that walk.
+    pub(crate) get_all: Budget,
+    /// Entries that iterations hold between two requests of their clients.
+    pub(crate) iterations: Budget,
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
     /// Connections of which it is not known yet whose they are.
@@ -105,7 +107,8 @@ impl Memory {
                 ResponseSize { bytes, budget }
             }),
             in_transit: clients.child("entries_in_transit", all / 4),
-            walks: clients.child("walks", all / 2),
+            get_all: clients.child("get_all_in_transit", all / 4),
+            iterations: clients.child("iterations", all / 2),
             streams: clients.child("streams", most_of(all)),
             read_streams: clients.child("read_streams", most_of(all)),
             filters: clients.child("near_cache_filters", all / 4),
@@ -127,7 +130,8 @@ impl Memory {
         let sizes = self.response_sizes.iter().map(|size| &size.budget);
         let others = [
             &self.in_transit,
-            &self.walks,
+            &self.get_all,
+            &self.iterations,
             &self.streams,
             &self.read_streams,
             &self.filters,
