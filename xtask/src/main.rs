@@ -2,13 +2,13 @@
 //! `cargo xtask sbom`, and known holes in that, `cargo xtask advisories`.
 
 mod advisories;
-mod ahead;
 mod bench;
 mod claims;
 mod counted;
 mod fuzz;
 mod interop;
 mod miri;
+mod prebuild;
 mod sbom;
 mod steps;
 

@@ -3,10 +3,10 @@
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ahead::Ahead;
 use crate::claims;
 use crate::counted::cargo_test;
 use crate::interop;
+use crate::prebuild::Prebuild;
 
 /// How a step ended.
 pub(crate) enum Outcome {
@@ -100,13 +100,13 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     }
     let is_ci = std::env::var_os("CI").is_some();
     let mut results: Vec<(&str, Duration, Outcome)> = Vec::new();
-    let mut ahead = None;
+    let mut prebuild = None;
     for (name, what, run) in steps {
         println!("--- {name}: {what}");
         let start = Instant::now();
         match *name {
-            "tests" if only.is_none() => ahead = Some(Ahead::start(later_builds())),
-            "planted" => ahead.take().into_iter().for_each(Ahead::finish),
+            "tests" if only.is_none() => prebuild = Some(Prebuild::start(later_builds())),
+            "planted" => prebuild.take().into_iter().for_each(Prebuild::finish),
             _ => {}
         }
         let outcome = run(filter);

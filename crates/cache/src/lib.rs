@@ -92,11 +92,11 @@ pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Pos
 /// An entry as an owner has it, for transforms and reductions ([`Cache::register_transform`]).
 pub use consort_grid::Entry as HeldEntry;
 pub use consort_grid::{
-    AHEAD_MAX, Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent,
-    Event, EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef, ItemRefs, IterationError,
-    Lifetime, Limit, ListenError, Location, Lookup, MemoryBound, MergeFn, MergePolicy, OperationError,
-    PartitionHandling, Phase, Previous, Progress, ReadFrom, ResponseLoad, Segment, Stored, TRANSFER_BUDGET,
-    Topology, Version, WhenFull, Write, Written,
+    AHEAD_MAX, Availability, BATCH, CacheConfig, CacheMode, Capacity, Change, Condition, Counters,
+    EntryEvent, Event, EventKind, FETCH_BYTES, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef,
+    ItemRefs, IterationError, LANES_MAX, Lifetime, Limit, ListenError, Location, Lookup, MemoryBound,
+    MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Previous, Progress, ReadFrom,
+    ResponseLoad, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
 pub use consort_group::StackCount;
 /// The memory of this process, for [`ManagerBuilder::process_memory`].

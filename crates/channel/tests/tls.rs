@@ -114,6 +114,21 @@ async fn multicasts(channels: &[Channel], inboxes: &[Arc<Inbox>], sizes: &[usize
     }
 }
 
+/// Members that have joined with these attributes of the transport, and what each receives.
+async fn joined(
+    place: &Place,
+    names: &[&str],
+    attributes: impl Fn(&str) -> String,
+) -> (Vec<Channel>, Vec<Arc<Inbox>>) {
+    let (mut channels, mut inboxes) = (Vec::new(), Vec::new());
+    for name in names {
+        let inbox: Arc<Inbox> = Arc::default();
+        channels.push(place.join(name, &attributes(name), inbox.clone()).await);
+        inboxes.push(inbox);
+    }
+    (channels, inboxes)
+}
+
 async fn close(channels: Vec<Channel>) {
     for channel in channels {
         channel.close().await;
@@ -126,11 +141,7 @@ const SIZES: [usize; 7] = [1, 100, 1_000, 16_384, 16_385, 100_000, 1_000_000];
 async fn members_with_certificates_of_one_authority_exchange_messages_of_all_sizes() {
     let (authority, place) = (Authority::new("sizes"), Place::new());
     let (log, _guard) = Log::begin("consort_net=warn");
-    let inboxes: Vec<Arc<Inbox>> = (0..3).map(|_| Arc::default()).collect();
-    let mut channels = Vec::new();
-    for (name, inbox) in ["A", "B", "C"].iter().zip(&inboxes) {
-        channels.push(place.join(name, &authority.member(name), inbox.clone()).await);
-    }
+    let (channels, inboxes) = joined(&place, &["A", "B", "C"], |name| authority.member(name)).await;
     one_view(&channels.iter().collect::<Vec<_>>()).await;
     multicasts(&channels, &inboxes, &SIZES).await;
     close(channels).await;
@@ -142,12 +153,8 @@ async fn members_with_certificates_of_one_authority_exchange_messages_of_all_siz
 async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls() {
     let (authority, place) = (Authority::new("nio"), Place::of_tcp_nio2());
     let (log, _guard) = Log::begin("consort_net=warn");
-    let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
-    let mut channels = Vec::new();
-    for (name, inbox) in ["A", "B"].iter().zip(&inboxes) {
-        let attributes = authority.member(name).replace("\"need\"", "\"WANT\"");
-        channels.push(place.join(name, &attributes, inbox.clone()).await);
-    }
+    let attributes = |name: &str| authority.member(name).replace("\"need\"", "\"WANT\"");
+    let (channels, inboxes) = joined(&place, &["A", "B"], attributes).await;
     one_view(&channels.iter().collect::<Vec<_>>()).await;
     multicasts(&channels, &inboxes, &[1, 100_000]).await;
     assert_eq!(log.take(), "", "nothing is complained of");

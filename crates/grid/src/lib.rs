@@ -55,8 +55,8 @@ pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, Sto
 #[cfg(feature = "planted")]
 pub use planted::Planted;
 pub use publication::{
-    BATCH, Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, ReduceFn, Transform,
-    TransformFn, What,
+    BATCH, FETCH_BYTES, Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, ReduceFn,
+    Transform, TransformFn, What,
 };
 pub use topology::{Availability, Interest, Listening, Membership, Phase, Topology};
 pub use version::Version;

@@ -11,6 +11,10 @@ use crate::{Entry, Items, NamesMembers, OperationError, ReadFrom, Segment};
 /// as many as a chunk of a state transfer has in the field's other grids (S004-2).
 pub const BATCH: usize = 512;
 
+/// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however many items a
+/// batch has. One item may have more.
+pub const FETCH_BYTES: usize = 1024 * 1024;
+
 /// Members that are asked at the same time; they share the batch (S004-8).
 pub const LANES_MAX: usize = 4;
 

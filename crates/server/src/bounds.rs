@@ -134,15 +134,6 @@ pub const GET_ALL_BYTES: usize = 4 * 1024 * 1024;
 /// threads may walk. Each holds what owners have sent and the client has not taken, some hundred entries.
 pub const ITERATIONS_MAX: usize = 128;
 
-/// Entries that owners have sent for a walk and that no batch has, at most: what a walk of the grid has under way.
-pub const FETCHED_MAX: usize = 512;
-
-/// Answers of owners in which these are, at most: one of each of four owners that a walk asks at a time.
-pub const ANSWERS_MAX: usize = 4;
-
-/// Bytes of such an answer, unless one entry has more.
-pub const ANSWER_BYTES: usize = 1024 * 1024;
-
 /// After this time without a request a walk makes room for another one. As long as in Infinispan.
 pub const ITERATION_IDLE_MAX: Duration = Duration::from_secs(5 * 60);
 

@@ -102,8 +102,8 @@ fn keys_at_once(cache: &RawCache) -> usize {
 /// Keys of which [`UNRESERVED_BYTES_MAX`] each are no more than a request may have here without reserving them.
 const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as usize;
 
-/// A response with all entries of a walk, or with their keys, `max` at most. Where there is no room for what comes next, the walk
-/// and what it has given are dropped before the request waits: requests that wait hold nothing.
+/// The response with at most `max` entries of a walk, or with their keys. If the server has no room for the next entry, the request
+/// drops the walk and the entries that it has, waits for room, and walks again: a request that waits holds no entries.
 async fn list<T>(
     responses: &Responses,
     conversion: Option<&Conversion>,
@@ -133,7 +133,7 @@ async fn list<T>(
                     key.len()
                 }
             };
-            lacks = Some(bytes + AROUND_ENTRY).filter(|bytes| !gathering.takes(*bytes));
+            lacks = Some(bytes + AROUND_ENTRY).filter(|bytes| !gathering.try_take(*bytes));
             if lacks.is_some() {
                 break;
             }
@@ -142,11 +142,11 @@ async fn list<T>(
         let Some(bytes) = lacks else { return Ok((listing.into_response(), gathering)) };
         drop((walk, listing, in_transit));
         gathering.make_room(bytes).await?;
-        gathering.begin_again();
+        gathering.restart();
     }
 }
 
-/// What a key has, and the bytes that are reserved for it: those of a large value of another server, before it comes.
+/// The value of a key, and the bytes that are reserved for it: those of a large value of another server, before that sends it.
 async fn value_alone(
     cache: &RawCache,
     gathering: &mut Gathering,
@@ -166,7 +166,7 @@ async fn value_alone(
     }
 }
 
-/// What keys have, if what other servers have of them has no more than `each` bytes for each key.
+/// The values of keys, if no value that another server has is larger than `each` bytes.
 async fn values_together(
     cache: &RawCache,
     keys: &[(Bytes, usize)],
@@ -182,8 +182,9 @@ async fn values_together(
     }
 }
 
-/// Clients count what they are told, each key once. As long as values of other servers are small, they come together; what is larger
-/// has its bytes reserved before it comes, one key after the other.
+/// The response with the values of these keys, each key once, because clients count the entries of a response. Small values of other
+/// servers are read together. The server reads larger values one after the other, and reserves the bytes of each before the other
+/// server sends it.
 async fn get_all(
     responses: &Responses,
     served: &Served,
@@ -223,7 +224,7 @@ async fn get_all(
             if let Some(value) = value {
                 let (key, value) = told(conversion, key.clone(), value).await?;
                 let bytes = key.len() + value.len() + AROUND_ENTRY;
-                if !gathering.takes(bytes) {
+                if !gathering.try_take(bytes) {
                     lacks = Some(bytes);
                     break;
                 }
@@ -233,7 +234,7 @@ async fn get_all(
             done += 1;
         }
         rest = &rest[done..];
-        // Requests that wait for room hold nothing that has none.
+        // A request that waits for room holds no values outside of its response.
         drop(in_transit);
         if let Some(bytes) = lacks {
             gathering.make_room(bytes).await?;

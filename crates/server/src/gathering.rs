@@ -7,13 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use consort_cache::{FETCH_BYTES, LANES_MAX};
 use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::Refusal;
-use crate::bounds::{
-    ANSWER_BYTES, ANSWERS_MAX, GATHERINGS_MAX, GET_ALL_UNRESERVED_MAX, WALK_BYTES_MAX, WALKS_AT_ONCE_MIN,
-};
+use crate::bounds::{GATHERINGS_MAX, GET_ALL_UNRESERVED_MAX, WALK_BYTES_MAX, WALKS_AT_ONCE_MIN};
 use crate::memory::{Memory, ResponseSize, reserve};
 
 /// The responses with many entries of a connection.
@@ -107,10 +106,20 @@ impl Responses {
         Ok(reserve(&self.in_transit, bytes, self.reserve_time).await?)
     }
 
-    /// Reserves what an iteration may hold until its client's next request, before anything is read for it.
-    pub(crate) async fn begin_iteration(&self) -> Result<Reservation, Refusal> {
-        let bytes = self.of_iteration((ANSWERS_MAX * ANSWER_BYTES) as u64);
-        Ok(reserve(&self.iterations, bytes, self.reserve_time).await?)
+    /// Reserves what an iteration may hold until its client's next request, before anything is read for it: `held` and as much more
+    /// as is missing.
+    pub(crate) async fn hold_iteration(&self, held: &mut Option<Reservation>) -> Result<(), Refusal> {
+        let bytes = self.of_iteration((LANES_MAX * FETCH_BYTES) as u64);
+        let has = held.as_ref().map_or(0, Reservation::bytes);
+        if bytes > has {
+            let more = reserve(&self.iterations, bytes - has, self.reserve_time).await?;
+            match held {
+                // Both are of one budget.
+                Some(held) => drop(held.join(more)),
+                None => *held = Some(more),
+            }
+        }
+        Ok(())
     }
 
     /// How many bytes count of those that an iteration may hold. It is half of the limit at most: an iteration over large entries goes
@@ -151,11 +160,18 @@ impl Gathering {
 
     /// So many bytes more are about to be taken. Waits until there is room for them.
     pub(crate) async fn add(&mut self, more: usize) -> Result<(), Refusal> {
+        self.make_room(more).await?;
         self.bytes += more as u64;
-        if self.bytes <= self.held.bytes.bytes() {
+        Ok(())
+    }
+
+    /// Waits until there is room for so many bytes more, which are not taken yet.
+    pub(crate) async fn make_room(&mut self, more: usize) -> Result<(), Refusal> {
+        let needed = self.bytes + more as u64;
+        if needed <= self.held.bytes.bytes() {
             return Ok(());
         }
-        let Some((size, bytes)) = self.next(self.bytes) else {
+        let Some((size, bytes)) = self.next(needed) else {
             return Err(too_large(self.of.sizes[self.size_max].reserved()));
         };
         if size + 1 == self.of.sizes.len() {
@@ -168,7 +184,7 @@ impl Gathering {
     }
 
     /// Takes so many bytes more if there is room for them at once.
-    pub(crate) fn takes(&mut self, more: usize) -> bool {
+    pub(crate) fn try_take(&mut self, more: usize) -> bool {
         let bytes = self.bytes + more as u64;
         if bytes > self.held.bytes.bytes() && !self.grows_to(bytes) {
             return false;
@@ -188,49 +204,35 @@ impl Gathering {
         true
     }
 
-    /// Takes so many bytes in all, unless it has had more, or says how many more they are if there is no room for them at once.
-    pub(crate) fn lacks(&mut self, bytes: usize) -> Option<usize> {
-        let more = (bytes as u64).saturating_sub(self.bytes) as usize;
-        (!self.takes(more)).then_some(more)
+    /// Takes so many bytes in all, unless it has had more. If there is no room for them at once it takes none, and returns how many
+    /// are missing.
+    pub(crate) fn missing_room(&mut self, bytes: usize) -> Option<usize> {
+        let more = self.missing(bytes);
+        (!self.try_take(more)).then_some(more)
     }
 
-    /// Waits until there is room for so many bytes more, which are not taken yet.
-    pub(crate) async fn make_room(&mut self, more: usize) -> Result<(), Refusal> {
-        let bytes = self.bytes;
-        self.add(more).await?;
-        self.bytes = bytes;
-        Ok(())
+    fn missing(&self, bytes: usize) -> usize {
+        (bytes as u64).saturating_sub(self.bytes) as usize
     }
 
-    /// What it has is dropped, and put together once more.
-    pub(crate) fn begin_again(&mut self) {
+    /// The entries of the response are dropped, and are read again from the first one.
+    pub(crate) fn restart(&mut self) {
         self.bytes = 0;
     }
 
     /// It is about to have so many bytes in all, unless it has had more.
     pub(crate) async fn reach(&mut self, bytes: usize) -> Result<(), Refusal> {
-        self.add((bytes as u64).saturating_sub(self.bytes) as usize).await
+        self.add(self.missing(bytes)).await
     }
 
     /// So many bytes more have been taken. Whether there is room for others; where there is none, the response is to end.
     pub(crate) fn try_add(&mut self, more: usize) -> bool {
-        self.bytes += more as u64;
-        if self.bytes <= self.held.bytes.bytes() {
-            return true;
+        let has_room = self.try_take(more);
+        if !has_room {
+            self.bytes += more as u64;
+            self.held.bytes.grow_forced(self.bytes - self.held.bytes.bytes());
         }
-        let reserved = self
-            .next(self.bytes)
-            .and_then(|(size, bytes)| Some((size, self.of.sizes[size].budget.try_reserve(bytes).ok()?)));
-        match reserved {
-            Some((size, bytes)) => {
-                self.grow(size, bytes);
-                true
-            }
-            None => {
-                self.held.bytes.grow_forced(self.bytes - self.held.bytes.bytes());
-                false
-            }
-        }
+        has_room
     }
 
     /// The response has as many bytes as it has.
@@ -327,6 +329,25 @@ mod tests {
         drop(first);
         assert!(other.hold(60 * MIB).await.is_ok());
         assert!(memory.responses.usage().peak <= memory.responses.limit());
+    }
+
+    /// One that held nothing between two batches, too: it is about to hold as much as any other.
+    #[tokio::test]
+    async fn an_iteration_has_room_before_it_reads_or_is_refused() {
+        let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
+        let responses = Responses::new(&memory);
+        let (mut held, mut other) = (None, None);
+        responses.hold_iteration(&mut held).await.unwrap();
+        responses.hold_iteration(&mut other).await.unwrap();
+        other.as_mut().unwrap().shrink(u64::MAX);
+        let rest = memory.iterations.limit() - memory.iterations.used();
+        let all = memory.iterations.try_reserve(rest).unwrap();
+        responses.hold_iteration(&mut held).await.expect("it has its room");
+        let error = refused(responses.hold_iteration(&mut other).await);
+        assert!(error.contains("iterations has "), "{error}");
+        drop(all);
+        responses.hold_iteration(&mut other).await.expect("there is room");
+        assert_eq!(memory.iterations.used(), 2 * (LANES_MAX * FETCH_BYTES) as u64);
     }
 
     #[tokio::test]

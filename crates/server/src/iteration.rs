@@ -14,17 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use consort_cache::{RawCache, Segment, Walk};
+use consort_cache::{BATCH, FETCH_BYTES, LANES_MAX, RawCache, Segment, Walk};
 use consort_hotrod::hash::segment_of;
 use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start, Values};
 use consort_hotrod::{BitSet, Metadata, ResponseBody, Status, Text};
 use consort_memory::Reservation;
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::{
-    ANSWER_BYTES, ANSWERS_MAX, BATCH_BYTES_MAX, BATCH_MAX, FETCHED_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX,
-    SEGMENTS_AT_ONCE,
-};
+use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
 use crate::filter::Wanted;
 use crate::gathering::{Gathering, Responses};
 use crate::media::Conversion;
@@ -99,7 +96,7 @@ struct Progress {
     /// Segments that have not been begun.
     ahead: Vec<Segment>,
     now: Option<(Vec<Segment>, Entries)>,
-    /// For what owners have sent and the client has not taken, until its next request.
+    /// Bytes of entries that owners have sent and that no batch has yet, between two requests of the client.
     held: Option<Reservation>,
 }
 
@@ -225,9 +222,7 @@ impl Progress {
     /// The next batch and its room. Waits for room before anything is read.
     async fn answer(&mut self, responses: &Responses) -> Result<(Batch, Gathering), Unread> {
         let mut gathering = responses.begin_batch().await.map_err(Unread::NoRoom)?;
-        if self.held.is_none() {
-            self.held = Some(responses.begin_iteration().await.map_err(Unread::NoRoom)?);
-        }
+        responses.hold_iteration(&mut self.held).await.map_err(Unread::NoRoom)?;
         let in_transit = responses.begin_walk().await.map_err(Unread::NoRoom)?;
         let batch = self.next_batch(&mut gathering).await.map_err(Unread::Failed)?;
         drop(in_transit);
@@ -240,7 +235,7 @@ impl Progress {
         Ok((batch, gathering))
     }
 
-    /// Bytes of what owners may have sent beyond this batch, at most: if the next entries are as large as those of the batch.
+    /// Bytes that owners may have sent beyond this batch, if the next entries are as large as those of the batch.
     fn rest_bytes(&self, batch: &Batch) -> u64 {
         if self.now.is_none() {
             return 0;
@@ -248,8 +243,8 @@ impl Progress {
         let bytes = |entry: &Entry| entry.key.len() + entry.values.iter().map(Bytes::len).sum::<usize>();
         let all: usize = batch.entries.iter().map(bytes).sum();
         let largest = batch.entries.iter().map(bytes).max().unwrap_or(0);
-        let fetched = (all / batch.entries.len().max(1)).saturating_mul(FETCHED_MAX);
-        fetched.min(ANSWERS_MAX * largest.max(ANSWER_BYTES)) as u64
+        let fetched = (all / batch.entries.len().max(1)).saturating_mul(BATCH);
+        fetched.min(LANES_MAX * largest.max(FETCH_BYTES)) as u64
     }
 
     /// What comes next; nothing at the end.

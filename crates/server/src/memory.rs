@@ -51,8 +51,7 @@ pub(crate) struct Memory {
     /// Responses that clients have not taken.
     pub(crate) responses: Budget,
     pub(crate) response_sizes: [ResponseSize; 4],
-    /// What other members may have sent here for requests about many entries before its bytes are known, and so part of a
-    /// response.
+    /// Entries that other members may have sent here for bulk reads, queries and iterations before they are part of a response.
     pub(crate) in_transit: Budget,
     /// The same for GET_ALL, which does not wait for requests that walk.
     pub(crate) get_all: Budget,

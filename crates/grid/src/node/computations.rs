@@ -14,12 +14,12 @@ use super::activation::{Found, LOAD_KEYS, Waiting};
 use super::answer::{Answer, Value};
 use super::cache::Cache;
 use super::cx::Cx;
-use super::publisher::{FETCH_BYTES, Function, LOOKS_MAX};
+use super::publisher::{Function, LOOKS_MAX};
 use crate::command::{Applied, CacheId, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
 use crate::guarded::{Panicked, guarded};
 use crate::operation::OperationError;
-use crate::publication::What;
+use crate::publication::{FETCH_BYTES, What};
 use crate::{Entry, Node, Segment, Version};
 
 /// Requests that wait for their function. One more is refused: its reader is told that this member is busy.

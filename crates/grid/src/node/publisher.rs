@@ -19,12 +19,8 @@ use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
 use crate::guarded::{Panicked, guarded};
 use crate::operation::OperationError;
 use crate::planted::Planted;
-use crate::publication::{ReduceFn, Transform, TransformFn, What};
+use crate::publication::{FETCH_BYTES, ReduceFn, Transform, TransformFn, What};
 use crate::{Segment, SegmentState as ContainerState, Version};
-
-/// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
-/// many items a batch has.
-pub(super) const FETCH_BYTES: usize = 1024 * 1024;
 
 /// What an item takes beside its key and its value: two lengths and a version.
 const ITEM_OVERHEAD: u64 = 16;

@@ -74,20 +74,20 @@ pub(super) async fn select(
             Walked::NeedsRoom(bytes) => {
                 drop(finding);
                 gathering.make_room(bytes).await?;
-                gathering.begin_again();
+                gathering.restart();
             }
         }
     }
 }
 
-/// How far a walk came.
+/// How a walk ended.
 enum Walked {
     All,
     /// The response needs room for so many bytes more.
     NeedsRoom(usize),
 }
 
-/// Looks at all entries, as long as there is room for what is found.
+/// Looks at all entries, as long as there is room for the rows that are found.
 async fn find(
     caches: &Caches,
     served: &Served,
@@ -101,7 +101,7 @@ async fn find(
         let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
         while let Some(part) = parts.next().await.transpose()? {
             finding.part(&part)?;
-            if let Some(more) = gathering.lacks(COPIES * finding.held_bytes()) {
+            if let Some(more) = gathering.missing_room(COPIES * finding.held_bytes()) {
                 return Ok(Walked::NeedsRoom(more));
             }
         }
@@ -111,7 +111,7 @@ async fn find(
     while !finding.is_full() {
         let Some((_, row)) = rows.next().await.transpose()? else { return Ok(Walked::All) };
         finding.row(row)?;
-        if let Some(more) = gathering.lacks(COPIES * finding.held_bytes()) {
+        if let Some(more) = gathering.missing_room(COPIES * finding.held_bytes()) {
             return Ok(Walked::NeedsRoom(more));
         }
     }

@@ -42,6 +42,15 @@ async fn two_caches(client: &mut Client) {
     }
 }
 
+/// A server with two caches, one of which has the alias `colour`.
+async fn with_alias(cluster: &str) -> (Running, Client) {
+    let server = Running::start(cluster).await;
+    let mut client = server.client().await;
+    two_caches(&mut client).await;
+    assert_eq!(assign(&mut client, "colour", "red").await, "");
+    (server, client)
+}
+
 #[tokio::test]
 async fn an_alias_is_a_name_of_one_cache_and_is_given_to_another_on_all_servers() {
     let servers = Running::three("aliases").await;
@@ -102,10 +111,7 @@ async fn aliases_are_said_with_a_cache_and_changed_and_go_with_it() {
 
 #[tokio::test]
 async fn a_name_means_one_cache() {
-    let server = Running::start("aliases-once").await;
-    let mut client = server.client().await;
-    two_caches(&mut client).await;
-    assert_eq!(assign(&mut client, "colour", "red").await, "");
+    let (_server, mut client) = with_alias("aliases-once").await;
     for (alias, cache, why) in [
         (
             "colour",
@@ -196,10 +202,7 @@ async fn caches_are_made_of_templates_that_clients_have_made() {
 
 #[tokio::test]
 async fn caches_aliases_and_templates_are_bounded_together() {
-    let server = Running::start("caches-max").await;
-    let mut client = server.client().await;
-    two_caches(&mut client).await;
-    assert_eq!(assign(&mut client, "colour", "red").await, "");
+    let (_server, mut client) = with_alias("caches-max").await;
     let template = async |client: &mut Client, name: &str| {
         let params = [("name", name), ("configuration", "<local-cache/>")];
         told(client, "@@template@create", &params).await

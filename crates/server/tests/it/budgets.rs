@@ -40,6 +40,14 @@ async fn with_values(cluster: &str, process: &Budget, count: usize) -> (Running,
     (server, client)
 }
 
+/// A client that has sent so many requests and read no response.
+async fn reading(server: &Running, count: u64, body: fn() -> RequestBody) -> (Client, Vec<Request>) {
+    let mut client = server.client().await;
+    let requests: Vec<Request> = (0..count).map(|id| request(id, "c", body())).collect();
+    client.send(&requests).await;
+    (client, requests)
+}
+
 /// Waits until something of the budget is used that is more than this.
 async fn used_more_than(process: &Budget, bytes: u64) {
     let used = async {
@@ -55,9 +63,7 @@ async fn pipelined_bulk_reads_of_a_client_that_does_not_read_stay_within_the_bud
     const READS: u64 = 40;
     let process = process(64);
     let (server, _client) = with_values("budget-bulk", &process, 128).await;
-    let mut greedy = server.client().await;
-    let reads: Vec<Request> = (0..READS).map(|id| request(id, "c", bulk_get())).collect();
-    greedy.send(&reads).await;
+    let (mut greedy, reads) = reading(&server, READS, bulk_get).await;
     used_more_than(&process, 8 * MIB as u64).await;
     // Others are served meanwhile.
     let mut other = server.client().await;
@@ -85,9 +91,7 @@ async fn responses_that_a_client_does_not_take_are_one_mib_and_one_response() {
     const READS: u64 = 400;
     let process = process(512);
     let (server, _client) = with_values("budget-unwritten", &process, 1).await;
-    let mut greedy = server.client().await;
-    let reads: Vec<Request> = (0..READS).map(|id| request(id, "c", get("key-0"))).collect();
-    greedy.send(&reads).await;
+    let (mut greedy, reads) = reading(&server, READS, || get("key-0")).await;
     used_more_than(&process, (UNWRITTEN_MAX - MIB / 8) as u64).await;
     for _ in &reads {
         let response = greedy.next_of(|id| reads[id as usize].asked()).await.unwrap();

@@ -294,8 +294,8 @@ mod tests {
         }
         assert!(table.links.unfinished.strangers.usage().peak <= STRANGERS_BYTES_MAX);
         // A buffer that grows is doubled, and what it has beyond its frame's next part is not counted.
-        let most = 2 * STRANGERS_BYTES_MAX as usize + usize::from(PEERS) * READ_LEN_MAX;
-        assert!(table.input_bytes() <= most, "{} bytes", table.input_bytes());
+        let most = 2 * STRANGERS_BYTES_MAX + u64::from(PEERS) * READ_LEN_MAX as u64;
+        assert!(table.input_bytes() as u64 <= most, "{} bytes", table.input_bytes());
         assert_eq!(table.links.peers().count(), usize::from(PEERS), "the others wait");
         // Members do not wait for them.
         let members = table.peers[..1].to_vec();

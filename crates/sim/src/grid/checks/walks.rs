@@ -64,7 +64,7 @@ fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
 /// An entry that came in a walk: the walk's place among all, the entry's version, and its value.
 pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 
-/// What came in all walks, by keys, in the order in which it came: whoever judges each key need not look through everything.
+/// The entries that came in all walks, by key, in the order in which they came: the check of a key looks at its own entries only.
 pub(super) fn found(world: &World) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
     for (nth, walk) in walks(world).iter().enumerate() {

@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 const NICENESS: &str = "19";
 
 /// Builds under way, one after the other.
-pub(crate) struct Ahead(JoinHandle<()>);
+pub(crate) struct Prebuild(JoinHandle<()>);
 
-impl Ahead {
+impl Prebuild {
     /// Runs cargo with each of these arguments.
     pub(crate) fn start(builds: Vec<Vec<&'static str>>) -> Self {
         Self(std::thread::spawn(move || {
