@@ -1,10 +1,10 @@
-//! The address that others are told instead of the one that a socket has (behind address translation).
+//! The advertised address of a socket behind address translation.
 
 use std::net::IpAddr;
 
 use crate::PhysAddr;
 
-/// What stands in for a socket's own address.
+/// The address that replaces a socket's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct External {
     /// The host.
@@ -14,14 +14,15 @@ pub struct External {
 }
 
 impl External {
-    /// What `external_addr` and `external_port` say: without an address nothing, and port 0 is the socket's own.
+    /// Builds it from `external_addr` and `external_port`. Without an address the port has no effect; port 0
+    /// is the socket's own.
     pub fn configured(ip: Option<IpAddr>, port: u16) -> Option<Self> {
         ip.map(|ip| Self { ip, port: Some(port).filter(|port| *port > 0) })
     }
 
-    /// What others are told of a socket with this address.
+    /// Returns the address to advertise for a socket with this address.
     pub fn apply(self, own: PhysAddr) -> PhysAddr {
-        // A link-local address means something only together with an interface: the socket's.
+        // A link-local address needs an interface: the socket's.
         let is_scoped = matches!(self.ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         PhysAddr {
             ip: Some(self.ip),
@@ -35,27 +36,27 @@ impl External {
 mod tests {
     use super::*;
 
-    /// Address, scope and port that are told of `[fe80::1%7]:7800`.
-    fn told(ip: &str, port: u16) -> (String, u32, u16) {
+    /// Returns address, scope and port advertised for `[fe80::1%7]:7800`.
+    fn advertised(ip: &str, port: u16) -> (String, u32, u16) {
         let own = PhysAddr { ip: "fe80::1".parse().ok(), scope_id: 7, port: 7800 };
-        let told = External::configured(ip.parse().ok(), port).map_or(own, |external| external.apply(own));
-        (told.ip.unwrap().to_string(), told.scope_id, told.port)
+        let advertised = External::configured(ip.parse().ok(), port).map_or(own, |external| external.apply(own));
+        (advertised.ip.unwrap().to_string(), advertised.scope_id, advertised.port)
     }
 
     #[test]
     fn the_port_is_the_sockets_own_unless_another_is_set() {
-        assert_eq!(told("192.0.2.7", 0), ("192.0.2.7".into(), 0, 7800));
-        assert_eq!(told("192.0.2.7", 4711), ("192.0.2.7".into(), 0, 4711));
+        assert_eq!(advertised("192.0.2.7", 0), ("192.0.2.7".into(), 0, 7800));
+        assert_eq!(advertised("192.0.2.7", 4711), ("192.0.2.7".into(), 0, 4711));
     }
 
     #[test]
     fn a_link_local_address_keeps_its_interface() {
-        assert_eq!(told("fe80::9", 0), ("fe80::9".into(), 7, 7800));
-        assert_eq!(told("2001:db8::9", 0), ("2001:db8::9".into(), 0, 7800));
+        assert_eq!(advertised("fe80::9", 0), ("fe80::9".into(), 7, 7800));
+        assert_eq!(advertised("2001:db8::9", 0), ("2001:db8::9".into(), 0, 7800));
     }
 
     #[test]
-    fn a_port_without_an_address_says_nothing() {
-        assert_eq!(told("", 4711), ("fe80::1".into(), 7, 7800));
+    fn a_port_without_an_address_has_no_effect() {
+        assert_eq!(advertised("", 4711), ("fe80::1".into(), 7, 7800));
     }
 }

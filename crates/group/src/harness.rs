@@ -1,4 +1,5 @@
-//! Drives one protocol by hand in fact tests: what comes from below and above goes in, what leaves it is collected.
+//! A test harness that drives one protocol: tests inject messages and events and collect what leaves the
+//! protocol.
 
 #![allow(dead_code)] // every protocol's tests use a part of it
 
@@ -16,12 +17,12 @@ pub(crate) fn member(n: u64) -> Address {
     Address::Uuid(Uuid { most: n, least: n })
 }
 
-/// Where member number `n` is reached.
+/// The physical address of member number `n`.
 pub(crate) fn phys(n: u16) -> PhysAddr {
     PhysAddr::new([127, 0, 0, 1].into(), 7800 + n)
 }
 
-/// A view of these member numbers, made by the first.
+/// A view of these member numbers, created by the first.
 pub(crate) fn view(id: u64, members: &[u64]) -> View {
     let members: Vec<Address> = members.iter().map(|&n| member(n)).collect();
     View::new(ViewId { creator: members[0].clone(), id }, members)
@@ -47,7 +48,7 @@ struct Seen {
     learn: Option<u64>,
 }
 
-/// The layer below: collects what comes down. Answers `Query::Digest` and `Query::HasGap` if the test says so.
+/// The layer below: collects what goes down. Answers `Query::Digest` and `Query::HasGap` as the test has set.
 struct Floor(Arc<Mutex<Seen>>);
 
 impl Protocol for Floor {
@@ -92,7 +93,7 @@ impl Protocol for Floor {
     }
 }
 
-/// The layer above: makes control calls, and lets everything else out of the top.
+/// The layer above: makes the control calls that the test injects and passes everything else out of the top.
 struct Ceiling(Arc<Mutex<Vec<Given>>>);
 
 enum Given {
@@ -134,7 +135,8 @@ impl Protocol for Ceiling {
     }
 }
 
-/// One protocol between a floor and a ceiling, at a virtual time. We are member 1, named `A`, in cluster `demo`.
+/// One protocol between two stubs, in virtual time. The local member is member 1, named `A`, in cluster
+/// `demo`.
 pub(crate) struct Harness {
     pub(crate) stack: Stack,
     pub(crate) now: Time,
@@ -143,7 +145,7 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    /// What the protocol counts of this kind.
+    /// Returns the protocol's count of this kind.
     pub(crate) fn count(&self, wanted: StackCount) -> u64 {
         self.stack
             .counts()
@@ -179,12 +181,12 @@ impl Harness {
         Self { stack, now: Time::ZERO, seen, given }
     }
 
-    /// A message from the network side; `src` has to be set.
+    /// Receives a message from the network side. `src` has to be set.
     pub(crate) fn up(&mut self, message: Message) -> &mut Self {
         self.up_batch(vec![message])
     }
 
-    /// Messages from the network side, as one batch where they belong together.
+    /// Receives messages from the network side, in one batch as far as source, kind and mode agree.
     pub(crate) fn up_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         let before = std::mem::replace(&mut self.seen.lock().unwrap().down, messages);
         self.stack.operation(self.now, "FLOOR", "release", &[]);
@@ -193,12 +195,12 @@ impl Harness {
         self
     }
 
-    /// A message from the application side.
+    /// Sends a message from the application side.
     pub(crate) fn send(&mut self, message: Message) -> &mut Self {
         self.send_batch(vec![message])
     }
 
-    /// Messages from the application side.
+    /// Sends messages from the application side.
     pub(crate) fn send_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         for mut message in messages {
             message.src.get_or_insert_with(|| self.stack.shared().local.clone());
@@ -208,14 +210,14 @@ impl Harness {
         self
     }
 
-    /// Member `n`'s address becomes known.
+    /// Makes member `n`'s physical address known.
     pub(crate) fn learn(&mut self, n: u64) -> &mut Self {
         self.seen.lock().unwrap().learn = Some(n);
         self.stack.operation(self.now, "FLOOR", "learn", &[]);
         self
     }
 
-    /// An event from below.
+    /// Raises an event from below.
     pub(crate) fn raise(&mut self, event: Event) -> &mut Self {
         self.seen.lock().unwrap().raise = Some(event);
         self.stack.operation(self.now, "FLOOR", "raise", &[]);
@@ -223,7 +225,7 @@ impl Harness {
         self
     }
 
-    /// An event from above.
+    /// Lowers an event from above.
     pub(crate) fn lower(&mut self, event: Event) -> &mut Self {
         self.stack.handle_event(self.now, event);
         self.stack.run(self.now);
@@ -268,33 +270,33 @@ impl Harness {
         self.give(Given::Barrier(is_closed))
     }
 
-    /// What the floor answers when asked for the digest.
+    /// Sets the digest that the bottom stub answers.
     pub(crate) fn answer_digest(&mut self, digest: Digest) -> &mut Self {
         self.seen.lock().unwrap().digest = Some(digest);
         self
     }
 
-    /// What the floor answers when asked whether something waits for what comes before it.
+    /// Sets the bottom stub's answer to `Query::HasGap`.
     pub(crate) fn answer_gap(&mut self, has_gap: bool) -> &mut Self {
         self.seen.lock().unwrap().has_gap = Some(has_gap);
         self
     }
 
-    /// The application consumed messages.
+    /// Reports that the application consumed messages.
     pub(crate) fn consumed(&mut self, src: &Address, is_multicast: bool, credit: u64) -> &mut Self {
         self.stack.handle_consumed(self.now, src, is_multicast, credit);
         self.stack.run(self.now);
         self
     }
 
-    /// An effect's outcome.
+    /// Delivers an effect's outcome.
     pub(crate) fn done(&mut self, token: Token, outcome: Outcome) -> &mut Self {
         self.stack.handle_done(self.now, token, outcome);
         self.stack.run(self.now);
         self
     }
 
-    /// Lets time pass; timers fire at their deadlines.
+    /// Advances the time. Timers fire at their deadlines.
     pub(crate) fn advance(&mut self, by: Duration) -> &mut Self {
         let until = self.now + by;
         while let Some(at) = self.stack.poll_timeout().filter(|&at| at <= until) {
@@ -306,33 +308,33 @@ impl Harness {
         self
     }
 
-    /// Lets time pass in which this member is stopped; then all timers are late.
+    /// Advances the time while this member is paused. All timers then fire late.
     pub(crate) fn stop(&mut self, by: Duration) -> &mut Self {
         self.now = self.now + by;
         self.advance(Duration::ZERO)
     }
 
-    /// Messages that went down since the last call.
+    /// Returns the messages that went down since the last call.
     pub(crate) fn take_down(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.seen.lock().unwrap().down)
     }
 
-    /// Events that went down since the last call.
+    /// Returns the events that went down since the last call.
     pub(crate) fn take_down_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.seen.lock().unwrap().down_events)
     }
 
-    /// Control calls that reached the floor since the last call, as debug texts.
+    /// Returns the control calls that reached the bottom since the last call, as debug texts.
     pub(crate) fn take_controls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().unwrap().controls)
     }
 
-    /// Everything that came out of the top since the last call.
+    /// Returns all indications since the last call.
     pub(crate) fn take_indications(&mut self) -> Vec<Indication> {
         std::iter::from_fn(|| self.stack.poll_indication()).collect()
     }
 
-    /// Messages that came out of the top since the last call; events are dropped.
+    /// Returns the messages that came out of the top since the last call and drops events.
     pub(crate) fn take_up(&mut self) -> Vec<Message> {
         self.take_indications()
             .into_iter()
@@ -343,7 +345,7 @@ impl Harness {
             .collect()
     }
 
-    /// Events that came out of the top since the last call; messages are dropped.
+    /// Returns the events that came out of the top since the last call and drops messages.
     pub(crate) fn take_up_events(&mut self) -> Vec<Event> {
         self.take_indications()
             .into_iter()
@@ -354,14 +356,14 @@ impl Harness {
             .collect()
     }
 
-    /// Effects asked for since the last call.
+    /// Returns the effects requested since the last call.
     pub(crate) fn take_effects(&mut self) -> Vec<(Token, Effect)> {
         std::iter::from_fn(|| self.stack.poll_effect()).collect()
     }
 }
 
-/// Passes what members 1 and 2 send to each other back and forth until nothing is under way, 1's own multicasts back to
-/// itself. Returns what has come out of 2.
+/// Exchanges the messages of members 1 and 2 until none is left, and loops 1's multicasts back. Returns what
+/// member 2 delivered.
 pub(crate) fn exchange(one: &mut Harness, two: &mut Harness) -> Vec<Message> {
     let mut received = Vec::new();
     loop {

@@ -1,8 +1,8 @@
-//! The group communication stack as sans-IO state machines that speak the JGroups 5.5 wire.
+//! The group communication stack as sans-IO state machines that speak the JGroups 5.5 wire format.
 //!
-//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws ambient randomness: time, packets
-//! and outcomes come in through `handle_*`, packets, indications and requests go out through `poll_*` (see
-//! [`Stack`]). The same inputs give the same outputs, so a seed replays a whole cluster.
+//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws ambient randomness. Time,
+//! packets and outcomes enter through `handle_*`; packets, indications and effects leave through `poll_*`
+//! (see [`Stack`]). The same inputs give the same outputs, so a seed replays a whole cluster.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Bugs that a stack can be given on purpose, to prove that checkers find them. Exists with the feature `planted` only.
+//! Bugs that a test injects into a stack to prove that the checkers find them. Exists only with the feature
+//! `planted`.
 
 /// A protocol bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -7,58 +8,59 @@ pub enum Planted {
     UnicastAckLost,
     /// UNICAST3 and UNICAST4 open connections one message too far.
     UnicastWindowOffByOne,
-    /// UNICAST3 and UNICAST4 take a message of a new connection for one of the old.
+    /// UNICAST3 and UNICAST4 take a message of a new connection for one of the old connection.
     UnicastConnectionIgnored,
-    /// UNICAST3 and UNICAST4 forget everything sent with any acknowledgement.
+    /// UNICAST3 and UNICAST4 purge all sent messages on any acknowledgement.
     UnicastEarlyPurge,
-    /// NAKACK2 and NAKACK4 leave the last missing message out of requests.
+    /// NAKACK2 and NAKACK4 omit the last missing message from requests.
     GapOffByOne,
-    /// NAKACK2 and NAKACK4 deliver what they have delivered before.
+    /// NAKACK2 and NAKACK4 deliver messages a second time.
     DuplicateDelivered,
-    /// NAKACK2 and NAKACK4 resend the message after the one that was asked for, under its number.
+    /// NAKACK2 and NAKACK4 resend the message after the requested one, under the requested number.
     RetransmitWrongSeqno,
-    /// NAKACK2 and NAKACK4 forget how far they were with members that were left out of a view.
+    /// NAKACK2 and NAKACK4 forget the last delivered seqnos of members removed from the view.
     FormerForgotten,
-    /// STABLE takes the highest instead of the lowest of the members' numbers.
+    /// STABLE takes the highest instead of the lowest of the members' seqnos.
     StableEarlyPurge,
-    /// Members of merged groups are told that everybody has sent one message more.
+    /// A merge digest says that every member has sent one message more.
     MergeDigestWrong,
-    /// The leader of a merge does not bring the merged view to its own group.
+    /// The leader of a merge does not install the merged view in its own subgroup.
     MergeLeaderSkipped,
-    /// Coordinators send deltas without a full view before, and they are applied to whatever view there is.
+    /// Coordinators send delta views without a full view before them, and members apply them to any view.
     StaleDeltaView,
-    /// A view that is not newer is installed.
+    /// A member installs a view that is not newer.
     OldViewInstalled,
-    /// Joiners are told that everybody has sent one message more.
+    /// A join digest says that every member has sent one message more.
     JoinDigestWrong,
-    /// Members do not confirm views.
+    /// Members do not acknowledge views.
     ViewAckNotSent,
-    /// A coordinator that leaves forgets who else leaves, and leavers ask only once.
+    /// A coordinator that leaves does not pass on the other leavers, and leavers send one request only.
     LeaverNotPassedOn,
-    /// MFC waits for credits of members that are gone.
+    /// MFC waits for credits of members that have left.
     CreditForgotten,
-    /// UFC and MFC count what comes of members only.
+    /// UFC and MFC count messages of members only.
     StrangersNotCounted,
-    /// Who asks for credits is given them, whatever lies before the application.
+    /// A credit request is granted even if the application has not consumed the bytes.
     CreditsForAsking,
-    /// FD_ALL3 suspects a member for ever.
+    /// FD_ALL3 never withdraws a suspicion.
     SuspicionNotWithdrawn,
     /// SEQUENCER's members broadcast their messages themselves.
     CoordinatorBypassed,
-    /// SEQUENCER's coordinator broadcasts for those who are not in its view.
+    /// SEQUENCER's coordinator broadcasts for senders that are not in its view.
     StrangersHeard,
-    /// SEQUENCER's members drop what has not come back when the coordinator changes.
+    /// When the coordinator changes, SEQUENCER's members drop the messages that have not come back.
     OutstandingDropped,
-    /// SEQUENCER's members give what has not come back when the coordinator changes to nobody but themselves.
+    /// When the coordinator changes, SEQUENCER's members deliver the messages that have not come back to
+    /// themselves only.
     OutstandingKept,
-    /// SEQUENCER forgets what it has delivered of members that are gone.
+    /// SEQUENCER forgets which messages of departed members it has delivered.
     OrderedForgotten,
-    /// FRAG2 and FRAG4 join the pieces of a message in the wrong order.
+    /// FRAG2 and FRAG4 reassemble fragments in the wrong order.
     PiecesSwapped,
 }
 
 impl Planted {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Self; 26] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,

@@ -1,7 +1,7 @@
 //! The receiver's side: delivery in order, requests for what is missing, and NAKACK4's acknowledgements.
 
 use super::{NakAck, Peer, SOON, nakack_of, seqno_of};
-use crate::window::{Added, Gaps, soon};
+use crate::window::{Added, Gaps, first_request_delay};
 use crate::{
     Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
     Transient,
@@ -135,7 +135,7 @@ impl NakAck {
             peer.consumption.expect_all(&mut ready[before..], delivered, after);
         }
         if peer.window.len() > 0 && !cx.is_armed(SOON) && peer.window.notice() {
-            cx.arm(SOON, soon(self.config.xmit_interval));
+            cx.arm(SOON, first_request_delay(self.config.xmit_interval));
         }
     }
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, digest, member, view};
-use crate::window::ASKED_AFTER;
+use crate::window::FIRST_REQUEST_DELAY;
 use crate::{Object, Payload, SeqnoList, Transient};
 
 const TICK: Duration = Duration::from_secs(1);
@@ -72,10 +72,10 @@ fn what_is_missing_is_requested_from_its_sender_soon_and_again_in_the_second_rou
     harness.up(data(2, 3));
     assert_eq!(harness.take_down(), []);
     assert_eq!(harness.count(StackCount::RetransmissionRequestsSent), 0);
-    harness.advance(ASKED_AFTER);
+    harness.advance(FIRST_REQUEST_DELAY);
     let soon = harness.take_down();
     assert_eq!(harness.count(StackCount::RetransmissionRequestsSent), 1);
-    harness.advance(TICK - ASKED_AFTER);
+    harness.advance(TICK - FIRST_REQUEST_DELAY);
     assert_eq!(harness.take_down(), []);
     harness.advance(TICK);
     let requests = harness.take_down();
@@ -91,7 +91,7 @@ fn what_is_missing_is_requested_from_its_sender_soon_and_again_in_the_second_rou
 fn what_is_only_late_is_not_requested() {
     let mut harness = joined();
     harness.up(data(2, 3));
-    harness.advance(ASKED_AFTER / 2);
+    harness.advance(FIRST_REQUEST_DELAY / 2);
     harness.up_batch(vec![data(2, 1), data(2, 2)]);
     harness.advance(TICK * 3);
     assert_eq!((values(&harness.take_up()), harness.take_down()), (vec![1, 2, 3], vec![]));

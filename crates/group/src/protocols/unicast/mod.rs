@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow, notice_all, soon};
+use crate::window::{ReceiveWindow, SendWindow, notice_all, first_request_delay};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
     Protocol, ProtocolId, Query, SeqnoList, StackCount, Time, TimerKey, UnicastHeader, View,
@@ -363,7 +363,7 @@ impl Protocol for Unicast {
         if key == SOON {
             self.request_gaps(cx, ReceiveWindow::noticed_gaps);
             if notice_all(self.receivers.values_mut().map(|one| &mut one.window)) {
-                cx.arm(SOON, soon(self.config.xmit_interval));
+                cx.arm(SOON, first_request_delay(self.config.xmit_interval));
             }
             return;
         }

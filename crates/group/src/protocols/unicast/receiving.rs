@@ -2,7 +2,7 @@
 
 use super::{ACK_BYTES, EARLY_MAX, Former, ReceiveConnection, SOON, STRANGERS_MAX, Unicast, unicast_of};
 use crate::consumption::Consumption;
-use crate::window::{Added, Gaps, ReceiveWindow, soon};
+use crate::window::{Added, Gaps, ReceiveWindow, first_request_delay};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Object, Protocol, SeqnoList,
     UnicastHeader,
@@ -210,7 +210,7 @@ impl Unicast {
             connection.consumption.expect_all(&mut ready[before..], delivered, after);
         }
         if connection.window.len() > 0 && !cx.is_armed(SOON) && connection.window.notice() {
-            cx.arm(SOON, soon(self.config.xmit_interval));
+            cx.arm(SOON, first_request_delay(self.config.xmit_interval));
         }
     }
 

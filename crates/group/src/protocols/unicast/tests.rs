@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, member, view};
-use crate::window::ASKED_AFTER;
+use crate::window::FIRST_REQUEST_DELAY;
 use crate::{Object, Payload, SeqnoList};
 
 const TICK: Duration = Duration::from_millis(500);
@@ -151,9 +151,9 @@ fn acknowledgements_of_another_connection_are_ignored() {
 fn gaps_are_requested_and_requests_are_answered() {
     let mut harness = harness();
     harness.up_batch(vec![data(1, 0, true), data(3, 0, false)]);
-    harness.advance(ASKED_AFTER);
+    harness.advance(FIRST_REQUEST_DELAY);
     let soon = harness.take_down();
-    harness.advance(TICK - ASKED_AFTER);
+    harness.advance(TICK - FIRST_REQUEST_DELAY);
     harness.take_down();
     harness.advance(TICK);
     let requests = harness.take_down();
