@@ -115,7 +115,7 @@ impl Credits {
     const fn blocked(&self) -> usize {
         match self {
             Self::Unicast(unicast) => unicast.blocked(),
-            Self::Multicast(multicast) => (multicast.held() > 0) as usize,
+            Self::Multicast(multicast) => (multicast.queued_bytes() > 0) as usize,
         }
     }
 }
@@ -333,14 +333,14 @@ impl Protocol for FlowControl {
             if length == 0 || !self.is_controlled(message) || message.is_credit() {
                 return true;
             }
-            let taken = match &mut self.credits {
-                Credits::Unicast(unicast) => unicast.take(now, message, length),
-                Credits::Multicast(multicast) => multicast.take(now, cx.local(), message, length, room),
+            let decision = match &mut self.credits {
+                Credits::Unicast(unicast) => unicast.try_send(now, message, length),
+                Credits::Multicast(multicast) => multicast.try_send(now, cx.local(), message, length, room),
             };
-            if taken == SendDecision::Dropped {
+            if decision == SendDecision::Dropped {
                 self.drop_unsent(cx, message, length);
             }
-            taken == SendDecision::Passes
+            decision == SendDecision::Passes
         });
         batch.messages = messages;
         if self.credits.blocked() > blocked_before {
@@ -433,8 +433,8 @@ impl Protocol for FlowControl {
 
     fn held(&self, dest: Option<&Address>) -> u64 {
         match (&self.credits, dest) {
-            (Credits::Unicast(unicast), Some(dest)) => unicast.held(dest),
-            (Credits::Multicast(multicast), None) => multicast.held(),
+            (Credits::Unicast(unicast), Some(dest)) => unicast.queued_bytes(dest),
+            (Credits::Multicast(multicast), None) => multicast.queued_bytes(),
             _ => 0,
         }
     }
@@ -458,7 +458,7 @@ impl Protocol for FlowControl {
     fn counts(&self) -> Vec<(StackCount, u64)> {
         let (waiting, outstanding) = match &self.credits {
             Credits::Unicast(unicast) => (unicast.waiting(), unicast.outstanding()),
-            Credits::Multicast(multicast) => (multicast.held(), multicast.outstanding()),
+            Credits::Multicast(multicast) => (multicast.queued_bytes(), multicast.outstanding()),
         };
         vec![
             (StackCount::CreditBlockings, self.counters.blockings),

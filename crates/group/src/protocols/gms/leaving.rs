@@ -1,4 +1,4 @@
-//! Leaving: somebody who stays makes the view without us (facts 12.5).
+//! Leaving: a remaining member makes the view without this member.
 
 use super::{Gms, LEAVE, Role, policy};
 use crate::{Address, Cx, Event, Flags, GmsKind, Payload};
@@ -20,8 +20,8 @@ impl Gms {
         }
     }
 
-    /// Asks whoever will make the view without us, once; everybody else that we know to leave is passed on with it,
-    /// because a member that leaves makes no views.
+    /// Sends a leave request, once, to the member that will make the next view. The request also lists the
+    /// other known leavers, because a leaving coordinator makes no views.
     pub(super) fn ask_to_leave(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         let local = cx.local().clone();
@@ -39,7 +39,7 @@ impl Gms {
             }
         };
         let Some(next) = next else {
-            // Everybody leaves.
+            // All members leave.
             return self.left(cx);
         };
         let is_coordinator = view.coordinator() == Some(&local);
@@ -70,14 +70,14 @@ impl Gms {
         Self::send(cx, Some(to), header, Flags::OOB, Payload::Empty);
     }
 
-    /// A view came while we leave: if its coordinator is another, that one has to be asked.
+    /// Handles a view during a leave: a new coordinator needs a new request.
     pub(super) fn coordinator_may_have_changed(&mut self, cx: &mut Cx<'_>) {
         if self.is_leaving() {
             self.ask_to_leave(cx);
         }
     }
 
-    /// We are out: answered, or done waiting.
+    /// Completes the leave, after the response or the timeout.
     pub(super) fn left(&mut self, cx: &mut Cx<'_>) {
         self.forget_group(cx);
         cx.lower(Event::Disconnect);
