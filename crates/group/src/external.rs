@@ -39,7 +39,8 @@ mod tests {
     /// Returns address, scope and port advertised for `[fe80::1%7]:7800`.
     fn advertised(ip: &str, port: u16) -> (String, u32, u16) {
         let own = PhysAddr { ip: "fe80::1".parse().ok(), scope_id: 7, port: 7800 };
-        let advertised = External::configured(ip.parse().ok(), port).map_or(own, |external| external.apply(own));
+        let advertised =
+            External::configured(ip.parse().ok(), port).map_or(own, |external| external.apply(own));
         (advertised.ip.unwrap().to_string(), advertised.scope_id, advertised.port)
     }
 

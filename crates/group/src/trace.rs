@@ -45,7 +45,9 @@ impl Level {
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(text));
-        known.ok_or_else(|| format!("unknown level `{text}`; the levels are {}", Self::ALL.map(Self::name).join(", ")))
+        known.ok_or_else(|| {
+            format!("unknown level `{text}`; the levels are {}", Self::ALL.map(Self::name).join(", "))
+        })
     }
 }
 

@@ -68,7 +68,14 @@ pub(crate) struct ReceiveWindow {
 impl ReceiveWindow {
     /// Creates a window that expects `delivered + 1` next.
     pub(crate) fn new(delivered: u64, capacity: usize) -> Self {
-        Self { delivered, slots: VecDeque::new(), capacity, requestable_up_to: 0, noticed: 0, requested_early: 0 }
+        Self {
+            delivered,
+            slots: VecDeque::new(),
+            capacity,
+            requestable_up_to: 0,
+            noticed: 0,
+            requested_early: 0,
+        }
     }
 
     pub(crate) fn highest_delivered(&self) -> u64 {

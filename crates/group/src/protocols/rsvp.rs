@@ -84,7 +84,9 @@ impl Rsvp {
 
     fn begin(&mut self, cx: &mut Cx<'_>, message: &mut Message) {
         if self.waiting.len() >= PENDING_SENDS_MAX {
-            cx.count_drop(DropReason::QueueFull, |_| "too many pending RSVP messages: sent without RSVP".to_owned());
+            cx.count_drop(DropReason::QueueFull, |_| {
+                "too many pending RSVP messages: sent without RSVP".to_owned()
+            });
             return self.finish(cx, message.ticket, false);
         }
         while self.waiting.contains_key(&self.next_id) {

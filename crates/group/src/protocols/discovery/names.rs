@@ -31,7 +31,9 @@ impl crate::config::Property for RecordType {
         match text.trim().to_ascii_uppercase().as_str() {
             "A" => Ok(Self::A),
             "AAAA" => Ok(Self::Aaaa),
-            "SRV" => Err("SRV is not supported: use A or AAAA, which a headless service has as well".to_owned()),
+            "SRV" => {
+                Err("SRV is not supported: use A or AAAA, which a headless service has as well".to_owned())
+            }
             other => Err(format!("`{other}` is neither A nor AAAA")),
         }
     }

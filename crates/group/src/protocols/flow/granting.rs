@@ -88,7 +88,9 @@ impl Granting {
     }
 
     fn bound(&mut self) {
-        for non_member in self.non_members.drain(..self.non_members.len().saturating_sub(NON_MEMBER_SENDERS_MAX)) {
+        for non_member in
+            self.non_members.drain(..self.non_members.len().saturating_sub(NON_MEMBER_SENDERS_MAX))
+        {
             self.senders.remove(&non_member);
         }
     }

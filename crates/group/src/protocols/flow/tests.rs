@@ -277,7 +277,11 @@ fn a_request_is_granted_as_far_as_the_application_has_kept_up() {
     harness.up(ask(2, 900));
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 200)]);
     harness.up(ask(9, 700));
-    assert_eq!(sent_credits(&mut harness), [(9, FcHeader::Replenish, 700)], "also a sender that is not a member yet");
+    assert_eq!(
+        sent_credits(&mut harness),
+        [(9, FcHeader::Replenish, 700)],
+        "also a sender that is not a member yet"
+    );
 }
 
 /// Requests sent repeatedly while the network was blocked arrive together.
@@ -291,7 +295,11 @@ fn lost_credits_are_replaced_once() {
     harness.up(from(2, 50, true)).consumed(&member(2), true, 50);
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 0)], "the missing bytes may be others");
     harness.up(ask());
-    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 50)], "credits of consumed bytes always return");
+    assert_eq!(
+        sent_credits(&mut harness),
+        [(2, FcHeader::Replenish, 50)],
+        "credits of consumed bytes always return"
+    );
     harness.advance(granting::ANSWER_TIME).up(ask());
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 900)], "they may have been lost again");
 }
@@ -349,7 +357,11 @@ fn messages_before_the_senders_view_are_counted() {
     harness.install(view(2, &[1, 2])).consumed(&member(2), false, 100);
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 600)]);
     harness.up(from(3, 700, false)).consumed(&member(3), false, 700);
-    assert_eq!(sent_credits(&mut harness), [(3, FcHeader::Replenish, 700)], "the request does not have to wait for that view");
+    assert_eq!(
+        sent_credits(&mut harness),
+        [(3, FcHeader::Replenish, 700)],
+        "the request does not have to wait for that view"
+    );
     harness.up(from(3, 500, false)).consumed(&member(3), false, 500);
     harness.install(view(3, &[1, 2, 3])).install(view(4, &[1, 2])).install(view(5, &[1, 2, 3]));
     harness.up(from(3, 100, false)).consumed(&member(3), false, 100);

@@ -51,7 +51,14 @@ pub struct Frag {
 impl Frag {
     /// Creates a fragmentation layer of this kind.
     pub fn new(kind: FragKind, config: FragConfig) -> Self {
-        Self { kind, config, next_id: 0, reassembly: Reassembly::default(), pieces_sent: 0, pieces_received: 0 }
+        Self {
+            kind,
+            config,
+            next_id: 0,
+            reassembly: Reassembly::default(),
+            pieces_sent: 0,
+            pieces_received: 0,
+        }
     }
 }
 
@@ -101,7 +108,9 @@ impl Protocol for Frag {
         let messages = std::mem::take(&mut batch.messages);
         for mut message in messages {
             match message.headers.take(id) {
-                Some(HeaderBody::Frag(header)) => batch.messages.extend(self.reassemble(cx, *header, message)),
+                Some(HeaderBody::Frag(header)) => {
+                    batch.messages.extend(self.reassemble(cx, *header, message))
+                }
                 _ => batch.messages.push(message),
             }
         }

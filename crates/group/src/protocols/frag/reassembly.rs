@@ -67,7 +67,13 @@ impl Incomplete {
         }
     }
 
-    fn abandon(mut self, cx: &mut Cx<'_>, src: &Address, id: u64, why: Option<DropReason>) -> AbandonedMessage {
+    fn abandon(
+        mut self,
+        cx: &mut Cx<'_>,
+        src: &Address,
+        id: u64,
+        why: Option<DropReason>,
+    ) -> AbandonedMessage {
         self.return_credit(cx, src, why);
         AbandonedMessage { src: src.clone(), id, outstanding: self.num_frags - self.pieces.len() as u32 }
     }
@@ -184,7 +190,8 @@ impl Reassembly {
 
     /// Returns whether a fragment belongs to an abandoned message, and counts it.
     fn is_abandoned(&mut self, src: &Address, id: u64) -> bool {
-        let Some(at) = self.abandoned.iter().position(|abandoned| abandoned.id == id && abandoned.src == *src)
+        let Some(at) =
+            self.abandoned.iter().position(|abandoned| abandoned.id == id && abandoned.src == *src)
         else {
             return false;
         };
@@ -281,7 +288,12 @@ fn is_sent_by_one(cx: &Cx<'_>) -> bool {
 
 impl Frag {
     /// Adds a fragment. Returns the whole message if it was the last one.
-    pub(super) fn reassemble(&mut self, cx: &mut Cx<'_>, header: FragHeader, piece: Message) -> Option<Message> {
+    pub(super) fn reassemble(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: FragHeader,
+        piece: Message,
+    ) -> Option<Message> {
         self.pieces_received += 1;
         let is_sound = header.num_frags > 0 && header.frag_id < header.num_frags;
         let (true, true, Some(bytes)) = (is_sound, piece.src.is_some(), piece.payload_bytes().cloned())

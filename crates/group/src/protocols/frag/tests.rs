@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use super::reassembly::{INCOMPLETE_MAX, DEPARTED_SENDER_TIMEOUT, NON_MEMBER_SENDERS_MAX};
+use super::reassembly::{DEPARTED_SENDER_TIMEOUT, INCOMPLETE_MAX, NON_MEMBER_SENDERS_MAX};
 use super::*;
 use crate::harness::{Harness, exchange, member, view};
 use crate::protocols::{

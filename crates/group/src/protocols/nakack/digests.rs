@@ -67,7 +67,11 @@ impl NakAck {
 
     /// Returns the seqno up to which a former member's messages were delivered; 0 if it was no member.
     fn delivered_before(&self, member: &Address) -> u64 {
-        self.departed.iter().rev().find(|(departed, _)| departed == member).map_or(0, |(_, delivered)| *delivered)
+        self.departed
+            .iter()
+            .rev()
+            .find(|(departed, _)| departed == member)
+            .map_or(0, |(_, delivered)| *delivered)
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow, notice_all, first_request_delay};
+use crate::window::{ReceiveWindow, SendWindow, first_request_delay, notice_all};
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
     NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey,

@@ -1,6 +1,6 @@
 //! The receiver's side: delivery in order, requests for missing messages, and NAKACK4's acknowledgements.
 
-use super::{NakAck, Peer, FIRST_REQUEST, nakack_of, seqno_of};
+use super::{FIRST_REQUEST, NakAck, Peer, nakack_of, seqno_of};
 use crate::window::{Added, Gaps, first_request_delay};
 use crate::{
     Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow, notice_all, first_request_delay};
+use crate::window::{ReceiveWindow, SendWindow, first_request_delay, notice_all};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
     Protocol, ProtocolId, Query, SeqnoList, StackCount, Time, TimerKey, UnicastHeader, View,
@@ -270,7 +270,8 @@ impl Unicast {
             let is_abandoned = connection.window.len() > 0 && now.since(connection.last_used) >= close;
             is_abandoned || is_over(connection.last_used, &mut connection.closing_since)
         });
-        let over: Vec<ClosedConnection> = over.map(|(member, connection)| ClosedConnection::new(member, &connection)).collect();
+        let over: Vec<ClosedConnection> =
+            over.map(|(member, connection)| ClosedConnection::new(member, &connection)).collect();
         self.remember(over);
         for (member, conn_id) in closed {
             if cx.view().is_some_and(|view| view.contains(&member)) {

@@ -1,6 +1,9 @@
 //! The receiver's side: delivery in order, acknowledgements, requests for missing messages.
 
-use super::{ACK_BYTES, EARLY_MAX, ClosedConnection, ReceiveConnection, FIRST_REQUEST, NON_MEMBER_SENDERS_MAX, Unicast, unicast_of};
+use super::{
+    ACK_BYTES, ClosedConnection, EARLY_MAX, FIRST_REQUEST, NON_MEMBER_SENDERS_MAX, ReceiveConnection,
+    Unicast, unicast_of,
+};
 use crate::consumption::Consumption;
 use crate::window::{Added, Gaps, ReceiveWindow, first_request_delay};
 use crate::{
@@ -94,7 +97,8 @@ impl Unicast {
             // UNICAST4's connections only move forward. UNICAST3's may go back, but late messages of a
             // previous connection must not replace a newer one.
             Some((current, false))
-                if is_before(current) && (self.is_fixed() || self.closed_connection(src, conn_id).is_some()) =>
+                if is_before(current)
+                    && (self.is_fixed() || self.closed_connection(src, conn_id).is_some()) =>
             {
                 ConnectionMatch::Stale
             }

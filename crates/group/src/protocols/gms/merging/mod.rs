@@ -97,8 +97,10 @@ impl Gms {
     }
 
     pub(super) fn merge_cancelled(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, src: &Address) {
-        let is_theirs =
-            self.merge.as_ref().is_some_and(|merge| [&merge.requested_by, &merge.id.initiator].contains(&src));
+        let is_theirs = self
+            .merge
+            .as_ref()
+            .is_some_and(|merge| [&merge.requested_by, &merge.id.initiator].contains(&src));
         if is_theirs && self.takes_part(header) {
             self.release_group(cx, |_| true);
             self.end_merge(cx);
