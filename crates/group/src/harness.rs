@@ -38,7 +38,7 @@ pub(crate) fn digest(rows: &[(u64, u64, u64)]) -> Digest {
 }
 
 #[derive(Default)]
-struct Seen {
+struct BottomRecord {
     down: Vec<Message>,
     down_events: Vec<Event>,
     controls: Vec<String>,
@@ -49,11 +49,11 @@ struct Seen {
 }
 
 /// The layer below: collects what goes down. Answers `Query::Digest` and `Query::HasGap` as the test has set.
-struct Floor(Arc<Mutex<Seen>>);
+struct BottomStub(Arc<Mutex<BottomRecord>>);
 
-impl Protocol for Floor {
+impl Protocol for BottomStub {
     fn name(&self) -> &'static str {
-        "FLOOR"
+        "BOTTOM"
     }
     fn id(&self) -> ProtocolId {
         ProtocolId::TP
@@ -94,9 +94,9 @@ impl Protocol for Floor {
 }
 
 /// The layer above: makes the control calls that the test injects and passes everything else out of the top.
-struct Ceiling(Arc<Mutex<Vec<Given>>>);
+struct TopStub(Arc<Mutex<Vec<InjectedEvent>>>);
 
-enum Given {
+enum InjectedEvent {
     View(View),
     BecomeServer,
     SetDigest(Digest),
@@ -108,27 +108,27 @@ enum Given {
     Barrier(bool),
 }
 
-impl Protocol for Ceiling {
+impl Protocol for TopStub {
     fn name(&self) -> &'static str {
-        "CEILING"
+        "TOP"
     }
     fn id(&self) -> ProtocolId {
         ProtocolId(1999)
     }
     fn operation(&mut self, cx: &mut Cx<'_>, _name: &str, _args: &[&str]) -> Option<Result<String, String>> {
-        let given: Vec<Given> = self.0.lock().unwrap().drain(..).collect();
-        for given in given {
-            match given {
-                Given::View(view) => cx.install(view),
-                Given::BecomeServer => cx.control(&Control::BecomeServer),
-                Given::SetDigest(digest) => cx.control(&Control::SetDigest(&digest)),
-                Given::MergeDigest(digest) => cx.control(&Control::MergeDigest(&digest)),
-                Given::OverwriteDigest(digest) => cx.control(&Control::OverwriteDigest(&digest)),
-                Given::Stable(digest) => cx.control(&Control::Stable(&digest)),
-                Given::SuspendStable(most) => cx.control(&Control::SuspendStable(most)),
-                Given::ResumeStable => cx.control(&Control::ResumeStable),
-                Given::Barrier(true) => cx.control(&Control::CloseBarrier),
-                Given::Barrier(false) => cx.control(&Control::OpenBarrier),
+        let injected: Vec<InjectedEvent> = self.0.lock().unwrap().drain(..).collect();
+        for event in injected {
+            match event {
+                InjectedEvent::View(view) => cx.install(view),
+                InjectedEvent::BecomeServer => cx.control(&Control::BecomeServer),
+                InjectedEvent::SetDigest(digest) => cx.control(&Control::SetDigest(&digest)),
+                InjectedEvent::MergeDigest(digest) => cx.control(&Control::MergeDigest(&digest)),
+                InjectedEvent::OverwriteDigest(digest) => cx.control(&Control::OverwriteDigest(&digest)),
+                InjectedEvent::Stable(digest) => cx.control(&Control::Stable(&digest)),
+                InjectedEvent::SuspendStable(most) => cx.control(&Control::SuspendStable(most)),
+                InjectedEvent::ResumeStable => cx.control(&Control::ResumeStable),
+                InjectedEvent::Barrier(true) => cx.control(&Control::CloseBarrier),
+                InjectedEvent::Barrier(false) => cx.control(&Control::OpenBarrier),
             }
         }
         None
@@ -140,8 +140,8 @@ impl Protocol for Ceiling {
 pub(crate) struct Harness {
     pub(crate) stack: Stack,
     pub(crate) now: Time,
-    seen: Arc<Mutex<Seen>>,
-    given: Arc<Mutex<Vec<Given>>>,
+    seen: Arc<Mutex<BottomRecord>>,
+    injected: Arc<Mutex<Vec<InjectedEvent>>>,
 }
 
 impl Harness {
@@ -162,8 +162,8 @@ impl Harness {
 
     /// Starts several layers (bottom first) as member `n`.
     pub(crate) fn with_layers(n: u64, layers: Vec<Box<dyn Protocol>>) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let given = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::new(Mutex::new(BottomRecord::default()));
+        let injected = Arc::new(Mutex::new(Vec::new()));
         let setup = StackSetup {
             local: member(n),
             name: char::from(b'@' + n as u8).to_string().as_str().into(),
@@ -172,13 +172,13 @@ impl Harness {
             seed: n,
             version: Version::V5_5_7,
         };
-        let mut all: Vec<Box<dyn Protocol>> = vec![Box::new(Floor(seen.clone()))];
+        let mut all: Vec<Box<dyn Protocol>> = vec![Box::new(BottomStub(seen.clone()))];
         all.extend(layers);
-        all.push(Box::new(Ceiling(given.clone())));
+        all.push(Box::new(TopStub(injected.clone())));
         let mut stack = Stack::new(setup, all);
         stack.start(Time::ZERO);
         stack.run(Time::ZERO);
-        Self { stack, now: Time::ZERO, seen, given }
+        Self { stack, now: Time::ZERO, seen, injected }
     }
 
     /// Receives a message from the network side. `src` has to be set.
@@ -189,7 +189,7 @@ impl Harness {
     /// Receives messages from the network side, in one batch as far as source, kind and mode agree.
     pub(crate) fn up_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         let before = std::mem::replace(&mut self.seen.lock().unwrap().down, messages);
-        self.stack.operation(self.now, "FLOOR", "release", &[]);
+        self.stack.operation(self.now, "BOTTOM", "release", &[]);
         self.seen.lock().unwrap().down = before;
         self.stack.run(self.now);
         self
@@ -213,14 +213,14 @@ impl Harness {
     /// Makes member `n`'s physical address known.
     pub(crate) fn learn(&mut self, n: u64) -> &mut Self {
         self.seen.lock().unwrap().learn = Some(n);
-        self.stack.operation(self.now, "FLOOR", "learn", &[]);
+        self.stack.operation(self.now, "BOTTOM", "learn", &[]);
         self
     }
 
     /// Raises an event from below.
     pub(crate) fn raise(&mut self, event: Event) -> &mut Self {
         self.seen.lock().unwrap().raise = Some(event);
-        self.stack.operation(self.now, "FLOOR", "raise", &[]);
+        self.stack.operation(self.now, "BOTTOM", "raise", &[]);
         self.stack.run(self.now);
         self
     }
@@ -232,42 +232,42 @@ impl Harness {
         self
     }
 
-    fn give(&mut self, given: Given) -> &mut Self {
-        self.given.lock().unwrap().push(given);
-        self.stack.operation(self.now, "CEILING", "", &[]);
+    fn inject(&mut self, injected: InjectedEvent) -> &mut Self {
+        self.injected.lock().unwrap().push(injected);
+        self.stack.operation(self.now, "TOP", "", &[]);
         self.stack.run(self.now);
         self
     }
 
     /// Installs a view from above, as GMS does.
     pub(crate) fn install(&mut self, view: View) -> &mut Self {
-        self.give(Given::View(view))
+        self.inject(InjectedEvent::View(view))
     }
     pub(crate) fn become_server(&mut self) -> &mut Self {
-        self.give(Given::BecomeServer)
+        self.inject(InjectedEvent::BecomeServer)
     }
     pub(crate) fn set_digest(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::SetDigest(digest))
+        self.inject(InjectedEvent::SetDigest(digest))
     }
     pub(crate) fn merge_digest(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::MergeDigest(digest))
+        self.inject(InjectedEvent::MergeDigest(digest))
     }
     pub(crate) fn overwrite_digest(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::OverwriteDigest(digest))
+        self.inject(InjectedEvent::OverwriteDigest(digest))
     }
     pub(crate) fn stable(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::Stable(digest))
+        self.inject(InjectedEvent::Stable(digest))
     }
     pub(crate) fn suspend_stable(&mut self, most: Duration) -> &mut Self {
-        self.give(Given::SuspendStable(most))
+        self.inject(InjectedEvent::SuspendStable(most))
     }
     pub(crate) fn resume_stable(&mut self) -> &mut Self {
-        self.give(Given::ResumeStable)
+        self.inject(InjectedEvent::ResumeStable)
     }
 
     /// Closes or opens the barrier.
     pub(crate) fn barrier(&mut self, is_closed: bool) -> &mut Self {
-        self.give(Given::Barrier(is_closed))
+        self.inject(InjectedEvent::Barrier(is_closed))
     }
 
     /// Sets the digest that the bottom stub answers.
