@@ -108,7 +108,7 @@ pub trait Protocol: Send {
 
     /// Returns the bytes of application messages to this destination (`None` = multicasts) that wait in this
     /// layer for credits or for room in a window.
-    fn held(&self, _dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, _dest: Option<&Address>) -> u64 {
         0
     }
 

@@ -69,7 +69,7 @@ pub struct Stack {
     shared: Shared,
     next_uid: u16,
     now: Time,
-    is_cut: bool,
+    is_output_aborted: bool,
 }
 
 impl Stack {
@@ -104,7 +104,7 @@ impl Stack {
                 planted: None,
             },
             now: Time::ZERO,
-            is_cut: false,
+            is_output_aborted: false,
         }
     }
 
@@ -362,7 +362,7 @@ impl Stack {
 
     /// Returns the next packet for the network.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        if self.is_cut {
+        if self.is_output_aborted {
             self.queues.transmits.clear();
         }
         self.queues.transmits.pop_front()
@@ -398,8 +398,8 @@ impl Stack {
 
     /// Returns the bytes of application messages to this destination that wait in the stack for credits or
     /// for room in a window.
-    pub fn held(&self, dest: Option<&Address>) -> u64 {
-        self.slots.iter().map(|slot| slot.protocol.held(dest)).sum()
+    pub fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
+        self.slots.iter().map(|slot| slot.protocol.queued_bytes(dest)).sum()
     }
 
     /// Returns how many bytes may wait in the stack before the application has to wait; `None` if no layer
@@ -503,9 +503,9 @@ impl Stack {
 
     /// Discards all output and lets no more out, as if the process had died. The driver closes the layers'
     /// sockets.
-    pub fn cut(&mut self, now: Time) {
+    pub fn abort_output(&mut self, now: Time) {
         self.now = now;
-        self.is_cut = true;
+        self.is_output_aborted = true;
         self.timers.clear();
     }
 

@@ -482,7 +482,7 @@ impl World {
         let one = &mut self.nodes[node];
         let Some(stack) = &mut one.stack else { return };
         // An application waits when too much is held, as the channel makes it wait.
-        if stack.held(dest.as_ref()) > 1_000_000 {
+        if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
             return;
         }
         let numbers = one.log.sent.entry(dest.clone()).or_default();

@@ -431,7 +431,7 @@ impl Protocol for FlowControl {
         self.schedule_request(cx);
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         match (&self.credits, dest) {
             (Credits::Unicast(unicast), Some(dest)) => unicast.queued_bytes(dest),
             (Credits::Multicast(multicast), None) => multicast.queued_bytes(),

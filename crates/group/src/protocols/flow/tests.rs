@@ -78,12 +78,12 @@ fn a_sender_without_credits_waits_for_them() {
     assert_eq!(harness.take_down().len(), 10);
     harness.send(numbered(10)).send(numbered(11));
     assert_eq!(harness.take_down(), []);
-    assert_eq!(harness.stack.held(Some(&member(2))), 200);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 200);
     harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 100));
     assert_eq!(harness.take_down().len(), 1);
     harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 700));
     assert_eq!(harness.take_down().len(), 1);
-    assert_eq!(harness.stack.held(Some(&member(2))), 0);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 0);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn credits_for_multicasts_do_not_wait_for_credits_for_unicasts() {
     replenishment.dest = Some(member(2));
     harness.send(replenishment);
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 500)]);
-    assert_eq!(harness.stack.held(Some(&member(2))), 100);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 100);
 }
 
 /// S000-3 and S000-85: credits return after the application has consumed, not before.
@@ -238,7 +238,7 @@ fn a_dont_block_multicast_is_dropped_and_credits_are_requested() {
     harness.send(message.clone()).send(message.clone());
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 600)], "once in max_block_time");
     assert_eq!(harness.stack.shared().drops.total(DropReason::NoCredits), 2);
-    assert_eq!(harness.stack.held(None), 0);
+    assert_eq!(harness.stack.queued_bytes(None), 0);
     harness.advance(Duration::from_secs(5)).send(message);
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 600)]);
 }
@@ -249,7 +249,7 @@ fn with_a_queue_a_dont_block_multicast_is_dropped_only_when_the_queue_is_full() 
     let mut message = to(None, 1_000);
     message.transient |= Transient::DONT_BLOCK;
     harness.send_batch(vec![message; 7]);
-    assert_eq!((harness.take_down().len(), harness.stack.held(None)), (1, 5_000));
+    assert_eq!((harness.take_down().len(), harness.stack.queued_bytes(None)), (1, 5_000));
     assert_eq!(harness.stack.shared().drops.total(DropReason::NoCredits), 1);
 }
 
@@ -260,7 +260,7 @@ fn queued_unicasts_to_a_leaving_member_are_sent() {
     harness.send(to(Some(2), 1_000)).send(to(Some(2), 7)).take_down();
     harness.install(view(2, &[1]));
     assert_eq!(harness.take_down().iter().map(Message::length).collect::<Vec<_>>(), [7]);
-    assert_eq!(harness.stack.held(Some(&member(2))), 0);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 0);
     harness.install(view(3, &[1, 2])).send(to(Some(2), 1_000));
     assert_eq!(harness.take_down().len(), 1, "a member that returns has all credits");
 }
@@ -481,7 +481,7 @@ fn the_non_blocking_kinds_report_their_queue_limit() {
     assert_eq!(harness.stack.hold_limit(false), Some(5_000));
     assert_eq!(harness.stack.hold_limit(true), None);
     harness.send(to(Some(2), 1_000)).send(to(Some(2), 10));
-    assert_eq!(harness.stack.held(Some(&member(2))), 10);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 10);
 }
 
 /// S000-10: messages leave in order, in whatever order credits return.
@@ -536,7 +536,7 @@ fn either_kind_replaces_the_other() {
                 harness.up(credits(id, n, FcHeader::CreditRequest, 400));
             }
             harness.advance(Duration::from_secs(6));
-            (harness.take_down(), harness.take_up(), harness.stack.held(dest.map(member).as_ref()))
+            (harness.take_down(), harness.take_up(), harness.stack.queued_bytes(dest.map(member).as_ref()))
         };
         assert_eq!(run(kind), run(other), "{kind:?}");
     }

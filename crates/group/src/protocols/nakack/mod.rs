@@ -271,7 +271,7 @@ impl Protocol for NakAck {
         }
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         if dest.is_none() { self.waiting_bytes } else { 0 }
     }
 

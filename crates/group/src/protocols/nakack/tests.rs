@@ -199,7 +199,7 @@ fn nakack4_waits_for_the_slowest_member_and_resumes_in_order() {
     harness.install(view(1, &[1, 2])).become_server();
     harness.send_batch((0..6).map(|n| Message::new(None, Payload::Long(n))).collect());
     assert_eq!(values(&harness.take_down()), [0, 1, 2, 3]);
-    assert_eq!(harness.stack.held(None), 4, "two compressed longs of two bytes");
+    assert_eq!(harness.stack.queued_bytes(None), 4, "two compressed longs of two bytes");
     let mut ack = Message::empty(Some(member(1)))
         .with_header(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::Ack { seqno: 3 }));
     ack.src = Some(member(2));
@@ -337,5 +337,5 @@ fn nakack4_does_not_wait_for_its_own_copy_without_loopback() {
         message.transient |= Transient::DONT_LOOPBACK;
         harness.send(message);
     }
-    assert_eq!((harness.take_down().len(), harness.stack.held(None)), (5, 0));
+    assert_eq!((harness.take_down().len(), harness.stack.queued_bytes(None)), (5, 0));
 }

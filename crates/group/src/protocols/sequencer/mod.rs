@@ -516,7 +516,7 @@ impl Protocol for Sequencer {
         matches!(query, Query::IsSentByOne).then_some(Answer::Yes(true))
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         if dest.is_some() {
             return 0;
         }

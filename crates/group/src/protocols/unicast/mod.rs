@@ -383,7 +383,7 @@ impl Protocol for Unicast {
         }
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         dest.and_then(|dest| self.senders.get(dest)).map_or(0, |connection| connection.waiting_bytes)
     }
 

@@ -200,7 +200,10 @@ fn unicast4_is_at_most_its_capacity_ahead() {
     harness.install(view(1, &[1, 2]));
     harness.send_batch((0..6).map(|n| to(2, n)).collect());
     assert_eq!(values(&harness.take_down()), [0, 1, 2, 3]);
-    assert_eq!((harness.stack.held(Some(&member(2))), harness.stack.held(Some(&member(3)))), (4, 0));
+    assert_eq!(
+        (harness.stack.queued_bytes(Some(&member(2))), harness.stack.queued_bytes(Some(&member(3)))),
+        (4, 0)
+    );
     let ack = UnicastHeader::Ack { seqno: 1, conn_id: FIRST, timestamp: 1 };
     let mut ack =
         Message::empty(Some(member(1))).with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(ack));
