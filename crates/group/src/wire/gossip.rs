@@ -78,7 +78,7 @@ impl GossipData {
     }
 
     /// Sets the member in question.
-    pub fn about(self, member: Address) -> Self {
+    pub fn with_member(self, member: Address) -> Self {
         Self { addr: Some(member), ..self }
     }
 }

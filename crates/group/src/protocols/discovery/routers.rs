@@ -62,7 +62,7 @@ impl Routers {
         self.is_registered = false;
         self.question = None;
         cx.disarm(RECONNECT);
-        let unregister = frame_for(cx, GossipKind::Unregister).about(cx.local().clone());
+        let unregister = frame_for(cx, GossipKind::Unregister).with_member(cx.local().clone());
         for router in &mut self.all {
             if let Link::Open(_, conn) = std::mem::replace(&mut router.link, Link::None) {
                 cx.request(Effect::Write { conn, frame: wire::encode_gossip(&unregister) });
@@ -103,7 +103,7 @@ impl Routers {
                 let register = GossipData {
                     name: Some(shared.name.clone()),
                     phys: Some(shared.phys),
-                    ..frame_for(cx, GossipKind::Register).about(cx.local().clone())
+                    ..frame_for(cx, GossipKind::Register).with_member(cx.local().clone())
                 };
                 cx.request(Effect::Write { conn, frame: wire::encode_gossip(&register) });
                 if is_searching {
@@ -326,7 +326,7 @@ mod tests {
         harness.done(tokens[0], Outcome::Frame { conn: NEAR, frame: vec![200; 9].into() });
         // A list without a request, and a frame that only TUNNEL handles.
         harness.done(tokens[0], members("demo", &[2]));
-        let suspect = GossipData::new(GossipKind::Suspect, Some("demo".into())).about(member(2));
+        let suspect = GossipData::new(GossipKind::Suspect, Some("demo".into())).with_member(member(2));
         harness.done(tokens[0], Outcome::Frame { conn: NEAR, frame: wire::encode_gossip(&suspect) });
         assert_eq!((asked(&mut harness), harness.take_effects()), (vec![], vec![]));
     }
