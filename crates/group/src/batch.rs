@@ -15,7 +15,7 @@ pub struct MessageBatch {
 
 impl MessageBatch {
     /// Creates a batch of one.
-    pub fn of(message: Message) -> Self {
+    pub fn single(message: Message) -> Self {
         Self { messages: vec![message] }
     }
 
@@ -85,7 +85,7 @@ pub struct HeaderIds(u128);
 
 impl HeaderIds {
     /// Returns the header ids of all messages.
-    pub(crate) fn of(batch: &MessageBatch) -> Self {
+    pub(crate) fn from_batch(batch: &MessageBatch) -> Self {
         let mut ids = 0;
         for message in &batch.messages {
             for header in message.headers.0.as_slice() {
@@ -121,11 +121,12 @@ mod tests {
     #[test]
     fn the_ids_of_a_batch_are_those_of_all_its_messages() {
         let message = |id: i16| Message::empty(None).with_header(ProtocolId(id), HeaderBody::Heartbeat);
-        let ids =
-            HeaderIds::of(&MessageBatch { messages: vec![message(41), Message::empty(None), message(7)] });
+        let ids = HeaderIds::from_batch(&MessageBatch {
+            messages: vec![message(41), Message::empty(None), message(7)],
+        });
         assert!(ids.has(ProtocolId(41)) && ids.has(ProtocolId(7)));
         assert!([0, 6, 42, 126, 127, 2017, -1].iter().all(|&id| !ids.has(ProtocolId(id))));
-        let large = HeaderIds::of(&MessageBatch::of(message(2017)));
+        let large = HeaderIds::from_batch(&MessageBatch::single(message(2017)));
         assert!(large.has(ProtocolId(2017)) && !large.has(ProtocolId(41)));
     }
 }

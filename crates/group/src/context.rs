@@ -243,12 +243,12 @@ impl Cx<'_> {
     /// Consumes a message that this layer keeps for itself: its credit returns to its sender.
     pub fn absorb(&mut self, message: &Message) {
         if let Some(src) = &message.src {
-            self.give_back(src, message.is_multicast(), u64::from(message.credit));
+            self.return_credit(src, message.is_multicast(), u64::from(message.credit));
         }
     }
 
     /// Returns credit to the member that the layers below know as the sender.
-    pub fn give_back(&mut self, src: &Address, is_multicast: bool, credit: u64) {
+    pub fn return_credit(&mut self, src: &Address, is_multicast: bool, credit: u64) {
         if credit > 0 {
             let mut returning = Returning::new(src, is_multicast, credit);
             self.each_below(|protocol, cx| returning.pass(protocol, cx));

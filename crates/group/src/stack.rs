@@ -254,7 +254,7 @@ impl Stack {
     /// Moves a batch up from this layer, past layers that do not want it, until an item waits before the next
     /// layer.
     fn climb(&mut self, mut index: usize, mut batch: MessageBatch) {
-        let mut headers = HeaderIds::of(&batch);
+        let mut headers = HeaderIds::from_batch(&batch);
         while index < self.slots.len() {
             self.trace_up(index, &batch);
             let next = index + 1;
@@ -268,10 +268,10 @@ impl Stack {
                     return self.queues.recycle(batch);
                 }
                 if !self.slots[index].protocol.only_takes() {
-                    headers = HeaderIds::of(&batch);
+                    headers = HeaderIds::from_batch(&batch);
                 }
                 debug_assert!(
-                    headers.covers(HeaderIds::of(&batch)),
+                    headers.covers(HeaderIds::from_batch(&batch)),
                     "{:?}",
                     self.slots[index].protocol.name()
                 );

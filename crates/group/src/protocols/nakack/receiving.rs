@@ -150,7 +150,7 @@ impl NakAck {
     /// Handles the messages that arrived while this member joined.
     pub(super) fn replay_early(&mut self, cx: &mut Cx<'_>) {
         for message in std::mem::take(&mut self.early) {
-            let mut batch = MessageBatch::of(message);
+            let mut batch = MessageBatch::single(message);
             self.receive_batch(cx, &mut batch);
             cx.deliver_batch(batch);
         }

@@ -343,7 +343,7 @@ impl Sequencer {
                 if message.src.as_ref() == Some(cx.local())
                     && let Some(credit) = self.pledged.remove(&(src.clone(), header.seqno))
                 {
-                    cx.give_back(&src, false, credit);
+                    cx.return_credit(&src, false, credit);
                 }
                 if !self.accept(cx, &src, seqno) {
                     cx.absorb(&message);

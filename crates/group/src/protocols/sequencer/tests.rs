@@ -193,8 +193,8 @@ fn totally_ordered_messages_are_marked_and_share_no_batch_with_others() {
     let delivered = harness.take_up();
     let ordered: Vec<_> = delivered.iter().map(Message::is_totally_ordered).collect();
     assert_eq!(ordered, [true, false, true]);
-    assert!(!MessageBatch::of(delivered[0].clone()).takes(&delivered[1]));
-    assert!(!MessageBatch::of(delivered[1].clone()).takes(&delivered[0]));
+    assert!(!MessageBatch::single(delivered[0].clone()).takes(&delivered[1]));
+    assert!(!MessageBatch::single(delivered[1].clone()).takes(&delivered[0]));
 }
 
 #[test]
