@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Address, Digest, External, Member, MessageBatch, PhysAddr, PingData, View};
+use crate::{Address, Digest, ExternalAddress, Member, MessageBatch, PhysAddr, PingData, View};
 
 /// A layer's decision on an event it has handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ pub enum Effect {
         /// The ports to try in order.
         ports: Vec<u16>,
         /// The address to advertise instead of the bound one.
-        external: Option<External>,
+        external: Option<ExternalAddress>,
     },
     /// Close the listener. Its connections stay open.
     CloseListener,

@@ -13,7 +13,7 @@ mod context;
 mod credit;
 mod digest;
 mod event;
-mod external;
+mod external_address;
 #[cfg(test)]
 mod harness;
 mod header;
@@ -51,7 +51,7 @@ pub use event::{
     Answer, ConnId, Control, Effect, Event, Indication, Lane, Outcome, Pass, Query, StateError, Token,
     Transmit, TransmitDest,
 };
-pub use external::External;
+pub use external_address::ExternalAddress;
 pub use header::*;
 pub use ids::{MagicId, ProtocolId};
 pub use member::Member;

@@ -22,9 +22,9 @@ use ring::Link;
 use super::fd_all3::would_lead;
 use crate::wire;
 use crate::{
-    Address, ConnId, Control, Cx, DropReason, Effect, Event, External, FdSock2Header, HeaderBody, HeaderIds,
-    Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, StackCount, Time,
-    TimerKey, Token, Transient,
+    Address, ConnId, Control, Cx, DropReason, Effect, Event, ExternalAddress, FdSock2Header, HeaderBody,
+    HeaderIds, Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, StackCount,
+    Time, TimerKey, Token, Transient,
 };
 
 crate::properties! {
@@ -163,7 +163,7 @@ impl FdSock2 {
         let ports = self.ports(cx.shared().phys.port);
         let FdSock2Config { external_addr, external_port, .. } = self.config;
         let bind = self.bind;
-        let external = External::configured(external_addr, external_port);
+        let external = ExternalAddress::configured(external_addr, external_port);
         self.listener = Some(cx.request(Effect::Listen { bind, ports, external }));
     }
 

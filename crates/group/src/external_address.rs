@@ -6,14 +6,14 @@ use crate::PhysAddr;
 
 /// The address that replaces a socket's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct External {
+pub struct ExternalAddress {
     /// The host.
     pub ip: IpAddr,
     /// The port; `None` = the socket's own.
     pub port: Option<u16>,
 }
 
-impl External {
+impl ExternalAddress {
     /// Builds it from `external_addr` and `external_port`. Without an address the port has no effect; port 0
     /// is the socket's own.
     pub fn configured(ip: Option<IpAddr>, port: u16) -> Option<Self> {
@@ -40,7 +40,7 @@ mod tests {
     fn advertised(ip: &str, port: u16) -> (String, u32, u16) {
         let own = PhysAddr { ip: "fe80::1".parse().ok(), scope_id: 7, port: 7800 };
         let advertised =
-            External::configured(ip.parse().ok(), port).map_or(own, |external| external.apply(own));
+            ExternalAddress::configured(ip.parse().ok(), port).map_or(own, |external| external.apply(own));
         (advertised.ip.unwrap().to_string(), advertised.scope_id, advertised.port)
     }
 
