@@ -37,8 +37,8 @@ pub struct Shared {
     /// Counts of discarded input.
     pub drops: Drops,
     /// The bug injected into this stack.
-    #[cfg(feature = "planted")]
-    pub planted: Option<crate::Planted>,
+    #[cfg(feature = "injected-bugs")]
+    pub injected_bug: Option<crate::InjectedBug>,
 }
 
 /// The reason why input was discarded. A peer's wrong input is counted and raises no error.
@@ -180,9 +180,9 @@ impl Cx<'_> {
     }
 
     /// Returns whether this bug is injected into the stack.
-    #[cfg(feature = "planted")]
-    pub fn has_planted(&self, bug: crate::Planted) -> bool {
-        self.shared.planted == Some(bug)
+    #[cfg(feature = "injected-bugs")]
+    pub fn has_bug(&self, bug: crate::InjectedBug) -> bool {
+        self.shared.injected_bug == Some(bug)
     }
 
     /// Returns the state that all layers share.

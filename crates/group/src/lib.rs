@@ -17,11 +17,11 @@ mod external_address;
 #[cfg(test)]
 mod harness;
 mod header;
+#[cfg(feature = "injected-bugs")]
+mod injected_bug;
 mod member;
 mod message;
 mod ping_data;
-#[cfg(feature = "planted")]
-mod planted;
 mod protocol;
 mod queues;
 mod rng;
@@ -54,11 +54,11 @@ pub use event::{
 pub use external_address::ExternalAddress;
 pub use header::*;
 pub use ids::{MagicId, ProtocolId};
+#[cfg(feature = "injected-bugs")]
+pub use injected_bug::InjectedBug;
 pub use member::Member;
 pub use message::{EarlyBatch, Flags, Headers, Message, Object, Payload, Primitive, Transient};
 pub use ping_data::PingData;
-#[cfg(feature = "planted")]
-pub use planted::Planted;
 pub use protocol::{ProbeOut, Protocol};
 pub use rng::Rng;
 pub use stack::{Stack, StackSetup};

@@ -100,8 +100,8 @@ impl Stack {
                 version: setup.version,
                 has_multicast: setup.has_multicast,
                 drops: Drops::default(),
-                #[cfg(feature = "planted")]
-                planted: None,
+                #[cfg(feature = "injected-bugs")]
+                injected_bug: None,
             },
             now: Time::ZERO,
             is_output_aborted: false,
@@ -386,9 +386,9 @@ impl Stack {
     // --- reading and managing ---
 
     /// Injects a bug into the stack.
-    #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: crate::Planted) {
-        self.shared.planted = Some(bug);
+    #[cfg(feature = "injected-bugs")]
+    pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
+        self.shared.injected_bug = Some(bug);
     }
 
     /// Returns address, view, names and counters.

@@ -142,7 +142,7 @@ pub(crate) struct World {
     pub(crate) is_fault_due: bool,
     /// The bug of all stacks.
     #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_group::Planted>,
+    pub(crate) planted: Option<consort_group::InjectedBug>,
     config: StackConfig,
     /// The cache that the members have open, if their application is a grid.
     pub(crate) grid: Option<Grid>,
@@ -292,7 +292,7 @@ impl World {
         if let Some(stack) = &mut self.nodes[index].stack {
             #[cfg(feature = "planted")]
             if let Some(bug) = self.planted {
-                stack.plant(bug);
+                stack.inject_bug(bug);
             }
             stack.start(own);
             stack.handle_connect(own, "sim");

@@ -125,8 +125,8 @@ impl FdAll3 {
         if !self.silent.is_empty() && self.silent.contains(member) {
             self.report_silent(cx);
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::SuspicionNotWithdrawn) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::SuspicionNotWithdrawn) {
             return;
         }
         if !self.suspects.is_empty() && self.suspects.remove(member) {
@@ -214,8 +214,8 @@ impl Protocol for FdAll3 {
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         match event {
-            #[cfg(feature = "planted")]
-            Event::Unsuspect(_) if cx.has_planted(crate::Planted::SuspicionNotWithdrawn) => {}
+            #[cfg(feature = "injected-bugs")]
+            Event::Unsuspect(_) if cx.has_bug(crate::InjectedBug::SuspicionNotWithdrawn) => {}
             Event::Unsuspect(members) => {
                 for member in members {
                     self.suspects.remove(member);

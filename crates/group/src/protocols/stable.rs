@@ -103,8 +103,8 @@ impl Stable {
             None => self.combined = Some(digest.clone()),
             Some(combined) => {
                 for (own, theirs) in combined.entries.iter_mut().zip(&digest.entries) {
-                    #[cfg(feature = "planted")]
-                    if cx.has_planted(crate::Planted::StableEarlyPurge) {
+                    #[cfg(feature = "injected-bugs")]
+                    if cx.has_bug(crate::InjectedBug::StableEarlyPurge) {
                         own.highest_delivered = own.highest_delivered.max(theirs.highest_delivered);
                         continue;
                     }

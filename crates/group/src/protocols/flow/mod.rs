@@ -237,9 +237,9 @@ impl FlowControl {
                 self.counters.requests_received += 1;
                 let has_gap = has_gap(cx, &src, self.kind.is_multicast());
                 let granted = self.granting.requested(cx.now(), &src, credits, has_gap);
-                #[cfg(feature = "planted")]
+                #[cfg(feature = "injected-bugs")]
                 let granted =
-                    if cx.has_planted(crate::Planted::CreditsForAsking) { credits } else { granted };
+                    if cx.has_bug(crate::InjectedBug::CreditsOnRequest) { credits } else { granted };
                 if granted > 0 {
                     self.replenish(cx, &src, granted);
                 }
@@ -283,8 +283,8 @@ impl FlowControl {
         let before = self.last_view.replace(view.clone());
         // Members may have moved to the digest of a merge view that this member missed.
         let is_merged = view.is_merge() || before.is_some_and(|before| view.skips_views_after(&before));
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::CreditForgotten)
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::CreditForgotten)
             && let Credits::Multicast(multicast) = &mut self.credits
         {
             multicast.view_forgotten(view);
@@ -381,8 +381,8 @@ impl Protocol for FlowControl {
     }
 
     fn consumed(&mut self, cx: &mut Cx<'_>, src: &Address, is_multicast: bool, credit: u64) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::StrangersNotCounted)
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::NonMembersNotCounted)
             && !cx.view().is_some_and(|view| view.contains(src))
         {
             return;

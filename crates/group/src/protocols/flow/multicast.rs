@@ -65,7 +65,7 @@ impl MulticastCredits {
     }
 
     /// The injected bug: adds joiners and keeps departed members.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub(super) fn view_without_removals(&mut self, view: &View) {
         for member in view.members() {
             let limit = self.sent + self.max;

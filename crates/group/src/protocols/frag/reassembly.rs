@@ -301,8 +301,8 @@ impl Frag {
             cx.discard(&piece, DropReason::Malformed);
             return None;
         };
-        #[cfg(feature = "planted")]
-        let header = if cx.has_planted(crate::Planted::PiecesSwapped) && header.frag_id > 0 {
+        #[cfg(feature = "injected-bugs")]
+        let header = if cx.has_bug(crate::InjectedBug::FragmentsSwapped) && header.frag_id > 0 {
             FragHeader { frag_id: header.num_frags - header.frag_id, ..header }
         } else {
             header

@@ -143,8 +143,8 @@ impl Gms {
         let next = View::new(id, members);
         let join_rsp = (!pending.joiners.is_empty()).then(|| {
             cx.control(&Control::SuspendStable(STABLE_SUSPENDED_MAX));
-            #[cfg(feature = "planted")]
-            if cx.has_planted(crate::Planted::JoinDigestWrong) {
+            #[cfg(feature = "injected-bugs")]
+            if cx.has_bug(crate::InjectedBug::JoinDigestWrong) {
                 let mut wrong = own_digest.clone();
                 wrong.entries.iter_mut().for_each(|row| row.highest_delivered += 1);
                 return join_rsp(&next, &wrong);
@@ -181,8 +181,8 @@ impl Gms {
         mut awaited: Vec<Address>,
     ) {
         let sends_delta = self.config.use_delta_views && self.has_sent_view;
-        #[cfg(feature = "planted")]
-        let sends_delta = sends_delta || cx.has_planted(crate::Planted::StaleDeltaView);
+        #[cfg(feature = "injected-bugs")]
+        let sends_delta = sends_delta || cx.has_bug(crate::InjectedBug::StaleDeltaView);
         let form = if sends_delta && !next.is_merge() {
             ViewForm::Delta(difference(previous, &next))
         } else {

@@ -45,12 +45,12 @@ impl Gms {
         let is_coordinator = view.coordinator() == Some(&local);
         let passed_on = self.pending.leavers.clone();
         let Role::Leaving { asked } = &mut self.role else { return };
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         let before = asked.clone();
         let is_asked = asked.as_ref() == Some(&next);
         *asked = Some(next.clone());
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::LeaverNotPassedOn) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::LeaverNotPassedOn) {
             if before.is_none() {
                 Self::leave_request(cx, &next, &local);
             }

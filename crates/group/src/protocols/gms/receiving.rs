@@ -54,8 +54,8 @@ impl Gms {
     }
 
     pub(super) fn view_ack(cx: &mut Cx<'_>, to: &Address) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::ViewAckNotSent) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::ViewAckNotSent) {
             return;
         }
         if !cx.is_local(to) {
@@ -75,15 +75,15 @@ impl Gms {
             ViewForm::Delta(delta) => &delta.id,
         };
         let is_old = id.id <= own.id().id;
-        #[cfg(feature = "planted")]
-        let is_old = is_old && !cx.has_planted(crate::Planted::OldViewInstalled);
+        #[cfg(feature = "injected-bugs")]
+        let is_old = is_old && !cx.has_bug(crate::InjectedBug::OldViewInstalled);
         if is_old {
             // An old view, as in a repeated response. Its sender still waits for the acknowledgement.
             return Self::view_ack(cx, src);
         }
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         let form = match form {
-            ViewForm::Delta(delta) if cx.has_planted(crate::Planted::StaleDeltaView) => {
+            ViewForm::Delta(delta) if cx.has_bug(crate::InjectedBug::StaleDeltaView) => {
                 ViewForm::Delta(DeltaView { reference: own.id().clone(), ..delta })
             }
             form => form,

@@ -42,8 +42,8 @@ impl NakAck {
         for entry in &digest.entries {
             if cx.is_local(&entry.member) {
                 // The injected bug concerns other members' use of this row.
-                #[cfg(feature = "planted")]
-                if cx.has_planted(crate::Planted::MergeDigestWrong) {
+                #[cfg(feature = "injected-bugs")]
+                if cx.has_bug(crate::InjectedBug::MergeDigestWrong) {
                     continue;
                 }
                 // A row beyond this member's messages belongs to a previous process at this address that was
@@ -80,8 +80,8 @@ impl NakAck {
         for (member, peer) in self.peers.extract_if(.., |member, _| !view.contains(member)) {
             self.departed.push_back((member, peer.window.highest_delivered()));
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::FormerForgotten) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::DepartedForgotten) {
             self.departed.clear();
         }
         while self.departed.len() > DEPARTED_MEMBERS_MAX {

@@ -108,13 +108,13 @@ impl NakAck {
         let Some(peer) = self.peers.get_mut(src) else { return self.drop_non_member(cx, &message) };
         let before = ready.len();
         let delivered = peer.window.highest_delivered();
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         let again = message.clone();
         match peer.window.add(seqno, message, ready) {
             Added::New => {}
             Added::Duplicate => {
-                #[cfg(feature = "planted")]
-                if cx.has_planted(crate::Planted::DuplicateDelivered) {
+                #[cfg(feature = "injected-bugs")]
+                if cx.has_bug(crate::InjectedBug::DuplicateDelivered) {
                     ready.push(again);
                 }
                 let end = peer.window.highest_delivered();
@@ -189,8 +189,8 @@ impl NakAck {
             .filter_map(|(sender, peer)| Some((sender.clone(), gaps(&mut peer.window, most)?)))
             .collect();
         for (sender, list) in wanted {
-            #[cfg(feature = "planted")]
-            let list = if cx.has_planted(crate::Planted::GapOffByOne) {
+            #[cfg(feature = "injected-bugs")]
+            let list = if cx.has_bug(crate::InjectedBug::GapOffByOne) {
                 let seqnos: Vec<u64> = list.iter().collect();
                 let [first, .., last] = seqnos[..] else { continue };
                 let mut shorter = SeqnoList::new(first, (last - first) as u32);

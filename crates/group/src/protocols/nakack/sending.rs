@@ -93,8 +93,8 @@ impl NakAck {
                 None if seqno <= self.sent.low() => filler(cx.local()),
                 None => continue,
             };
-            #[cfg(feature = "planted")]
-            if cx.has_planted(crate::Planted::RetransmitWrongSeqno)
+            #[cfg(feature = "injected-bugs")]
+            if cx.has_bug(crate::InjectedBug::RetransmitWrongSeqno)
                 && let Some(next) = self.sent.get(seqno + 1)
             {
                 message = next.clone();

@@ -148,8 +148,8 @@ impl Sequencer {
         message.src = Some(cx.local().clone());
         message.headers.put(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
         let wrapped = wire::encode_typed(&message);
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::CoordinatorBypassed) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::CoordinatorBypassed) {
             return self.broadcast(cx, wrapped, seqno, false);
         }
         let is_wanted_back = !message.transient.has(Transient::DONT_LOOPBACK);
@@ -227,8 +227,8 @@ impl Sequencer {
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::OrderedForgotten) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::OrderedForgotten) {
             self.delivered.retain(|member, _| view.contains(member));
         }
         // A missed merge may have brought back members that the last view lacked.
@@ -260,11 +260,11 @@ impl Sequencer {
         if !self.config.flush_forward_table {
             self.forwarded.clear();
         }
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         {
-            if cx.has_planted(crate::Planted::OutstandingDropped) {
+            if cx.has_bug(crate::InjectedBug::OutstandingDropped) {
                 self.forwarded.clear();
-            } else if cx.has_planted(crate::Planted::OutstandingKept) {
+            } else if cx.has_bug(crate::InjectedBug::OutstandingLoopedBack) {
                 return self.loop_back_outstanding(cx);
             }
         }
@@ -280,7 +280,7 @@ impl Sequencer {
     }
 
     /// The injected bug: messages that other members need come back to this member only.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     fn loop_back_outstanding(&mut self, cx: &mut Cx<'_>) {
         for (seqno, wrapped) in self.outstanding() {
             let header = SequencerHeader { kind: SequencerKind::WrappedBcast, seqno, flush_ack: false };
@@ -299,8 +299,8 @@ impl Sequencer {
                 let is_flush = header.kind == SequencerKind::Flush;
                 let is_member =
                     message.src.as_ref().is_some_and(|src| cx.view().is_some_and(|view| view.contains(src)));
-                #[cfg(feature = "planted")]
-                let is_member = is_member || cx.has_planted(crate::Planted::StrangersHeard);
+                #[cfg(feature = "injected-bugs")]
+                let is_member = is_member || cx.has_bug(crate::InjectedBug::NonMembersServed);
                 match message.payload_bytes() {
                     // A sender that chose the wrong member installs the view and resends.
                     Some(wrapped) if self.leads(cx) && is_member => {

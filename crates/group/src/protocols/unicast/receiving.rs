@@ -118,8 +118,8 @@ impl Unicast {
         message: Message,
         ready: &mut Vec<Message>,
     ) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::UnicastConnectionIgnored) && self.receivers.contains_key(src) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::UnicastConnectionIgnored) && self.receivers.contains_key(src) {
             return self.accept(cx, src, seqno, message, ready);
         }
         match self.match_connection(src, conn_id, first) {
@@ -152,8 +152,8 @@ impl Unicast {
         }
         let closed = self.closed_connection(src, conn_id);
         let delivered = seqno.saturating_sub(1).max(closed.map_or(0, |closed| closed.delivered));
-        #[cfg(feature = "planted")]
-        let delivered = if cx.has_planted(crate::Planted::UnicastWindowOffByOne) { seqno } else { delivered };
+        #[cfg(feature = "injected-bugs")]
+        let delivered = if cx.has_bug(crate::InjectedBug::UnicastWindowOffByOne) { seqno } else { delivered };
         let window = ReceiveWindow::new(delivered, self.capacity());
         let window = match closed {
             Some(closed) => window.with_delivered(&closed.ahead),
@@ -275,8 +275,8 @@ impl Unicast {
             .filter(|(_, connection)| connection.is_ack_due)
             .map(|(member, _)| member.clone())
             .collect();
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::UnicastAckLost) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::UnicastAckLost) {
             return;
         }
         for member in due {

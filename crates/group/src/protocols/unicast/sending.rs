@@ -90,8 +90,8 @@ impl Unicast {
         if connection.conn_id != conn_id || !Self::is_newer(connection, timestamp) {
             return;
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::UnicastEarlyPurge) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::UnicastEarlyPurge) {
             connection.window.purge(u64::MAX);
         }
         connection.window.purge(seqno);

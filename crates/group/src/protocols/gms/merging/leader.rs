@@ -146,8 +146,8 @@ impl Gms {
                 rows.set(member.clone(), row.highest_delivered, row.highest_received);
             }
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::MergeDigestWrong) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::MergeDigestWrong) {
             rows.entries.iter_mut().for_each(|row| row.highest_delivered += 1);
         }
         let view = View::merged(ViewId { creator, id: number }, members, subviews);
@@ -160,8 +160,8 @@ impl Gms {
         }
         let silent = leading.asked.iter().filter(|member| !answers.contains_key(member));
         Self::cancel_merge(cx, silent, &id);
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::MergeLeaderSkipped) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::MergeLeaderSkipped) {
             return self.end_merge(cx);
         }
         self.bring_merge_view(cx, view, Some(&rows));

@@ -1,9 +1,9 @@
 //! Bugs that a test injects into a stack to prove that the checkers find them. Exists only with the feature
-//! `planted`.
+//! `injected-bugs`.
 
 /// A protocol bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Planted {
+pub enum InjectedBug {
     /// UNICAST3 loses the acknowledgements that the timer sends.
     UnicastAckLost,
     /// UNICAST3 and UNICAST4 open connections one message too far.
@@ -19,7 +19,7 @@ pub enum Planted {
     /// NAKACK2 and NAKACK4 resend the message after the requested one, under the requested number.
     RetransmitWrongSeqno,
     /// NAKACK2 and NAKACK4 forget the last delivered seqnos of members removed from the view.
-    FormerForgotten,
+    DepartedForgotten,
     /// STABLE takes the highest instead of the lowest of the members' seqnos.
     StableEarlyPurge,
     /// A merge digest says that every member has sent one message more.
@@ -39,27 +39,27 @@ pub enum Planted {
     /// MFC waits for credits of members that have left.
     CreditForgotten,
     /// UFC and MFC count messages of members only.
-    StrangersNotCounted,
+    NonMembersNotCounted,
     /// A credit request is granted even if the application has not consumed the bytes.
-    CreditsForAsking,
+    CreditsOnRequest,
     /// FD_ALL3 never withdraws a suspicion.
     SuspicionNotWithdrawn,
     /// SEQUENCER's members broadcast their messages themselves.
     CoordinatorBypassed,
     /// SEQUENCER's coordinator broadcasts for senders that are not in its view.
-    StrangersHeard,
+    NonMembersServed,
     /// When the coordinator changes, SEQUENCER's members drop the messages that have not come back.
     OutstandingDropped,
     /// When the coordinator changes, SEQUENCER's members deliver the messages that have not come back to
     /// themselves only.
-    OutstandingKept,
+    OutstandingLoopedBack,
     /// SEQUENCER forgets which messages of departed members it has delivered.
     OrderedForgotten,
     /// FRAG2 and FRAG4 reassemble fragments in the wrong order.
-    PiecesSwapped,
+    FragmentsSwapped,
 }
 
-impl Planted {
+impl InjectedBug {
     /// All bugs.
     pub const ALL: [Self; 26] = [
         Self::UnicastAckLost,
@@ -69,7 +69,7 @@ impl Planted {
         Self::GapOffByOne,
         Self::DuplicateDelivered,
         Self::RetransmitWrongSeqno,
-        Self::FormerForgotten,
+        Self::DepartedForgotten,
         Self::StableEarlyPurge,
         Self::MergeDigestWrong,
         Self::MergeLeaderSkipped,
@@ -79,14 +79,14 @@ impl Planted {
         Self::ViewAckNotSent,
         Self::LeaverNotPassedOn,
         Self::CreditForgotten,
-        Self::StrangersNotCounted,
-        Self::CreditsForAsking,
+        Self::NonMembersNotCounted,
+        Self::CreditsOnRequest,
         Self::SuspicionNotWithdrawn,
         Self::CoordinatorBypassed,
-        Self::StrangersHeard,
+        Self::NonMembersServed,
         Self::OutstandingDropped,
-        Self::OutstandingKept,
+        Self::OutstandingLoopedBack,
         Self::OrderedForgotten,
-        Self::PiecesSwapped,
+        Self::FragmentsSwapped,
     ];
 }
