@@ -84,7 +84,6 @@ impl MessageBatch {
 pub struct HeaderIds(u128);
 
 impl HeaderIds {
-    /// Returns the header ids of all messages.
     pub(crate) fn from_batch(batch: &MessageBatch) -> Self {
         let mut ids = 0;
         for message in &batch.messages {
@@ -101,7 +100,6 @@ impl HeaderIds {
         self.0 & Self::bit(id) != 0
     }
 
-    /// Returns whether `other` is a subset.
     pub(crate) const fn covers(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }

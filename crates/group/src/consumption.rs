@@ -21,12 +21,11 @@ impl Consumption {
         Self { pending: VecDeque::new(), up_to: seqno }
     }
 
-    /// Returns the seqno up to which all messages are consumed.
     pub(crate) fn up_to(&self) -> u64 {
         self.up_to
     }
 
-    /// Adds a message. Its consumption completes all messages up to `seqno`. Its credit is its length, at
+    /// Adds a message whose consumption completes all messages up to `seqno`. Its credit is its length, at
     /// least 1, so that empty messages count too.
     pub(crate) fn expect(&mut self, seqno: u64, message: &mut Message) {
         message.credit = u32::try_from(message.length()).unwrap_or(u32::MAX).max(1);

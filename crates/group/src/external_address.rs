@@ -36,7 +36,6 @@ impl ExternalAddress {
 mod tests {
     use super::*;
 
-    /// Returns address, scope and port advertised for `[fe80::1%7]:7800`.
     fn advertised(ip: &str, port: u16) -> (String, u32, u16) {
         let own = PhysAddr { ip: "fe80::1".parse().ok(), scope_id: 7, port: 7800 };
         let advertised =

@@ -17,12 +17,10 @@ pub(crate) fn member(n: u64) -> Address {
     Address::Uuid(Uuid { most: n, least: n })
 }
 
-/// The physical address of member number `n`.
 pub(crate) fn phys(n: u16) -> PhysAddr {
     PhysAddr::new([127, 0, 0, 1].into(), 7800 + n)
 }
 
-/// A view of these member numbers, created by the first.
 pub(crate) fn view(id: u64, members: &[u64]) -> View {
     let members: Vec<Address> = members.iter().map(|&n| member(n)).collect();
     View::new(ViewId { creator: members[0].clone(), id }, members)
@@ -145,7 +143,6 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    /// Returns the protocol's count of this kind.
     pub(crate) fn count(&self, wanted: StackCount) -> u64 {
         self.stack
             .counts()
@@ -155,7 +152,6 @@ impl Harness {
             .sum()
     }
 
-    /// Starts the protocol as member 1.
     pub(crate) fn new(protocol: impl Protocol + 'static) -> Self {
         Self::with_layers(1, vec![Box::new(protocol)])
     }
@@ -181,12 +177,12 @@ impl Harness {
         Self { stack, now: Time::ZERO, seen, injected }
     }
 
-    /// Receives a message from the network side. `src` has to be set.
+    /// Receives a message from the network side.
     pub(crate) fn up(&mut self, message: Message) -> &mut Self {
         self.up_batch(vec![message])
     }
 
-    /// Receives messages from the network side, in one batch as far as source, kind and mode agree.
+    /// Receives messages from the network side, in one batch as far as they agree.
     pub(crate) fn up_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         let before = std::mem::replace(&mut self.seen.lock().unwrap().down, messages);
         self.stack.operation(self.now, "BOTTOM", "release", &[]);
@@ -195,12 +191,10 @@ impl Harness {
         self
     }
 
-    /// Sends a message from the application side.
     pub(crate) fn send(&mut self, message: Message) -> &mut Self {
         self.send_batch(vec![message])
     }
 
-    /// Sends messages from the application side.
     pub(crate) fn send_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         for mut message in messages {
             message.src.get_or_insert_with(|| self.stack.shared().local.clone());
@@ -210,14 +204,12 @@ impl Harness {
         self
     }
 
-    /// Makes member `n`'s physical address known.
     pub(crate) fn learn(&mut self, n: u64) -> &mut Self {
         self.seen.lock().unwrap().learn = Some(n);
         self.stack.operation(self.now, "BOTTOM", "learn", &[]);
         self
     }
 
-    /// Raises an event from below.
     pub(crate) fn raise(&mut self, event: Event) -> &mut Self {
         self.seen.lock().unwrap().raise = Some(event);
         self.stack.operation(self.now, "BOTTOM", "raise", &[]);
@@ -225,7 +217,6 @@ impl Harness {
         self
     }
 
-    /// Lowers an event from above.
     pub(crate) fn lower(&mut self, event: Event) -> &mut Self {
         self.stack.handle_event(self.now, event);
         self.stack.run(self.now);
@@ -265,31 +256,26 @@ impl Harness {
         self.inject(InjectedEvent::ResumeStable)
     }
 
-    /// Closes or opens the barrier.
     pub(crate) fn barrier(&mut self, is_closed: bool) -> &mut Self {
         self.inject(InjectedEvent::Barrier(is_closed))
     }
 
-    /// Sets the digest that the bottom stub answers.
     pub(crate) fn answer_digest(&mut self, digest: Digest) -> &mut Self {
         self.seen.lock().unwrap().digest = Some(digest);
         self
     }
 
-    /// Sets the bottom stub's answer to `Query::HasGap`.
     pub(crate) fn answer_gap(&mut self, has_gap: bool) -> &mut Self {
         self.seen.lock().unwrap().has_gap = Some(has_gap);
         self
     }
 
-    /// Reports that the application consumed messages.
     pub(crate) fn consumed(&mut self, src: &Address, is_multicast: bool, credit: u64) -> &mut Self {
         self.stack.handle_consumed(self.now, src, is_multicast, credit);
         self.stack.run(self.now);
         self
     }
 
-    /// Delivers an effect's outcome.
     pub(crate) fn done(&mut self, token: Token, outcome: Outcome) -> &mut Self {
         self.stack.handle_done(self.now, token, outcome);
         self.stack.run(self.now);
@@ -314,12 +300,11 @@ impl Harness {
         self.advance(Duration::ZERO)
     }
 
-    /// Returns the messages that went down since the last call.
+    /// Returns what went down since the last call.
     pub(crate) fn take_down(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.seen.lock().unwrap().down)
     }
 
-    /// Returns the events that went down since the last call.
     pub(crate) fn take_down_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.seen.lock().unwrap().down_events)
     }
@@ -329,12 +314,11 @@ impl Harness {
         std::mem::take(&mut self.seen.lock().unwrap().controls)
     }
 
-    /// Returns all indications since the last call.
     pub(crate) fn take_indications(&mut self) -> Vec<Indication> {
         std::iter::from_fn(|| self.stack.poll_indication()).collect()
     }
 
-    /// Returns the messages that came out of the top since the last call and drops events.
+    /// Returns the messages since the last call and drops events.
     pub(crate) fn take_up(&mut self) -> Vec<Message> {
         self.take_indications()
             .into_iter()
@@ -345,7 +329,7 @@ impl Harness {
             .collect()
     }
 
-    /// Returns the events that came out of the top since the last call and drops messages.
+    /// Returns the events since the last call and drops messages.
     pub(crate) fn take_up_events(&mut self) -> Vec<Event> {
         self.take_indications()
             .into_iter()
@@ -356,14 +340,12 @@ impl Harness {
             .collect()
     }
 
-    /// Returns the effects requested since the last call.
     pub(crate) fn take_effects(&mut self) -> Vec<(Token, Effect)> {
         std::iter::from_fn(|| self.stack.poll_effect()).collect()
     }
 }
 
-/// Exchanges the messages of members 1 and 2 until none is left, and loops 1's multicasts back. Returns what
-/// member 2 delivered.
+/// Exchanges the messages of members 1 and 2 until none is left. Returns what member 2 delivered.
 pub(crate) fn exchange(one: &mut Harness, two: &mut Harness) -> Vec<Message> {
     let mut received = Vec::new();
     loop {

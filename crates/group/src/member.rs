@@ -26,7 +26,6 @@ impl Member {
 }
 
 impl From<Address> for Member {
-    /// Creates a member of unknown name.
     fn from(address: Address) -> Self {
         Self { address, name: None, shares_name: false }
     }

@@ -10,8 +10,8 @@ pub(crate) enum Item {
     Event(Event),
 }
 
-/// The number of emptied vectors kept for the next batches. Each keeps at most `SPARE_ROOM_MAX` messages of
-/// capacity. A few sweeps' worth avoids allocating and growing vectors.
+/// How many emptied vectors are kept for the next batches: a few sweeps' worth, against allocating and
+/// growing.
 const SPARE_MAX: usize = 32;
 const SPARE_ROOM_MAX: usize = 4_096;
 
@@ -30,17 +30,14 @@ impl Inboxes {
         Self { all, count: 0 }
     }
 
-    /// Returns whether all inboxes are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Returns the number of items for a layer; `None` if there is no such layer.
     pub(crate) fn len_of(&self, layer: usize) -> Option<usize> {
         self.all.get(layer).map(VecDeque::len)
     }
 
-    /// Returns the last item queued for a layer.
     fn last_mut(&mut self, layer: usize) -> Option<&mut Item> {
         self.all.get_mut(layer)?.back_mut()
     }
@@ -56,19 +53,17 @@ impl Inboxes {
         self.count += 1;
     }
 
-    /// Inserts an item into a layer's inbox at `at`, or at its end if it is shorter.
+    /// Inserts at `at`, or at the end if the inbox is shorter.
     pub(crate) fn insert(&mut self, layer: usize, at: usize, item: Item) {
         let inbox = &mut self.all[layer];
         inbox.insert(at.min(inbox.len()), item);
         self.count += 1;
     }
 
-    /// Inserts an empty inbox for a new layer.
     pub(crate) fn insert_layer(&mut self, layer: usize) {
         self.all.insert(layer, VecDeque::new());
     }
 
-    /// Removes a layer's inbox with its items.
     pub(crate) fn remove_layer(&mut self, layer: usize) {
         self.count -= self.all.remove(layer).len();
     }
@@ -83,8 +78,8 @@ pub(crate) struct Queues {
     pub(crate) effects: VecDeque<(Token, Effect)>,
     pub(crate) indications: VecDeque<Indication>,
     pub(crate) next_token: u64,
-    /// While a layer edits a batch: messages it emits do not join items before this position, which belongs
-    /// to the rest of the batch. (inbox, length at the start of the call)
+    /// While a layer edits a batch: the inbox and its length at the start of the call. Messages emitted do
+    /// not join items before it, which belong to the rest of the batch.
     pub(crate) sealed_up: Option<(usize, usize)>,
     pub(crate) sealed_down: Option<(usize, usize)>,
     spare: Vec<Vec<Message>>,
@@ -95,14 +90,12 @@ impl Queues {
         Self { up: Inboxes::with_layers(count), down: Inboxes::with_layers(count), ..Self::default() }
     }
 
-    /// Makes a batch of one, in a recycled vector if there is one.
     fn batch_of(&mut self, message: Message) -> MessageBatch {
         let mut messages = self.spare.pop().unwrap_or_default();
         messages.push(message);
         MessageBatch { messages }
     }
 
-    /// Keeps an emptied batch's memory for later batches.
     pub(crate) fn recycle(&mut self, batch: MessageBatch) {
         let room = batch.messages.capacity();
         if batch.is_empty() && room > 0 && room <= SPARE_ROOM_MAX && self.spare.len() < SPARE_MAX {

@@ -318,8 +318,7 @@ impl Stack {
         }
     }
 
-    /// Traces a batch that enters this layer on the way up: the layer's own messages, and those received by
-    /// the transport.
+    /// Traces a batch that enters this layer on the way up, and what the transport has received.
     fn trace_up(&self, index: usize, batch: &MessageBatch) {
         if index == 1
             && let Some(transport) = self.slots[0].traced()
@@ -331,8 +330,7 @@ impl Stack {
         }
     }
 
-    /// Traces a batch that enters this layer on the way down: messages of the layer above, and those the
-    /// transport sends.
+    /// Traces a batch that enters this layer on the way down, and what the transport sends.
     fn trace_down(&self, index: usize, batch: &MessageBatch) {
         let above = self.slots.get(index + 1).and_then(Slot::traced);
         let transport = if index == 0 { self.slots[0].traced() } else { None };
@@ -628,7 +626,6 @@ mod tests {
         assert_eq!(done(&mut stack), [(7, false)]);
     }
 
-    /// Runs the stack and returns the tickets that came back.
     fn done(stack: &mut Stack) -> Vec<(u32, bool)> {
         stack.run(Time::ZERO);
         let indications = std::iter::from_fn(|| stack.poll_indication());

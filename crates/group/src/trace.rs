@@ -78,7 +78,6 @@ impl Switch {
     }
 }
 
-/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From a peer.
@@ -87,7 +86,6 @@ pub(crate) enum Way {
     Down,
 }
 
-/// A layer that is traced.
 #[derive(Clone, Copy)]
 pub(crate) struct Traced {
     pub(crate) layer: &'static str,
@@ -109,7 +107,6 @@ impl Traced {
         }
     }
 
-    /// Logs an event that this layer handles.
     #[cold]
     pub(crate) fn event(self, shared: &Shared, way: Way, event: &Event) {
         if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
@@ -135,11 +132,10 @@ impl Traced {
     }
 }
 
-/// The maximum bytes of a header or an event in a line. Some carry a view of hundreds of members or a whole
-/// state.
+/// Some headers and events carry a view of hundreds of members or a whole state.
 const TEXT_LEN_MAX: usize = 500;
 
-/// Formats the text up to `TEXT_LEN_MAX`, with `…` if it is longer. The rest is not formatted.
+/// Formats at most `TEXT_LEN_MAX` bytes, with `…` if the text is longer.
 fn bounded(text: fmt::Arguments<'_>) -> String {
     struct Bounded(String);
     impl fmt::Write for Bounded {

@@ -15,7 +15,6 @@ const SKIP_SEQNO_MAX: u64 = i64::MAX as u64 / 2;
 /// sender's credits run out.
 pub(crate) const FIRST_REQUEST_DELAY: Duration = Duration::from_millis(10);
 
-/// Returns [`FIRST_REQUEST_DELAY`], at most one round.
 pub(crate) fn first_request_delay(xmit_interval: Duration) -> Duration {
     FIRST_REQUEST_DELAY.min(xmit_interval)
 }
@@ -28,7 +27,6 @@ pub(crate) fn notice_all<'a>(windows: impl Iterator<Item = &'a mut ReceiveWindow
     windows.fold(false, |is_more, window| window.notice() | is_more)
 }
 
-/// The result of adding a message to a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Added {
     /// It was new.
@@ -66,7 +64,6 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// Creates a window that expects `delivered + 1` next.
     pub(crate) fn new(delivered: u64, capacity: usize) -> Self {
         Self {
             delivered,
@@ -86,7 +83,6 @@ impl ReceiveWindow {
         self.delivered + self.slots.len() as u64
     }
 
-    /// Returns how many slots are in use.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -147,7 +143,6 @@ impl ReceiveWindow {
         list_of(ahead.filter(|(_, slot)| matches!(slot, Slot::Delivered)).map(|(seqno, _)| seqno))
     }
 
-    /// Marks these seqnos as delivered.
     pub(crate) fn with_delivered(mut self, ahead: &SeqnoList) -> Self {
         let last = self.delivered.saturating_add(self.capacity as u64);
         for seqno in ahead.iter().take_while(|&seqno| seqno <= last) {
@@ -183,7 +178,6 @@ impl ReceiveWindow {
         list
     }
 
-    /// Returns the gaps above `low` and up to `limit`.
     fn gaps(&self, low: u64, limit: u64, most: usize) -> Option<SeqnoList> {
         let skipped = low.saturating_sub(self.delivered);
         let first = self.delivered + 1 + skipped;
@@ -216,12 +210,10 @@ pub(crate) struct SendWindow {
 }
 
 impl SendWindow {
-    /// Returns the seqno of the last message sent.
     pub(crate) fn highest_sent(&self) -> u64 {
         self.low + self.messages.len() as u64
     }
 
-    /// Returns the seqno up to which all messages are purged.
     pub(crate) fn low(&self) -> u64 {
         self.low
     }
@@ -230,7 +222,6 @@ impl SendWindow {
         self.messages.len()
     }
 
-    /// Keeps a message. Its seqno is the one after the highest.
     pub(crate) fn push(&mut self, message: Message) {
         self.messages.push_back(message);
     }

@@ -16,7 +16,6 @@ crate::properties! {
 /// The maximum number of timed messages in progress per sender. Further messages are not timed.
 const TIMED_MAX: usize = 100_000;
 
-/// Minimum, maximum, sum and count.
 #[derive(Clone, Copy, Default)]
 struct Summary {
     min: Duration,

@@ -282,7 +282,6 @@ mod tests {
         harness
     }
 
-    /// Returns the suspicions raised since the last call.
     fn suspicions(harness: &mut Harness) -> Vec<Event> {
         let events = harness.take_up_events().into_iter();
         events.filter(|event| !matches!(event, Event::Silent(_))).collect()

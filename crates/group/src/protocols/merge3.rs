@@ -31,7 +31,6 @@ crate::properties! {
 /// grow them.
 const ANNOUNCED_MAX: usize = 10_000;
 
-/// The shortest interval in which time advances.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 const ANNOUNCE: TimerKey = TimerKey(1);
@@ -157,7 +156,6 @@ impl Merge3 {
         }
     }
 
-    /// Compares the announced ids and requests the views if they differ.
     fn check(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         let local = cx.local().clone();

@@ -65,7 +65,6 @@ impl LayerBuilder<'_, '_> {
         ValueError { protocol: self.config.short_name().to_owned(), what, position }
     }
 
-    /// Returns an error about one attribute.
     fn fail_at(&self, position: Position, name: &str, why: &str) -> ValueError {
         self.fail(position, format!("attribute {name}: {why}"))
     }
@@ -79,7 +78,6 @@ impl LayerBuilder<'_, '_> {
         })
     }
 
-    /// Returns a config struct with all attributes that it knows.
     fn properties<P: Properties + Default>(&self) -> Result<P, ValueError> {
         let mut properties = P::default();
         for (name, value, position) in &self.config.attributes {
@@ -112,7 +110,6 @@ impl LayerBuilder<'_, '_> {
         found.map_err(|why| self.fail(self.config.position, why))
     }
 
-    /// Returns the address that an attribute names or selects, if it is set.
     fn own_address(&mut self, name: &str) -> Result<Option<IpAddr>, ValueError> {
         let place =
             self.config.attributes.iter().find(|(own, value, _)| own == name && !value.trim().is_empty());

@@ -135,7 +135,6 @@ impl Rsvp {
         }
     }
 
-    /// Ends all waits.
     fn end_all_waits(&mut self, cx: &mut Cx<'_>) {
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             self.finish(cx, waiting.ticket, false);
@@ -150,7 +149,6 @@ impl Rsvp {
         self.complete(cx);
     }
 
-    /// Ends the waits without missing acknowledgements.
     fn complete(&mut self, cx: &mut Cx<'_>) {
         let done: Vec<PendingSend> = self
             .waiting

@@ -71,7 +71,6 @@ impl Stable {
         }
     }
 
-    /// Sends this member's digest to the coordinator.
     fn gossip(&mut self, cx: &mut Cx<'_>) {
         if self.is_suspended {
             return;

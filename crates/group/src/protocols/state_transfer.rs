@@ -36,7 +36,6 @@ const PROVIDE: TimerKey = TimerKey(2);
 /// Triggers one more sweep for events raised after the last.
 const SWEEP: TimerKey = TimerKey(3);
 
-/// The request being served.
 struct ServedRequest {
     token: u64,
     from: Address,

@@ -24,7 +24,6 @@ fn read_uuid(reader: &mut Reader<'_>) -> Result<Uuid> {
     Ok(Uuid { most: reader.u64("uuid")?, least })
 }
 
-/// Writes an IpAddress without flag byte.
 pub(super) fn put_ip(out: &mut impl BufMut, ip: IpAddress) {
     match ip.ip {
         Some(IpAddr::V4(v4)) => {
@@ -55,7 +54,6 @@ pub(super) fn read_ip(reader: &mut Reader<'_>) -> Result<IpAddress> {
     Ok(IpAddress { ip, scope_id, port: reader.u16("port")? })
 }
 
-/// Writes an address with flag byte.
 #[inline]
 pub(super) fn put_address(out: &mut impl BufMut, address: Option<&Address>) {
     match address {
@@ -82,7 +80,6 @@ pub(super) fn put_address(out: &mut impl BufMut, address: Option<&Address>) {
     }
 }
 
-/// Returns the magic id of an address' class.
 pub(super) fn magic_of(address: &Address) -> MagicId {
     match address {
         Address::Uuid(_) => MagicId::UUID,
@@ -97,7 +94,6 @@ pub(super) fn magic_of(address: &Address) -> MagicId {
     }
 }
 
-/// Writes an address' body as its class does.
 pub(super) fn put_body(out: &mut impl BufMut, address: &Address) {
     match address {
         Address::Uuid(uuid) => put_uuid(out, *uuid),
@@ -136,7 +132,6 @@ fn put_ext_body(out: &mut impl BufMut, ext: &ExtAddress) {
     }
 }
 
-/// Reads the body of an address of this class.
 pub(super) fn read_body(reader: &mut Reader<'_>, magic: MagicId) -> Result<Address> {
     match magic {
         MagicId::UUID => return Ok(Address::Uuid(read_uuid(reader)?)),
@@ -175,7 +170,6 @@ pub(super) fn read_body(reader: &mut Reader<'_>, magic: MagicId) -> Result<Addre
     Ok(Address::Ext(Arc::new(ExtAddress { uuid, flags, entries, kind })))
 }
 
-/// Reads an address with flag byte.
 #[inline]
 pub(super) fn read_address(reader: &mut Reader<'_>) -> Result<Option<Address>> {
     let flags = reader.u8("address flags")?;
@@ -195,7 +189,6 @@ pub(super) fn read_address(reader: &mut Reader<'_>) -> Result<Option<Address>> {
     }
 }
 
-/// Reads an address that must be present.
 pub(super) fn read_present(reader: &mut Reader<'_>, what: &'static str) -> Result<Address> {
     read_address(reader)?.ok_or(WireError::BadValue { what, value: 0 })
 }
@@ -235,7 +228,6 @@ pub(super) fn read_addresses(reader: &mut Reader<'_>) -> Result<Option<Vec<Addre
     }
 }
 
-/// Returns the encoded size of an address with flag byte.
 pub(super) fn address_size(address: Option<&Address>) -> usize {
     match address {
         None => 1,

@@ -54,7 +54,6 @@ pub fn magic_of_header(header: &Header) -> MagicId {
     }
 }
 
-/// Writes a header with its ids.
 #[inline]
 pub(super) fn put_header(out: &mut impl BufMut, header: &Header) {
     out.put_i16(header.id.0);
@@ -324,7 +323,6 @@ pub(super) fn bad(what: &'static str, value: u8) -> WireError {
     WireError::BadValue { what, value: value.into() }
 }
 
-/// Reads a header with its ids.
 #[inline]
 pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header> {
     let id = ProtocolId(reader.i16("protocol id")?);
@@ -340,7 +338,6 @@ pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header> {
     Ok(Header { id, body })
 }
 
-/// Reads the body of a rare header.
 fn read_rare(reader: &mut Reader<'_>, id: ProtocolId, magic: MagicId) -> Result<HeaderBody> {
     let body = match magic {
         MagicId::TP => HeaderBody::Tp(Box::new(read_tp(reader)?)),

@@ -95,7 +95,6 @@ fn put_with(
     }
 }
 
-/// Returns whether all addresses are plain and all headers short.
 #[inline]
 fn has_plain_head(message: &Message) -> bool {
     let is_plain = |address: &Option<Address>| matches!(address, None | Some(Address::Uuid(_)));

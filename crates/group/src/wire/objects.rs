@@ -134,7 +134,6 @@ fn magic(object: &Object) -> Option<MagicId> {
     })
 }
 
-/// Writes an ObjectMessage's payload.
 pub(super) fn put_object(out: &mut impl BufMut, object: &Object) {
     let Some(magic) = magic(object) else { return out.put_u8(0) };
     out.put_u8(1);
@@ -192,7 +191,6 @@ pub fn object_length(object: &Object) -> usize {
     }
 }
 
-/// Returns the length of a LongMessage's payload.
 pub(super) const fn long_length(value: i64) -> usize {
     compressed_long_length(value)
 }

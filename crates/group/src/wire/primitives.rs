@@ -186,12 +186,10 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// Reads a compressed int.
     pub(super) fn compressed_int(&mut self, what: &'static str) -> Result<i32> {
         Ok(self.little_endian(what, 4)? as u32 as i32)
     }
 
-    /// Reads a compressed long.
     #[inline]
     pub(super) fn compressed_long(&mut self, what: &'static str) -> Result<i64> {
         Ok(self.little_endian(what, 8)? as i64)
@@ -204,7 +202,6 @@ impl<'a> Reader<'a> {
         u64::try_from(value).map_err(|_| WireError::BadValue { what, value })
     }
 
-    /// Reads a pair of seqnos.
     pub(super) fn long_sequence(&mut self, what: &'static str) -> Result<(u64, u64)> {
         let counts = self.u8(what)?;
         if counts == 0 {
@@ -286,7 +283,6 @@ fn decode_modified_utf8(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf16_lossy(&units))
 }
 
-/// Returns the number of significant bytes, at least one.
 fn width(value: u64) -> u8 {
     (8 - (value.leading_zeros() / 8).min(7)) as u8
 }

@@ -37,7 +37,6 @@ pub(super) fn read_view_id_option(reader: &mut Reader<'_>) -> Result<Option<View
     if reader.bool("view id presence")? { read_view_id(reader).map(Some) } else { Ok(None) }
 }
 
-/// Writes a view; a merge view with its subgroups.
 pub(super) fn put_view(out: &mut impl BufMut, view: &View) {
     put_view_id(out, view.id());
     put_addresses(out, Some(view.members()));
@@ -111,7 +110,6 @@ fn put_rows(out: &mut impl BufMut, digest: &Digest) {
     }
 }
 
-/// Writes a digest with its members.
 pub(super) fn put_digest(out: &mut impl BufMut, digest: &Digest) {
     out.put_i16(digest.entries.len() as i16);
     digest.entries.iter().for_each(|entry| put_address(out, Some(&entry.member)));

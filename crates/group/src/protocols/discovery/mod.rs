@@ -53,10 +53,8 @@ const STAGGER: TimerKey = TimerKey(3);
 /// TCPGOSSIP: the next attempt to connect to unreachable routers.
 const RECONNECT: TimerKey = TimerKey(4);
 
-/// The maximum number of delayed responses.
 const STAGGERED_MAX: usize = 500;
 
-/// A running discovery of a join.
 struct Search {
     responses: BTreeMap<Address, PingData>,
     runs_left: u32,

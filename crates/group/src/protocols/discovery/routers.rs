@@ -51,13 +51,11 @@ impl Routers {
         Self { all: places.into_iter().map(router).collect(), config, question: None, is_registered: false }
     }
 
-    /// Registers with all routers, now or once they are connected.
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
         self.is_registered = true;
         self.reach(cx);
     }
 
-    /// Ends the registrations.
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
         self.is_registered = false;
         self.question = None;
@@ -71,7 +69,6 @@ impl Routers {
         }
     }
 
-    /// Connects to the routers that are not connected.
     pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
         for router in self.all.iter_mut().filter(|router| router.link == Link::None) {
             let timeout = self.config.sock_conn_timeout;
@@ -122,7 +119,6 @@ impl Routers {
         }
     }
 
-    /// Handles a router's list of members.
     fn handle_members(&mut self, cx: &mut Cx<'_>, data: &GossipData) {
         let is_list = matches!(data.kind, GossipKind::Members | GossipKind::LastMembers);
         let Some(question) = self.question.as_ref().filter(|_| is_list && data.group == cx.shared().cluster)
@@ -138,7 +134,6 @@ impl Routers {
         source::send_to(cx, question, places);
     }
 
-    /// Handles a router that could not be reached or was lost.
     fn lost(&mut self, cx: &mut Cx<'_>, token: Token, why: &str) {
         let is_this = |router: &&mut Router| match router.link {
             Link::Connecting(own) | Link::Open(own, _) => own == token,
@@ -185,7 +180,6 @@ mod tests {
     const NEAR: ConnId = ConnId(7);
     const FAR: ConnId = ConnId(8);
 
-    /// Creates a member of `demo` with two routers, and returns the tokens of its connection attempts.
     fn connected() -> (Harness, Vec<Token>) {
         let routers = Routers::new(vec![phys(91), phys(92)], TcpGossipConfig::default());
         let mut harness =
@@ -196,7 +190,6 @@ mod tests {
         (harness, tokens)
     }
 
-    /// Returns the attempts in progress, which go to these routers.
     fn reached(harness: &mut Harness, routers: &[u16]) -> Vec<Token> {
         let effects = harness.take_effects();
         let places: Vec<PhysAddr> = routers.iter().map(|&n| phys(n)).collect();
@@ -211,7 +204,6 @@ mod tests {
         attempts.into_iter().map(|(token, _)| token).collect()
     }
 
-    /// Returns the frames sent to routers, by connection.
     fn written(harness: &mut Harness) -> Vec<(ConnId, GossipKind)> {
         let effects = harness.take_effects().into_iter();
         let told = effects.map(|(_, effect)| match effect {

@@ -31,7 +31,6 @@ crate::properties! {
 /// max_dynamic_hosts).
 const DYNAMIC_HOSTS_MAX: usize = 2_000;
 
-/// A result of a source.
 pub(super) enum FoundBySource {
     Message(Box<Message>),
     Data(PingData),
@@ -163,7 +162,6 @@ impl Source {
         }
     }
 
-    /// Tries again to reach unreachable routers.
     pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
         if let Self::TcpGossip(routers) = self {
             routers.reach(cx);
@@ -215,7 +213,6 @@ impl Source {
         }
     }
 
-    /// Adds the source's own attributes.
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         match self {
             Self::TcpGossip(routers) => routers.probe(out),
@@ -224,7 +221,6 @@ impl Source {
         }
     }
 
-    /// Handles an installed view.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         match self {
             Self::FilePing { config, .. } if cx.is_coordinator() => {
@@ -307,7 +303,6 @@ impl Source {
     }
 }
 
-/// Returns the physical addresses of all known members.
 pub(super) fn known(cx: &Cx<'_>) -> impl Iterator<Item = PhysAddr> + use<> {
     let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
     book.take(DYNAMIC_HOSTS_MAX).collect::<Vec<_>>().into_iter()

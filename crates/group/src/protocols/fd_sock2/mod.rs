@@ -86,7 +86,6 @@ const FORGET: TimerKey = TimerKey(4);
 /// The intervals for which a received suspicion holds. Two repetitions may be lost.
 const HEARD_INTERVALS: u32 = 3;
 
-/// An established connection.
 struct Conn {
     /// The listener's address in its set-up bytes, or the address connected to.
     peer: PhysAddr,

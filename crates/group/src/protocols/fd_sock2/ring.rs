@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use super::{ANSWER, Conn, FdSock2, RETRY};
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
 
-/// The state of the connection to the neighbour.
 pub(super) enum Link {
     /// No neighbour, or no attempt may start yet.
     None,
@@ -29,7 +28,6 @@ impl FdSock2 {
             .cloned()
     }
 
-    /// Starts watching the current next member.
     pub(super) fn follow_ring(&mut self, cx: &mut Cx<'_>) {
         if !self.is_connected || self.own.is_none() {
             return;
@@ -61,7 +59,6 @@ impl FdSock2 {
         self.try_next(cx, candidates);
     }
 
-    /// Delays the next attempt to connect to the neighbour.
     fn pause(&mut self, cx: &mut Cx<'_>, neighbour: Address) {
         let pause = self.config.connect_timeout;
         self.pauses.insert(neighbour, cx.now() + pause);

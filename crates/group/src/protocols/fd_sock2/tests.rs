@@ -5,7 +5,6 @@ fn at(n: u16, offset: u16) -> PhysAddr {
     PhysAddr { port: phys(n).port + 100 + offset, ..phys(n) }
 }
 
-/// Creates member 1 of cluster `demo`, listening.
 fn harness(numbers: &[u64]) -> Harness {
     let mut harness = Harness::new(FdSock2::new(FdSock2Config::default()));
     harness.stack.handle_connect(harness.now, "demo");
@@ -31,7 +30,6 @@ fn answer(n: u64) -> bytes::Bytes {
     frame(FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: member(n) })
 }
 
-/// Makes member 1 watch member `n` over connection `conn`.
 fn watch(harness: &mut Harness, n: u64, conn: u64) -> Token {
     let (token, effect) = harness.take_effects().remove(0);
     assert!(matches!(effect, Effect::Connect { to, .. } if to == at(n as u16, 0)), "{effect:?}");
@@ -54,7 +52,6 @@ fn suspected(harness: &mut Harness) -> Vec<FdSock2Header> {
         .collect()
 }
 
-/// Returns a message from member `n`.
 fn heard(header: FdSock2Header, n: u64) -> Message {
     let mut message =
         Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
@@ -258,7 +255,6 @@ fn leaving_closes_the_listener_and_every_connection() {
     assert_eq!(effects, [Effect::CloseListener, Effect::Close { conn: ConnId(7), is_graceful: true }]);
 }
 
-/// Returns the connection attempts since the last call.
 fn connects(harness: &mut Harness) -> Vec<(Token, PhysAddr)> {
     let effects = harness.take_effects().into_iter();
     effects

@@ -19,7 +19,6 @@ pub(super) const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 /// the network was blocked arrive together.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// A sender's state at this receiver.
 struct Sender {
     /// The credits that the sender has left, by this member's count.
     left: u64,
@@ -41,7 +40,6 @@ impl Sender {
     }
 }
 
-/// The credits to return, per sender.
 pub(super) struct Granting {
     max: u64,
     min: u64,
@@ -160,7 +158,6 @@ impl Granting {
         })
     }
 
-    /// Adds each sender's credits left, and its bytes that the application has not consumed.
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         let all = self.senders.iter();
         let lines = all.map(|(member, sender)| format!("{member}: {} {}\n", sender.left, sender.outstanding));

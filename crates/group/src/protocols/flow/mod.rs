@@ -94,7 +94,6 @@ struct CreditTimeout {
     doubtful: Duration,
 }
 
-/// The decision on a message on its way down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SendDecision {
     /// It is sent now.
@@ -111,7 +110,6 @@ enum Credits {
 }
 
 impl Credits {
-    /// Returns the number of destinations with queued messages.
     const fn blocked(&self) -> usize {
         match self {
             Self::Unicast(unicast) => unicast.blocked(),
@@ -187,7 +185,6 @@ impl FlowControl {
         self.send_header(cx, sender, FcHeader::Replenish, credits);
     }
 
-    /// Adds returned credits and sends the messages that waited for them.
     fn replenished(&mut self, cx: &mut Cx<'_>, receiver: &Address, credits: u64) {
         match &mut self.credits {
             Credits::Unicast(unicast) => unicast.replenish(receiver, credits),
@@ -261,7 +258,6 @@ impl FlowControl {
         CreditTimeout { all, doubtful: all.min(CREDIT_RESYNC_DELAY) }
     }
 
-    /// Returns how many bytes of DONT_BLOCK messages may wait.
     const fn nonblocking_queue_max(&self) -> u64 {
         if self.kind.has_queue() { self.queue.max_queue_size.0 } else { 0 }
     }
@@ -298,7 +294,6 @@ impl FlowControl {
     }
 }
 
-/// Returns whether a received message of this sender waits for an earlier one.
 fn has_gap(cx: &Cx<'_>, sender: &Address, is_multicast: bool) -> bool {
     cx.ask(&Query::HasGap { sender, is_multicast }) == Some(Answer::Yes(true))
 }

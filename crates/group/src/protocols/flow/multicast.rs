@@ -138,7 +138,7 @@ impl MulticastCredits {
         self.find_limit();
     }
 
-    /// Sends queued messages as far as credits allow. Returns whether any message still waits.
+    /// Returns whether any message still waits.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) -> bool {
         while let Some(message) = self.queue.pop_front() {
             let length = message.length() as u64;
@@ -154,7 +154,6 @@ impl MulticastCredits {
         false
     }
 
-    /// Returns when to request credits next.
     pub(super) fn due(&self, timeout: CreditTimeout) -> Option<Time> {
         let first = self.queue.front()?.length() as u64;
         let cost = first.min(self.max);
@@ -203,7 +202,6 @@ impl MulticastCredits {
         self.queued
     }
 
-    /// Returns the bytes for which members have not returned credits, summed over members.
     pub(super) fn outstanding(&self) -> u64 {
         self.limits.values().map(|limit| self.max.saturating_sub(limit.saturating_sub(self.sent))).sum()
     }

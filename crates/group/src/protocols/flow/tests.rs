@@ -70,7 +70,7 @@ fn sent_credits(harness: &mut Harness) -> Vec<(u64, FcHeader, i64)> {
         .collect()
 }
 
-/// S000-2: a sender sends max_credits bytes; the next message waits until credits return.
+/// S000-2.
 #[test]
 fn a_sender_without_credits_waits_for_them() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
@@ -149,7 +149,7 @@ fn a_receiver_returns_credits_for_consumed_bytes() {
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 700)]);
 }
 
-/// S000-4: a slow member does not delay unicasts to others.
+/// S000-4.
 #[test]
 fn a_slow_receiver_does_not_delay_unicasts_to_others() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2, 3]);
@@ -158,7 +158,7 @@ fn a_slow_receiver_does_not_delay_unicasts_to_others() {
     assert_eq!(harness.take_down().len(), 1);
 }
 
-/// S000-5: the member with the fewest credits decides over multicasts.
+/// S000-5.
 #[test]
 fn multicasts_go_at_the_pace_of_the_slowest_member() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2, 3]);
@@ -506,7 +506,7 @@ fn order_survives_a_million_bytes_of_random_stalls() {
     assert!(seen.iter().copied().eq(0..seen.len() as u32));
 }
 
-/// S000-84: the two layers never take each other's headers.
+/// S000-84.
 #[test]
 fn credits_of_one_layer_pass_the_other() {
     for (kind, other) in [(FlowKind::Mfc, ProtocolId::UFC), (FlowKind::Ufc, ProtocolId::MFC)] {
@@ -542,7 +542,7 @@ fn either_kind_replaces_the_other() {
     }
 }
 
-/// S000-11 and S000-12: the limit is the configured number of bytes, up to the maximum.
+/// S000-11 and S000-12, up to the maximum.
 #[test]
 fn the_limit_is_the_configured_size() {
     for max_queue_size in [1, 10_000_000, u64::MAX] {

@@ -18,7 +18,6 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Returns when to request credits if a message waits.
     fn due(&self, timeout: CreditTimeout) -> Time {
         self.waiting_since + if self.is_doubtful { timeout.doubtful } else { timeout.all }
     }
@@ -89,7 +88,7 @@ impl UnicastCredits {
         }
     }
 
-    /// Sends queued messages as far as credits allow. Returns whether any message still waits.
+    /// Returns whether any message still waits.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) -> bool {
         if self.blocked == 0 {
             return false;
@@ -113,7 +112,6 @@ impl UnicastCredits {
         self.blocked > 0
     }
 
-    /// Returns when to request credits next.
     pub(super) fn due(&self, timeout: CreditTimeout) -> Option<Time> {
         let waiting = self.receivers.values().filter(|receiver| !receiver.queue.is_empty());
         waiting.map(|receiver| receiver.due(timeout)).min()
@@ -134,7 +132,6 @@ impl UnicastCredits {
             .collect()
     }
 
-    /// Returns the number of destinations with queued messages.
     pub(super) const fn blocked(&self) -> usize {
         self.blocked
     }
@@ -143,12 +140,10 @@ impl UnicastCredits {
         self.receivers.get(dest).map_or(0, |receiver| receiver.queued)
     }
 
-    /// Returns the bytes of messages that wait for credits, over all destinations.
     pub(super) fn waiting(&self) -> u64 {
         self.receivers.values().map(|receiver| receiver.queued).sum()
     }
 
-    /// Returns the bytes for which destinations have not returned credits.
     pub(super) fn outstanding(&self) -> u64 {
         self.receivers.values().map(|receiver| self.max - receiver.left).sum()
     }

@@ -43,7 +43,6 @@ struct AbandonedMessage {
     outstanding: u32,
 }
 
-/// A message with missing fragments.
 struct Incomplete {
     num_frags: u32,
     is_multicast: bool,
@@ -79,7 +78,6 @@ impl Incomplete {
     }
 }
 
-/// The incomplete messages of one sender.
 #[derive(Default)]
 struct Sender {
     /// By id, which its sender increments.
@@ -118,7 +116,6 @@ impl Sender {
     }
 }
 
-/// The incomplete messages of all senders.
 #[derive(Default)]
 pub(super) struct Reassembly {
     senders: BTreeMap<Address, Sender>,
@@ -202,7 +199,6 @@ impl Reassembly {
         true
     }
 
-    /// Adds a fragment. Returns the message if it was the last one.
     fn add(
         &mut self,
         cx: &mut Cx<'_>,
@@ -281,7 +277,6 @@ impl Reassembly {
     }
 }
 
-/// Returns whether one member sends the multicasts of all members.
 fn is_sent_by_one(cx: &Cx<'_>) -> bool {
     matches!(cx.ask(&Query::IsSentByOne), Some(Answer::Yes(true)))
 }

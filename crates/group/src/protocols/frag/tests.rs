@@ -37,7 +37,7 @@ fn with_credits() -> Harness {
     harness
 }
 
-/// Returns a fragment from member `n`. Its length grows with its index.
+/// Returns a fragment from member `n`.
 fn piece(n: u64, id: u64, frag_id: u32, num_frags: u32, bytes: usize) -> Message {
     let header = FragHeader { id, frag_id, num_frags, needs_deserialization: false, original_type: 0 };
     let mut piece = Message::bytes(Some(member(1)), vec![frag_id as u8; bytes])
@@ -50,7 +50,6 @@ fn incomplete(harness: &Harness) -> String {
     harness.stack.attribute("FRAG2", "incomplete_messages").unwrap()
 }
 
-/// Returns the credits sent back to senders.
 fn returned(harness: &mut Harness) -> Vec<i64> {
     let is_credit = |message: &Message| {
         message.headers.get(ProtocolId::UFC) == Some(&HeaderBody::Fc(FcHeader::Replenish))
@@ -61,7 +60,6 @@ fn returned(harness: &mut Harness) -> Vec<i64> {
         .collect()
 }
 
-/// Sends a message as member 1 and passes its fragments to a receiver as member 2's.
 fn round_trip(kind: FragKind, message: Message) -> (Vec<Message>, Vec<Message>) {
     let mut harness = harness(kind);
     let pieces = harness.send(message).take_down();

@@ -6,7 +6,6 @@ use crate::{
     Address, Answer, Control, Cx, DeltaView, Digest, DropReason, Flags, GmsKind, Payload, Query, View, ViewId,
 };
 
-/// The changes pending for the next view.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) joiners: Vec<Address>,
@@ -36,7 +35,6 @@ impl Pending {
     }
 }
 
-/// A view with outstanding acknowledgements.
 pub(super) struct Acks {
     pub(super) missing: Vec<Address>,
     has_joiners: bool,
@@ -116,7 +114,6 @@ impl Gms {
         }
     }
 
-    /// Makes a view from all pending changes.
     pub(super) fn make_view(&mut self, cx: &mut Cx<'_>) {
         if self.acks.is_some() || self.merge.is_some() || !self.is_coordinating || !self.would_lead(cx) {
             return;

@@ -9,7 +9,6 @@ use crate::{
     Query, View, ViewId,
 };
 
-/// An attempt to join.
 pub(super) struct Join {
     /// Failed rounds of discovery.
     attempts: u32,
@@ -41,7 +40,6 @@ impl Gms {
         cx.lower(Event::FindMembers { is_initial: true, timeout: self.config.join_timeout });
     }
 
-    /// Handles the end of a discovery.
     pub(super) fn found(&mut self, cx: &mut Cx<'_>, found: &[PingData]) {
         let local = cx.local().clone();
         let Role::Joining(Join { step: step @ Step::Discovering, .. }) = &mut self.role else { return };

@@ -77,7 +77,6 @@ impl Gms {
         }
     }
 
-    /// Completes the leave, after the response or the timeout.
     pub(super) fn left(&mut self, cx: &mut Cx<'_>) {
         self.forget_group(cx);
         cx.lower(Event::Disconnect);

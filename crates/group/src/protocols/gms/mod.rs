@@ -78,7 +78,6 @@ const MERGE_RESPONSES: TimerKey = TimerKey(5);
 const MERGE_DIGESTS: TimerKey = TimerKey(6);
 const MERGE_END: TimerKey = TimerKey(7);
 
-/// The state of this member's membership.
 enum Role {
     /// Not connected.
     Idle,

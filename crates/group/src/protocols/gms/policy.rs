@@ -56,7 +56,6 @@ impl MembershipPolicy for DefaultPolicy {
     }
 }
 
-/// Returns the members without leavers and suspects.
 pub(super) fn remaining(
     policy: &dyn MembershipPolicy,
     view: &View,

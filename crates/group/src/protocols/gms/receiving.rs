@@ -123,7 +123,6 @@ impl Gms {
         }
     }
 
-    /// Installs a view made by another member.
     fn install_view_of_other(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
         let is_merge = view.is_merge();
         if let Some(digest) = digest {

@@ -43,7 +43,6 @@ fn join_rsp(view: &View, digest: &Digest) -> Payload {
     Payload::Bytes(Some(wire::encode_join_rsp(&rsp)))
 }
 
-/// Returns kind and destination of the messages sent.
 fn sent(harness: &mut Harness) -> Vec<(GmsKind, Option<u64>)> {
     harness
         .take_down()
@@ -68,7 +67,6 @@ fn views(harness: &mut Harness) -> Vec<View> {
         .collect()
 }
 
-/// Creates member 1 of this view, by joining its coordinator.
 fn joined(numbers: &[u64]) -> Harness {
     let mut harness = harness(1);
     harness.lower(Event::Connect);
@@ -158,7 +156,7 @@ fn a_refusal_fails_the_join() {
     assert!(matches!(&events[..], [Event::Connected(Err(why))] if why.contains("wrong token")), "{events:?}");
 }
 
-/// S000-83: joins within the bundling time make one view.
+/// S000-83.
 #[test]
 fn joins_and_a_leave_within_the_bundling_time_make_one_view() {
     let mut harness = joined(&[1, 2]);

@@ -31,7 +31,6 @@ impl NakAck {
         Some(DigestEntry { member: member.clone(), highest_delivered, highest_received })
     }
 
-    /// Returns the members' rows in view order.
     pub(super) fn digest(&self) -> Digest {
         Digest { entries: self.order.iter().filter_map(|member| self.digest_row(member)).collect() }
     }

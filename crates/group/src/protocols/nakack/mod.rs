@@ -90,7 +90,6 @@ const FIRST_REQUEST: TimerKey = TimerKey(2);
 /// The maximum number of remembered former members. Those that return do so within minutes.
 const DEPARTED_MEMBERS_MAX: usize = 1_000;
 
-/// A sender's state at this receiver.
 #[derive(Debug)]
 struct Peer {
     window: ReceiveWindow,

@@ -147,7 +147,6 @@ impl NakAck {
         self.early.push_back(message);
     }
 
-    /// Handles the messages that arrived while this member joined.
     pub(super) fn replay_early(&mut self, cx: &mut Cx<'_>) {
         for message in std::mem::take(&mut self.early) {
             let mut batch = MessageBatch::single(message);

@@ -54,7 +54,6 @@ impl NakAck {
         self.sent.len() < self.capacity()
     }
 
-    /// Assigns the next seqno to a message and keeps a copy.
     fn number(&mut self, cx: &Cx<'_>, message: &mut Message) {
         let seqno = self.sent.highest_sent() + 1;
         message.src.get_or_insert_with(|| cx.local().clone());
@@ -66,7 +65,6 @@ impl NakAck {
         self.sent.push(message.clone());
     }
 
-    /// Sends waiting messages as far as there is room.
     pub(super) fn send_waiting(&mut self, cx: &mut Cx<'_>) {
         while self.has_room()
             && let Some(mut message) = self.waiting.pop_front()
@@ -77,7 +75,6 @@ impl NakAck {
         }
     }
 
-    /// Resends messages that a member misses.
     pub(super) fn resend(&mut self, cx: &mut Cx<'_>, request: &Message, sender: &Address) {
         self.xmit_requests_received += 1;
         let Some(requester) = request.src.clone() else { return };
@@ -153,7 +150,6 @@ impl NakAck {
         }
     }
 
-    /// Returns the header of a retransmission request.
     pub(super) fn xmit_request(&self, sender: &Address) -> HeaderBody {
         self.kind.header(NakAckHeader::XmitReq { sender: Box::new(sender.clone()) })
     }

@@ -53,7 +53,6 @@ const RETRY: TimerKey = TimerKey(1);
 /// twice, or after the members have returned; those that return do so within minutes.
 const DEPARTED_SENDERS_MAX: usize = 100;
 
-/// The delivered messages of a sender.
 #[derive(Default)]
 struct Delivered {
     seqnos: BTreeSet<u64>,
@@ -201,7 +200,6 @@ impl Sequencer {
         self.serial_left > 0 || self.config.threshold == 0
     }
 
-    /// Returns all own messages that have not come back, in order.
     fn outstanding(&self) -> Vec<(u64, Bytes)> {
         self.forwarded.iter().map(|(&seqno, forwarded)| (seqno, forwarded.wrapped.clone())).collect()
     }
@@ -377,7 +375,6 @@ impl Sequencer {
         }
     }
 
-    /// Remembers a sender outside the view, and forgets the oldest beyond the limit.
     fn note_departed(&mut self, sender: Address, has_left: bool) {
         if self.departed.iter().any(|departed| departed.sender == sender) {
             return;

@@ -310,7 +310,6 @@ fn messages_outside_the_order_stay_one_batch() {
     assert_eq!(batches, [3]);
 }
 
-/// Returns the destinations of sent credits.
 fn credited(harness: &mut Harness) -> Vec<Option<Address>> {
     let is_credit = |message: &Message| {
         [ProtocolId::UFC, ProtocolId::MFC].iter().any(|&id| message.headers.get(id).is_some())

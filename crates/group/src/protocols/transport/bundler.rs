@@ -69,11 +69,9 @@ impl FromStr for BundlerKind {
 pub(super) struct Envelope {
     pub(super) version: Version,
     pub(super) cluster: String,
-    /// The encoded transport header.
     pub(super) tp: Bytes,
 }
 
-/// A finished packet and its destination.
 #[derive(PartialEq, Debug)]
 pub(super) struct Packet {
     pub(super) to: Target,
@@ -109,7 +107,6 @@ struct Pending {
     last_size: usize,
 }
 
-/// Collects messages per destination.
 pub(super) struct Bundler {
     pub(super) kind: BundlerKind,
     pub(super) max_size: usize,
@@ -240,7 +237,6 @@ impl Bundler {
         wire::append_to_list(buffer, &message, src, &envelope.tp, bulk);
     }
 
-    /// Appends all collected packets to `out`.
     pub(super) fn flush(&mut self, envelope: &Envelope, out: &mut Vec<Packet>) {
         for at in 0..self.used {
             self.flush_one(at, envelope, out);

@@ -311,7 +311,6 @@ enum Located {
     Unknown,
 }
 
-/// Formats a destination for the log.
 fn named(book: &AddressBook, dest: Option<&Address>) -> String {
     dest.map_or_else(|| "all members".to_owned(), |dest| book.member(dest).to_string())
 }

@@ -27,7 +27,6 @@ impl Protocol for Viewer {
     }
 }
 
-/// Creates member number `n` of cluster `demo` with this view and these addresses.
 fn stack(n: u64, members: View, places: &[Place]) -> Stack {
     let setup = StackSetup {
         local: member(n),

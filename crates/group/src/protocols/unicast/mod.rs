@@ -101,7 +101,6 @@ const TICK: TimerKey = TimerKey(1);
 /// The first request for missing messages.
 const FIRST_REQUEST: TimerKey = TimerKey(2);
 
-/// The connection to one member.
 #[derive(Debug)]
 struct SendConnection {
     conn_id: i16,
@@ -118,7 +117,6 @@ struct SendConnection {
     waiting_bytes: u64,
 }
 
-/// The connection from one member.
 #[derive(Debug)]
 struct ReceiveConnection {
     conn_id: i16,

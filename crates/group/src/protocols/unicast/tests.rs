@@ -27,7 +27,6 @@ fn data(seqno: u64, conn_id: i16, first: bool) -> Message {
     from(2, UnicastHeader::Data { seqno, conn_id, first }, seqno as i64)
 }
 
-/// Returns a message of this length on the first connection.
 fn bytes(seqno: u64, length: usize, kind: UnicastKind) -> Message {
     let header = kind.header(UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 });
     let mut message = Message::bytes(Some(member(1)), vec![0; length]).with_header(kind.id(), header);

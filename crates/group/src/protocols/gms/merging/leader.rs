@@ -6,7 +6,6 @@ use crate::protocols::gms::{Gms, MERGE_RESPONSES, Role};
 use crate::wire::{self, ViewForm};
 use crate::{Address, Cx, Digest, Flags, GmsHeader, GmsKind, MergeId, Message, Payload, View, ViewId};
 
-/// The leader's requests and responses.
 pub(super) struct Leading {
     /// The requested coordinators and their responses. Inner `None`: refused.
     answers: BTreeMap<Address, Option<(View, Digest)>>,

@@ -17,7 +17,6 @@ use crate::{
     Query, Time, View, ViewId,
 };
 
-/// A merge in which this member takes part.
 pub(super) struct Merge {
     id: MergeId,
     begun: Time,
@@ -34,7 +33,6 @@ pub(super) struct Merge {
     confirming: Vec<Address>,
 }
 
-/// A group's digests, collected for the merge leader.
 struct Collecting {
     leader: Address,
     members: Vec<Address>,
@@ -182,7 +180,6 @@ impl Gms {
         cx.arm(MERGE_DIGESTS, self.config.merge_timeout / 2);
     }
 
-    /// Handles the coordinator's request for a digest.
     pub(super) fn digest_req(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, src: &Address) {
         if !self.is_server() || !cx.view().is_some_and(|view| view.contains(src)) {
             return;
@@ -275,7 +272,6 @@ impl Gms {
         }
     }
 
-    /// Installs the merge view in this coordinator's group.
     fn install_merge_view_in_group(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
         let Some(previous) = cx.view().cloned() else { return };
         if !view.contains(cx.local()) || view.id().id <= previous.id().id {
