@@ -136,15 +136,15 @@ macro_rules! entries {
         pub const ENTRIES: &[Entry] = &[$(Entry {
             name: $name,
             properties: || [$(<$properties as Properties>::list()),+].concat(),
-            make: |making| {
+            make: |builder| {
                 let make: fn(&mut LayerBuilder<'_, '_>, $(entries!(@ignore $properties)),+) -> Result<_, ValueError> = $make;
-                let layer = make(making, $(entries!(@properties making $properties)),+)?;
+                let layer = make(builder, $(entries!(@properties builder $properties)),+)?;
                 Ok(Box::new(layer))
             },
         }),+];
     };
     (@ignore $properties:ty) => { $properties };
-    (@properties $making:ident $properties:ty) => { $making.properties::<$properties>()? };
+    (@properties $builder:ident $properties:ty) => { $builder.properties::<$properties>()? };
 }
 
 crate::properties! {
@@ -244,16 +244,16 @@ pub fn layer(
 ///
 /// If a value does not fit its attribute.
 pub fn properties<P: Properties + Default>(config: &ProtocolConfig) -> Result<P, ValueError> {
-    let mut nowhere = |_: &str| Ok(Vec::new());
-    LayerBuilder { config, resolver: &mut nowhere }.properties()
+    let mut no_hosts = |_: &str| Ok(Vec::new());
+    LayerBuilder { config, resolver: &mut no_hosts }.properties()
 }
 
 /// Returns the id under which a protocol stores its headers.
 pub fn id(name: &str) -> Option<ProtocolId> {
     let config =
         ProtocolConfig { name: name.to_owned(), attributes: Vec::new(), position: Position::default() };
-    let mut nowhere = |_: &str| Ok(vec![IpAddr::from([127, 0, 0, 1])]);
-    let own = layer(&config, &mut nowhere).and_then(Result::ok).map(|layer| layer.id());
+    let mut loopback = |_: &str| Ok(vec![IpAddr::from([127, 0, 0, 1])]);
+    let own = layer(&config, &mut loopback).and_then(Result::ok).map(|layer| layer.id());
     own.or_else(|| transport(&config).and_then(Result::ok).map(|(layer, _)| layer.id()))
 }
 
@@ -261,14 +261,15 @@ pub fn id(name: &str) -> Option<ProtocolId> {
 pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version), ValueError>> {
     let (_, kind) = TRANSPORTS.iter().find(|(name, _)| *name == config.short_name())?;
     let mut layer = TransportLayerConfig::new(*kind);
-    let mut nobody = |_: &str| Ok(Vec::new());
-    let making = LayerBuilder { config, resolver: &mut nobody };
+    let mut no_hosts = |_: &str| Ok(Vec::new());
+    let builder = LayerBuilder { config, resolver: &mut no_hosts };
     let mut make = || {
-        layer.bundler = making.one("bundler_type", layer.bundler)?;
-        layer.max_size = making.one("bundler.max_size", layer.max_size)?;
-        layer.who_has_cache_timeout = making.one("who_has_cache_timeout", layer.who_has_cache_timeout)?;
-        layer.rtt_enabled = making.one("rtt.enabled", layer.rtt_enabled)?;
-        let version = making.one("version", Version::V5_5_7)?;
+        layer.bundler = builder.value_or("bundler_type", layer.bundler)?;
+        layer.max_size = builder.value_or("bundler.max_size", layer.max_size)?;
+        layer.who_has_cache_timeout =
+            builder.value_or("who_has_cache_timeout", layer.who_has_cache_timeout)?;
+        layer.rtt_enabled = builder.value_or("rtt.enabled", layer.rtt_enabled)?;
+        let version = builder.value_or("version", Version::V5_5_7)?;
         Ok((Transport::new(layer.clone()), version))
     };
     Some(make())
@@ -364,8 +365,8 @@ mod tests {
         let layer = layer(&config("FD_SOCK2", attributes), &mut Host).unwrap()?;
         let mut out = crate::ProbeOut::default();
         layer.probe(&mut out);
-        let told: Vec<_> = out.attributes.into_iter().filter(|(name, _)| name == "bind_addr").collect();
-        let [(_, bind)] = &told[..] else { panic!("{told:?}") };
+        let shown: Vec<_> = out.attributes.into_iter().filter(|(name, _)| name == "bind_addr").collect();
+        let [(_, bind)] = &shown[..] else { panic!("{shown:?}") };
         Ok(bind.clone())
     }
 

@@ -206,7 +206,7 @@ mod tests {
 
     fn written(harness: &mut Harness) -> Vec<(ConnId, GossipKind)> {
         let effects = harness.take_effects().into_iter();
-        let told = effects.map(|(_, effect)| match effect {
+        let frames = effects.map(|(_, effect)| match effect {
             Effect::Write { conn, frame } => {
                 let data = wire::decode_gossip(&frame).unwrap();
                 assert_eq!(data.group.as_deref(), Some("demo"));
@@ -217,7 +217,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         });
-        told.collect()
+        frames.collect()
     }
 
     fn members(group: &str, all: &[u64]) -> Outcome {

@@ -122,10 +122,10 @@ fn members_in_the_files_get_this_members_address_unless_it_has_a_file() {
     };
     let line =
         |n: u64, name: &str| format!("{name} \t{} \t127.0.0.1:{} \tF\n", member(n), phys(n as u16).port);
-    let told = searched(line(2, "B") + &line(3, "C"));
-    let dests: Vec<_> = told.iter().map(|message| message.dest.clone()).collect();
+    let sent = searched(line(2, "B") + &line(3, "C"));
+    let dests: Vec<_> = sent.iter().map(|message| message.dest.clone()).collect();
     assert_eq!(dests, [Some(Address::Ip(phys(2))), Some(Address::Ip(phys(3)))]);
-    let data = wire::decode_ping_data(told[0].payload_bytes().unwrap()).unwrap();
+    let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
     assert_eq!((&data[0].sender, data[0].phys), (&member(1), Some(phys(1))));
     assert_eq!(searched(line(1, "A") + &line(2, "B") + &line(3, "C")), []);
 }

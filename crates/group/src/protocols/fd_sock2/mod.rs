@@ -79,18 +79,18 @@ impl FdSock2Config {
 const CONNECTIONS_MAX: usize = 2_000;
 
 const ANSWER: TimerKey = TimerKey(1);
-const TELL: TimerKey = TimerKey(2);
+const REPORT: TimerKey = TimerKey(2);
 const RETRY: TimerKey = TimerKey(3);
-const FORGET: TimerKey = TimerKey(4);
+const EXPIRE: TimerKey = TimerKey(4);
 
 /// The intervals for which a received suspicion holds. Two repetitions may be lost.
-const HEARD_INTERVALS: u32 = 3;
+const RECEIVED_INTERVALS: u32 = 3;
 
 struct Conn {
     /// The listener's address in its set-up bytes, or the address connected to.
     peer: PhysAddr,
     /// Whether this member opened it.
-    is_ours: bool,
+    is_outgoing: bool,
     /// Whether the peer monitors this member through it.
     is_watched_by_peer: bool,
 }
@@ -112,9 +112,9 @@ pub struct FdSock2 {
     /// All suspects, detected here or received.
     suspects: BTreeSet<Address>,
     /// The received suspects, and until when the suspicion holds.
-    heard: BTreeMap<Address, Time>,
+    received: BTreeMap<Address, Time>,
     /// The members whose connection to this member broke. Reported to the other members until they are gone.
-    found: BTreeSet<Address>,
+    detected: BTreeSet<Address>,
     suspicions: u64,
 }
 
@@ -132,8 +132,8 @@ impl FdSock2 {
             link: Link::None,
             pauses: BTreeMap::new(),
             suspects: BTreeSet::new(),
-            heard: BTreeMap::new(),
-            found: BTreeSet::new(),
+            received: BTreeMap::new(),
+            detected: BTreeSet::new(),
             suspicions: 0,
         }
     }
@@ -174,7 +174,7 @@ impl FdSock2 {
         for conn in std::mem::take(&mut self.conns).into_keys() {
             cx.request(Effect::Close { conn, is_graceful: true });
         }
-        for key in [ANSWER, TELL, RETRY, FORGET] {
+        for key in [ANSWER, REPORT, RETRY, EXPIRE] {
             cx.disarm(key);
         }
         self.listener = None;
@@ -183,8 +183,8 @@ impl FdSock2 {
         self.link = Link::None;
         self.pauses.clear();
         self.suspects.clear();
-        self.heard.clear();
-        self.found.clear();
+        self.received.clear();
+        self.detected.clear();
     }
 
     /// Writes a frame: the body of an empty message with an FD_SOCK2 header.
@@ -216,8 +216,8 @@ impl FdSock2 {
                 self.write(cx, conn, FdSock2Header::ConnectResponse { cluster, server });
             }
             FdSock2Header::ConnectResponse { cluster, server } => {
-                let is_ours = cluster.as_deref() == cx.shared().cluster.as_deref();
-                self.answered(cx, conn, is_ours.then_some(server));
+                let is_same_cluster = cluster.as_deref() == cx.shared().cluster.as_deref();
+                self.answered(cx, conn, is_same_cluster.then_some(server));
             }
             _ => {}
         }
@@ -236,18 +236,18 @@ impl FdSock2 {
         self.suspicions += 1;
         tracing::debug!(member = %cx.shared().book.member(&member), "the connection to the member broke");
         self.suspects.insert(member.clone());
-        self.found.insert(member);
+        self.detected.insert(member);
         self.report_suspects(cx);
     }
 
     /// Reports the suspects to the other members. Acts itself if this member would now lead, because the
     /// previous leader may be gone.
     fn report_suspects(&self, cx: &mut Cx<'_>) {
-        if self.found.is_empty() {
-            return cx.disarm(TELL);
+        if self.detected.is_empty() {
+            return cx.disarm(REPORT);
         }
-        self.multicast(cx, FdSock2Header::Suspect(self.found.iter().cloned().collect()));
-        cx.arm(TELL, self.report_interval());
+        self.multicast(cx, FdSock2Header::Suspect(self.detected.iter().cloned().collect()));
+        cx.arm(REPORT, self.report_interval());
         self.raise_suspects(cx);
     }
 
@@ -263,9 +263,9 @@ impl FdSock2 {
         match header {
             FdSock2Header::Suspect(members) => {
                 let local = cx.local().clone();
-                let until = cx.now() + self.report_interval().saturating_mul(HEARD_INTERVALS);
+                let until = cx.now() + self.report_interval().saturating_mul(RECEIVED_INTERVALS);
                 for member in members.into_iter().filter(|member| view.contains(member) && *member != local) {
-                    self.heard.insert(member.clone(), until);
+                    self.received.insert(member.clone(), until);
                     self.suspects.insert(member);
                 }
                 self.arm_forget(cx);
@@ -285,12 +285,12 @@ impl FdSock2 {
     }
 
     fn arm_forget(&self, cx: &mut Cx<'_>) {
-        match self.heard.values().min() {
+        match self.received.values().min() {
             Some(until) => {
                 let rest = until.since(cx.now());
-                cx.arm(FORGET, rest);
+                cx.arm(EXPIRE, rest);
             }
-            None => cx.disarm(FORGET),
+            None => cx.disarm(EXPIRE),
         }
     }
 
@@ -299,8 +299,8 @@ impl FdSock2 {
     fn expire_received(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let over: Vec<Address> =
-            self.heard.extract_if(.., |_, until| *until <= now).map(|(member, _)| member).collect();
-        self.withdraw(cx, over.into_iter().filter(|member| !self.found.contains(member)).collect());
+            self.received.extract_if(.., |_, until| *until <= now).map(|(member, _)| member).collect();
+        self.withdraw(cx, over.into_iter().filter(|member| !self.detected.contains(member)).collect());
         self.arm_forget(cx);
     }
 
@@ -321,11 +321,11 @@ impl FdSock2 {
 
     fn retain_suspects(&mut self, cx: &mut Cx<'_>, keep: impl Fn(&Address) -> bool) {
         self.suspects.retain(&keep);
-        self.found.retain(&keep);
-        self.heard.retain(|member, _| keep(member));
+        self.detected.retain(&keep);
+        self.received.retain(|member, _| keep(member));
         self.arm_forget(cx);
-        if self.found.is_empty() {
-            cx.disarm(TELL);
+        if self.detected.is_empty() {
+            cx.disarm(REPORT);
         }
     }
 }
@@ -390,8 +390,8 @@ impl Protocol for FdSock2 {
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match key {
             ANSWER => self.no_answer(cx),
-            TELL => self.report_suspects(cx),
-            FORGET => self.expire_received(cx),
+            REPORT => self.report_suspects(cx),
+            EXPIRE => self.expire_received(cx),
             _ => self.follow_ring(cx),
         }
     }
@@ -412,7 +412,7 @@ impl Protocol for FdSock2 {
                 if !self.is_connected || self.conns.len() >= CONNECTIONS_MAX {
                     cx.request(Effect::Close { conn, is_graceful: false });
                 } else {
-                    self.conns.insert(conn, Conn { peer, is_ours: false, is_watched_by_peer: false });
+                    self.conns.insert(conn, Conn { peer, is_outgoing: false, is_watched_by_peer: false });
                 }
             }
             Outcome::Connected(conn) => self.connected(cx, token, conn),

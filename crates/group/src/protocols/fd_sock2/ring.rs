@@ -24,7 +24,7 @@ impl FdSock2 {
         let members = view.members();
         (1..members.len())
             .map(|step| &members[(rank + step) % members.len()])
-            .find(|member| !self.found.contains(member))
+            .find(|member| !self.detected.contains(member))
             .cloned()
     }
 
@@ -110,7 +110,7 @@ impl FdSock2 {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, token: Token, conn: ConnId) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Connecting { token: own, to, left } if own == token => {
-                self.conns.insert(conn, Conn { peer: to, is_ours: true, is_watched_by_peer: false });
+                self.conns.insert(conn, Conn { peer: to, is_outgoing: true, is_watched_by_peer: false });
                 self.ask(cx, conn, left);
             }
             other => {
@@ -160,7 +160,7 @@ impl FdSock2 {
     /// Closes a connection that this member opened and no longer needs, unless the peer monitors this member
     /// through it.
     fn abandon(&mut self, cx: &mut Cx<'_>, conn: ConnId) {
-        if self.conns.get(&conn).is_some_and(|known| known.is_ours && !known.is_watched_by_peer) {
+        if self.conns.get(&conn).is_some_and(|known| known.is_outgoing && !known.is_watched_by_peer) {
             self.conns.remove(&conn);
             cx.request(Effect::Close { conn, is_graceful: true });
         }

@@ -52,7 +52,7 @@ fn suspected(harness: &mut Harness) -> Vec<FdSock2Header> {
         .collect()
 }
 
-fn heard(header: FdSock2Header, n: u64) -> Message {
+fn from_member(header: FdSock2Header, n: u64) -> Message {
     let mut message =
         Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
     message.src = Some(member(n));
@@ -176,14 +176,14 @@ fn a_suspicion_that_is_not_repeated_is_forgotten() {
     let suspects = |harness: &Harness| harness.stack.attribute("FD_SOCK2", "suspects").unwrap();
     let mut harness = harness(&[3, 2, 1]);
     for _ in 0..3 {
-        harness.up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+        harness.up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
         harness.advance(Duration::from_secs(10));
         assert_ne!(suspects(&harness), "{}", "two of three may be lost");
     }
     harness.advance(Duration::from_secs(5));
     assert_eq!(suspects(&harness), "{}");
     assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(2)])]);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(3)]), 2));
     assert_eq!(harness.take_up_events(), [], "2 would lead, since it is not suspected any more");
 }
 
@@ -191,11 +191,11 @@ fn a_suspicion_that_is_not_repeated_is_forgotten() {
 #[test]
 fn a_suspicion_withdrawn_by_another_member_is_withdrawn_above() {
     let mut harness = harness(&[3, 2, 1]);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(2), member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(2), member(3)]), 2));
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
-    harness.up(heard(FdSock2Header::Unsuspect(vec![member(3), member(1)]), 2));
+    harness.up(from_member(FdSock2Header::Unsuspect(vec![member(3), member(1)]), 2));
     assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(3)])]);
-    harness.up(heard(FdSock2Header::Unsuspect(vec![member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Unsuspect(vec![member(3)]), 2));
     assert_eq!(harness.take_up_events(), [], "they know");
 }
 
@@ -203,7 +203,7 @@ fn a_suspicion_withdrawn_by_another_member_is_withdrawn_above() {
 fn with_the_longest_interval_a_received_suspicion_holds_forever() {
     let config = FdSock2Config { suspect_msg_interval: Duration::MAX, ..FdSock2Config::default() };
     let mut harness = Harness::new(FdSock2::new(config));
-    harness.install(view(1, &[3, 2, 1])).up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+    harness.install(view(1, &[3, 2, 1])).up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
     harness.advance(Duration::from_secs(3_600));
     assert_ne!(harness.stack.attribute("FD_SOCK2", "suspects").unwrap(), "{}");
 }
@@ -212,7 +212,7 @@ fn with_the_longest_interval_a_received_suspicion_holds_forever() {
 fn a_suspicion_detected_here_does_not_expire() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
     harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
     harness.advance(Duration::from_secs(60)).take_up_events();
     harness.advance(Duration::from_secs(5));
@@ -325,7 +325,7 @@ fn garbage_from_the_neighbour_ends_the_watch() {
 fn only_suspicions_detected_here_are_repeated() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(3)]), 2));
     harness.take_up_events();
     harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
     assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);

@@ -127,8 +127,8 @@ impl Granting {
     /// gets the credits of consumed bytes only, so that waiting does not bypass a slow receiver.
     ///
     /// The rest may be lost to the sender, as around a join or a merge, and is then replaced. It may also be
-    /// in transit (certain if there is a gap), or just have been replaced. In these cases the sender is told
-    /// to request again later ([`Self::settled`]).
+    /// in transit (certain if there is a gap), or just have been replaced. In these cases the sender
+    /// requests again later ([`Self::settled`]).
     pub(super) fn requested(&mut self, now: Time, sender: &Address, bytes: u64, has_gap: bool) -> u64 {
         let max = self.max;
         self.sender(sender);

@@ -172,7 +172,7 @@ fn multicasts_go_at_the_pace_of_the_slowest_member() {
 }
 
 #[test]
-fn our_own_copy_costs_credits_unless_it_does_not_come_back() {
+fn the_local_copy_uses_credits_unless_it_is_not_looped_back() {
     let mut harness = harness(FlowKind::Mfc, &[1]);
     let mut silent = to(None, 1_000);
     silent.transient |= Transient::DONT_LOOPBACK;

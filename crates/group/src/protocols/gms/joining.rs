@@ -77,7 +77,10 @@ impl Gms {
         let Role::Joining(join) = &mut self.role else { return true };
         join.attempts += 1;
         if most > 0 && join.attempts >= most {
-            tracing::warn!(attempts = most, "no coordinator let us join: becoming a group of our own");
+            tracing::warn!(
+                attempts = most,
+                "no coordinator let this member join: it becomes a group of its own"
+            );
             self.become_singleton(cx);
             return true;
         }
@@ -145,7 +148,7 @@ impl Gms {
             // A response that arrives after this member stopped waiting and started alone.
             Role::Member
                 if cx.view().is_none_or(|own| own.id().id < view.id().id)
-                    && is_as_far(cx, &local, &digest) =>
+                    && has_all_own_messages(cx, &local, &digest) =>
             {
                 cx.control(&Control::SetDigest(&digest));
                 self.install(cx, view);
@@ -165,7 +168,7 @@ impl Gms {
 /// Returns whether the other members would receive all messages that this member has sent. If it sent
 /// messages while alone and were let in without them, all members would wait for messages that no member has.
 /// A merge unites the groups instead.
-fn is_as_far(cx: &Cx<'_>, local: &Address, digest: &Digest) -> bool {
+fn has_all_own_messages(cx: &Cx<'_>, local: &Address, digest: &Digest) -> bool {
     let sent = |digest: &Digest| digest.get(local).map_or(0, |row| row.highest_received);
     match cx.ask(&Query::DigestOf(local)) {
         Some(Answer::Digest(own)) => sent(&own) <= sent(digest),

@@ -8,7 +8,7 @@ impl Gms {
         match self.role {
             Role::Idle => cx.raise(Event::Disconnected),
             Role::Joining(_) => {
-                cx.raise(Event::Connected(Err("the member was told to leave while it joined".to_owned())));
+                cx.raise(Event::Connected(Err("the join was cancelled by a leave".to_owned())));
                 self.left(cx);
             }
             Role::Leaving { .. } => {}

@@ -223,7 +223,7 @@ impl Protocol for NakAck {
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if batch.messages.iter().any(is_ours) {
+        if batch.messages.iter().any(is_numbered) {
             self.send_batch(cx, batch);
         }
     }
@@ -315,7 +315,7 @@ impl Protocol for NakAck {
 }
 
 /// Returns whether a message on its way down gets a seqno.
-fn is_ours(message: &Message) -> bool {
+fn is_numbered(message: &Message) -> bool {
     message.is_multicast() && !message.flags.has(Flags::NO_RELIABILITY)
 }
 

@@ -1,6 +1,6 @@
 //! The sender's side: numbering, keeping, retransmission, and NAKACK4's acknowledgements.
 
-use super::{NakAck, is_ours};
+use super::{NakAck, is_numbered};
 use crate::{
     Address, Cx, Flags, GmsHeader, GmsKind, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Payload,
     Protocol, ProtocolId, Transient,
@@ -28,7 +28,7 @@ impl NakAck {
         let is_fixed = self.is_fixed();
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
-            if !is_ours(message) {
+            if !is_numbered(message) {
                 return true;
             }
             if is_fixed && (!self.waiting.is_empty() || !self.finds_room(cx)) {

@@ -204,7 +204,7 @@ fn nakack4_waits_for_the_slowest_member_and_resumes_in_order() {
         .with_header(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::Ack { seqno: 3 }));
     ack.src = Some(member(2));
     harness.up(ack.clone());
-    assert_eq!(harness.take_down(), [], "our own acknowledgement is missing");
+    assert_eq!(harness.take_down(), [], "this member's acknowledgement is missing");
     ack.src = Some(member(1));
     harness.up(ack);
     assert_eq!(values(&harness.take_down()), [4, 5]);

@@ -296,7 +296,7 @@ impl Transport {
         });
     }
 
-    fn is_for_us(&self, cx: &Cx<'_>, is_multicast: bool, dest: Option<&Address>) -> bool {
+    fn is_for_this_member(&self, cx: &Cx<'_>, is_multicast: bool, dest: Option<&Address>) -> bool {
         match dest {
             None => is_multicast,
             Some(Address::Ip(ip)) => *ip == cx.shared().phys,
@@ -368,7 +368,9 @@ impl Protocol for Transport {
 
     fn receive(&mut self, cx: &mut Cx<'_>, from: PhysAddr, packet: Bytes) {
         if from == cx.shared().phys {
-            return cx.count_drop(DropReason::OwnPacket, |_| format!("packet from our own address {from}"));
+            return cx.count_drop(DropReason::OwnPacket, |_| {
+                format!("packet from this member's own address {from}")
+            });
         }
         let Some(version) = wire::peek_version(&packet) else {
             return cx.count_drop(DropReason::Malformed, |_| format!("{} bytes from {from}", packet.len()));
@@ -388,14 +390,14 @@ impl Protocol for Transport {
         self.counters.bytes_received += packet.len() as u64;
         match wire::decode_packet(&packet, &envelope.tp) {
             Ok(wire::Packet::Single { is_multicast, message, .. }) => {
-                if !self.is_for_us(cx, is_multicast, message.dest.as_ref()) {
+                if !self.is_for_this_member(cx, is_multicast, message.dest.as_ref()) {
                     return Self::discard_misaddressed(cx, "message", message.dest.as_ref(), from);
                 }
                 self.counters.messages_received += 1;
                 self.accept_single(cx, message);
             }
             Ok(wire::Packet::List { is_multicast, dest, cluster, messages, .. }) => {
-                if !self.is_for_us(cx, is_multicast, dest.as_ref()) {
+                if !self.is_for_this_member(cx, is_multicast, dest.as_ref()) {
                     return Self::discard_misaddressed(cx, "list", dest.as_ref(), from);
                 }
                 if cluster.as_deref() != cx.shared().cluster.as_deref() {

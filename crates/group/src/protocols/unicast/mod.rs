@@ -332,7 +332,7 @@ impl Protocol for Unicast {
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if batch.messages.iter().any(|message| is_ours(cx, message)) {
+        if batch.messages.iter().any(|message| is_numbered(cx, message)) {
             self.send_batch(cx, batch);
         }
     }
@@ -423,7 +423,7 @@ impl Protocol for Unicast {
 
 /// Returns whether a message on its way down gets a seqno: unicasts to other members. The transport loops
 /// unicasts to this member back in order and without loss.
-fn is_ours(cx: &Cx<'_>, message: &Message) -> bool {
+fn is_numbered(cx: &Cx<'_>, message: &Message) -> bool {
     match &message.dest {
         None | Some(Address::Ip(_)) => false,
         Some(dest) => !message.flags.has(Flags::NO_RELIABILITY) && !cx.is_local(dest),

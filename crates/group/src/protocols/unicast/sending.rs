@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::collections::btree_map::Entry;
 
-use super::{SendConnection, Unicast, UnicastKind, is_ours};
+use super::{SendConnection, Unicast, UnicastKind, is_numbered};
 use crate::window::SendWindow;
 use crate::{Address, Cx, Message, MessageBatch, Object, Payload, UnicastHeader};
 
@@ -15,7 +15,7 @@ impl Unicast {
         let (kind, is_fixed, capacity) = (self.kind, self.is_fixed(), self.capacity());
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
-            let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, message)) else { return true };
+            let Some(dest) = message.dest.clone().filter(|_| is_numbered(cx, message)) else { return true };
             let connection = self.connection(cx, &dest);
             if is_fixed && (!connection.waiting.is_empty() || connection.window.len() >= capacity) {
                 connection.waiting_bytes += message.length() as u64;

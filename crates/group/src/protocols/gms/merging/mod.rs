@@ -251,13 +251,13 @@ impl Gms {
         if self.takes_part(header) {
             self.install_merge_view_in_group(cx, view, digest.as_ref());
         } else {
-            self.merged_without_us(cx, &view);
+            self.handle_abandoned_merge_view(cx, &view);
         }
     }
 
     /// Handles the view of a merge that this member has abandoned. If the view is in this member's name, its
     /// number is used: two views with one id would look equal and would not be merged.
-    fn merged_without_us(&mut self, cx: &mut Cx<'_>, view: &View) {
+    fn handle_abandoned_merge_view(&mut self, cx: &mut Cx<'_>, view: &View) {
         if !self.is_server() || view.id().creator != *cx.local() {
             return;
         }
