@@ -9,7 +9,7 @@ use crate::{Address, Cx, Message, ProbeOut, Time, Transient, View};
 
 /// The credits of all members, and the queue.
 ///
-/// A member's credits are kept as the total number of bytes that may be sent to it (`limit`), so that sending
+/// A member's credits are kept as the total number of bytes that may be sent to it (`limit`). So sending
 /// costs the same for any number of members.
 pub(super) struct MulticastCredits {
     max: u64,

@@ -35,8 +35,8 @@ crate::properties! {
     SequencerConfig {
         /// The number of messages per sender that are remembered to detect duplicates.
         delivery_table_max_size: usize = 2_000,
-        /// The number of messages sent one at a time after a change of coordinator, in addition to those left
-        /// from before it; 0 = all messages, forever.
+        /// The number of messages sent one at a time after a change of coordinator, besides those left from
+        /// before it; 0 = all messages.
         threshold: u32 = 10,
         /// Whether messages that have not come back go to the next coordinator when the coordinator changes,
         /// or are dropped.

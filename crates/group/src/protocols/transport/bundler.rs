@@ -132,8 +132,8 @@ pub(super) const TAIL_MIN: usize = 8 * 1024;
 /// A buffer's initial size. It grows to the largest packet, and stays up to [`BUFFER_KEPT_MAX`].
 const BUFFER_SIZE: usize = 8 * 1024;
 
-/// The size of a packet and the rest of its buffer beyond which the rest is not used for the next packet,
-/// because it keeps the whole allocation alive. The stock stacks' largest packets have 64 KB.
+/// The size of a packet and the rest of its buffer beyond which the rest is not reused, because it keeps the
+/// whole allocation alive. The stock stacks' largest packets have 64 KB.
 const BUFFER_KEPT_MAX: usize = 256 * 1024;
 
 impl Bundler {

@@ -11,9 +11,8 @@ pub(super) struct Leading {
     answers: BTreeMap<Address, Option<(View, Digest)>>,
     asked: BTreeSet<Address>,
     subviews: Vec<View>,
-    /// Whether members of the own group have other views. Then there is something to merge even if no other
-    /// group responds: a member with the last view of a crashed coordinator is not helped by a view of the
-    /// same number.
+    /// Whether members of the own group have other views. Then a merge is needed even if no other group
+    /// responds: a new view of the same number does not help a member with a crashed coordinator's last view.
     own_views_differ: bool,
 }
 
