@@ -283,7 +283,7 @@ impl FlowControl {
         if cx.has_bug(crate::InjectedBug::CreditForgotten)
             && let Credits::Multicast(multicast) = &mut self.credits
         {
-            multicast.view_forgotten(view);
+            multicast.view_without_removals(view);
             return self.release(cx);
         }
         match &mut self.credits {

@@ -473,13 +473,13 @@ fn a_view_number_used_by_a_merge_in_this_members_name_is_not_reused() {
 fn during_a_merge_requests_wait_and_it_ends_by_itself() {
     let mut harness = joined(&[1]);
     harness.answer_digest(digest(&[(1, 4, 4)]));
-    let request = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
-    harness.up(merge_message(GmsKind::MergeReq, 2, 7, 2, request));
+    let payload = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
+    harness.up(merge_message(GmsKind::MergeReq, 2, 7, 2, payload));
     assert_eq!(sent(&mut harness), [(GmsKind::MergeRsp, Some(2))]);
     harness.up(request(GmsKind::JoinReq, 5, 5)).advance(Duration::from_secs(9));
     assert_eq!(views(&mut harness), []);
     harness.advance(Duration::from_secs(2));
-    assert_eq!(views(&mut harness).len(), 1, "the join is served after the merge has been given up");
+    assert_eq!(views(&mut harness).len(), 1, "the join is served after the merge has timed out");
 }
 
 #[test]

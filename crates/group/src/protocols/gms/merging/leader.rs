@@ -162,7 +162,7 @@ impl Gms {
         if cx.has_bug(crate::InjectedBug::MergeLeaderSkipped) {
             return self.end_merge(cx);
         }
-        self.bring_merge_view(cx, view, Some(&rows));
+        self.install_merge_view_in_group(cx, view, Some(&rows));
     }
 
     pub(super) fn cancel_merge<'m>(
