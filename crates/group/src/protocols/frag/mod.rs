@@ -109,7 +109,7 @@ impl Protocol for Frag {
         for mut message in messages {
             match message.headers.take(id) {
                 Some(HeaderBody::Frag(header)) => {
-                    batch.messages.extend(self.reassemble(cx, *header, message))
+                    batch.messages.extend(self.reassemble(cx, *header, message));
                 }
                 _ => batch.messages.push(message),
             }
