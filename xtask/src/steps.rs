@@ -30,7 +30,7 @@ const STEPS: &[Step] = &[
             "--package=consort-group",
             "--package=consort-grid",
             "--package=consort-client",
-            "--features=consort-sim/planted,consort-group/planted,consort-grid/planted",
+            "--features=consort-sim/planted,consort-group/injected-bugs,consort-grid/planted",
         ];
         let parts: [&[&str]; 2] = [&["--workspace"], &others];
         let mut outcomes = parts.into_iter().map(clippy);

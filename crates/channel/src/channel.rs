@@ -381,7 +381,7 @@ impl Channel {
         self.shared().gate.close();
         let stopped = self.with_stack(|stack, now| {
             // Without a transport's envelope nothing gets out any more.
-            stack.cut(now);
+            stack.abort_output(now);
         });
         stopped.await;
         self.end().await;

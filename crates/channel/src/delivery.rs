@@ -209,7 +209,7 @@ impl Deliverer {
             let _ = guarded("receive_batch", src.as_ref(), || self.receiver.receive_batch(delivery));
         };
         if self.policy == DeliveryPolicy::Unbatch {
-            batch.messages.into_iter().map(MessageBatch::of).for_each(receive);
+            batch.messages.into_iter().map(MessageBatch::single).for_each(receive);
         } else {
             receive(batch);
         }
@@ -323,7 +323,7 @@ mod tests {
             let mut message = Message::empty(None);
             message.src = Some(src.clone());
             message.transient |= Transient::TOTAL_ORDER;
-            MessageBatch::of(message)
+            MessageBatch::single(message)
         };
         let batches = merged(vec![from(&a), from(&a), from(&b), from(&a)]);
         let seen: Vec<_> = batches.iter().map(|batch| (batch.src().cloned(), batch.len())).collect();

@@ -164,7 +164,7 @@ impl Gate {
             }
         }
         lanes.lanes.retain(|dest, lane| {
-            let held = stack.held(dest.as_ref());
+            let held = stack.queued_bytes(dest.as_ref());
             let is_crowded = is_crowded(dest.as_ref());
             has_freed |= held < lane.held || (lane.is_crowded && !is_crowded);
             (lane.held, lane.is_crowded) = (held, is_crowded);

@@ -333,7 +333,7 @@ async fn room_closes_and_opens_again() {
         timeout(PATIENCE, room.wait_for(|has_room| !has_room)).await.expect("it is full").unwrap();
         let to = dest.cloned();
         let (held, limit) = a
-            .with_stack(move |stack, _| (stack.held(to.as_ref()), stack.hold_limit(to.is_none())))
+            .with_stack(move |stack, _| (stack.queued_bytes(to.as_ref()), stack.hold_limit(to.is_none())))
             .await
             .expect("an open channel");
         let limit = limit.unwrap_or(consort_channel::HOLD_LIMIT);

@@ -325,7 +325,7 @@ mod tests {
         );
         let text = "<config>\n  <TCP/>\n  <FD_ALL3 timeout=\"9s\"\n interval=\"9s\"/></config>";
         assert!(
-            error(text).starts_with("my.xml:4:2: FD_ALL3: interval (9s) has to be shorter"),
+            error(text).starts_with("my.xml:4:2: FD_ALL3: interval (9s) must be shorter"),
             "{}",
             error(text)
         );

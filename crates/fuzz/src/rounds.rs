@@ -227,7 +227,11 @@ fn play(stage: &Stage, bytes: &[u8]) -> Seen {
     seen.peak = used.bytes_max;
     assert!(used.bytes_max <= GROWTH_MAX, "{} bytes more than before, at most {GROWTH_MAX}", used.bytes_max);
     for member in &cluster.members {
-        assert!(member.stack.held(None) <= GROWTH_MAX, "{} bytes are held", member.stack.held(None));
+        assert!(
+            member.stack.queued_bytes(None) <= GROWTH_MAX,
+            "{} bytes are held",
+            member.stack.queued_bytes(None)
+        );
     }
     seen.apart = u64::from(!heal(&mut cluster));
     seen

@@ -1,6 +1,7 @@
-//! Who a member is ([`Address`]), where it is reached ([`PhysAddr`]), and the book that maps one to the other.
+//! Member identities ([`Address`]), physical addresses ([`PhysAddr`]), and the book that maps one to the
+//! other.
 //!
-//! Equality and order follow facts section 3.4, because elections and tie-breaks depend on them.
+//! Equality and order are those of JGroups, because elections and tie-breaks depend on them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 
 use crate::{Rng, Time};
 
-/// A random 128-bit identity. Ordered by the most significant half as a signed number, then by the least.
+/// A random 128-bit identity. Ordered by the most significant half as a signed number, then by the least
+/// significant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Uuid {
     /// The upper 64 bits.
@@ -21,7 +23,7 @@ pub struct Uuid {
 }
 
 impl Uuid {
-    /// A version 4 UUID.
+    /// Creates a version 4 UUID.
     pub fn random(rng: &mut Rng) -> Self {
         let most = rng.next_u64() & !0xf000 | 0x4000;
         let least = rng.next_u64() & !(0b11 << 62) | (0b10 << 62);
@@ -63,27 +65,27 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// An IP address and port as JGroups orders them: by the address' Java hash as a signed number, then by port.
+/// An IP address and port in JGroups' order: by the address' Java hash as a signed number, then by port.
 #[derive(Clone, Copy)]
 pub struct IpAddress {
     /// The host; `None` is the wire's "no address".
     pub ip: Option<IpAddr>,
-    /// The IPv6 scope id; not part of equality or order.
+    /// The IPv6 scope id. Not part of equality or order.
     pub scope_id: u32,
     /// The port.
     pub port: u16,
 }
 
-/// Where a member is reached: the address and port of its receiving socket.
+/// A member's physical address: the address and port of its receiving socket.
 pub type PhysAddr = IpAddress;
 
 impl IpAddress {
-    /// An address without scope.
+    /// Creates an address without scope.
     pub const fn new(ip: IpAddr, port: u16) -> Self {
         Self { ip: Some(ip), scope_id: 0, port }
     }
 
-    /// The socket address; the unspecified IPv4 address where there is none.
+    /// Returns the socket address; the unspecified IPv4 address if there is no host.
     pub fn socket_addr(self) -> SocketAddr {
         match self.ip {
             Some(IpAddr::V6(ip)) => SocketAddr::V6(SocketAddrV6::new(ip, self.port, 0, self.scope_id)),
@@ -92,7 +94,7 @@ impl IpAddress {
         }
     }
 
-    /// Java's `InetAddress.hashCode()` (facts 3.4).
+    /// Returns Java's `InetAddress.hashCode()`.
     pub fn java_hash(self) -> i32 {
         match self.ip {
             Some(IpAddr::V4(ip)) => i32::from_be_bytes(ip.octets()),
@@ -138,7 +140,7 @@ impl Hash for IpAddress {
 
 impl Ord for IpAddress {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The octets break the ties that Java's hash leaves between different hosts.
+        // The octets break ties between different hosts with the same Java hash.
         self.key().cmp(&other.key())
     }
 }
@@ -165,7 +167,7 @@ impl fmt::Debug for IpAddress {
     }
 }
 
-/// What distinguishes the rarer address classes (facts 3.2).
+/// The kinds of the rarer address classes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ExtKind {
     /// A UUID with flags.
@@ -179,12 +181,12 @@ pub enum ExtKind {
         /// The member's name.
         name: Option<Arc<str>>,
     },
-    /// Whoever is master of a site; without a site, the masters of all.
+    /// The site master of a site; without a site, of all sites.
     SiteMaster {
         /// The site's name.
         site: Option<Arc<str>>,
     },
-    /// A number of milliseconds that serves as address; it is kept in the UUID's lower half.
+    /// A number of milliseconds used as address, in the UUID's lower half.
     Millis,
 }
 
@@ -193,11 +195,11 @@ pub enum ExtKind {
 pub struct ExtAddress {
     /// The identity.
     pub uuid: Uuid,
-    /// FlagsUUID's flags: bit 1 = can become site master.
+    /// FlagsUUID's flags. Bit 1: can become site master.
     pub flags: i32,
     /// Key/value pairs in the order of the wire.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The class.
+    /// The kind of address.
     pub kind: ExtKind,
 }
 
@@ -210,25 +212,25 @@ impl ExtAddress {
     }
 }
 
-/// The identity of a member. Never an IP address, except as the destination of discovery messages that precede
-/// knowing anybody.
+/// The identity of a member. It is an IP address only as the destination of discovery messages sent before
+/// any member is known.
 #[derive(Clone)]
 pub enum Address {
     /// A plain member.
     Uuid(Uuid),
     /// A physical address used as destination.
     Ip(IpAddress),
-    /// Everything else.
+    /// An address of a rarer class.
     Ext(Arc<ExtAddress>),
 }
 
 impl Address {
-    /// A fresh random member address.
+    /// Creates a random member address.
     pub fn random(rng: &mut Rng) -> Self {
         Self::Uuid(Uuid::random(rng))
     }
 
-    /// The UUID in it, if it has one.
+    /// Returns its UUID, if it has one.
     pub fn uuid(&self) -> Option<Uuid> {
         match self {
             Self::Uuid(uuid) => Some(*uuid),
@@ -274,7 +276,7 @@ impl Ord for Address {
 }
 
 impl Address {
-    /// The order where one of the two is no plain member.
+    /// Compares two addresses of which at least one is not a plain member.
     #[cold]
     fn cmp_rare(&self, other: &Self) -> Ordering {
         match (self, other) {
@@ -325,11 +327,12 @@ impl fmt::Debug for Address {
 struct Entry {
     name: Option<Arc<str>>,
     phys: Option<PhysAddr>,
-    /// Set when the member left the view; where it was reached is forgotten `EXPIRY` later, and all of it if it has no name.
+    /// Set when the member left the view. After `EXPIRY` its physical address is removed, and the whole entry
+    /// if it has no name.
     removable_since: Option<Time>,
 }
 
-/// Names and physical addresses of members, learnt from discovery and merge traffic (facts 10.4).
+/// Names and physical addresses of members, learned from discovery and merge traffic.
 #[derive(Clone, Debug, Default)]
 pub struct AddressBook {
     entries: BTreeMap<Address, Entry>,
@@ -337,14 +340,15 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// Entries kept at most. Beyond it entries of former members go first, then nothing new is learnt: a flood of
-    /// invented members must not grow the book (JGroups' logical_addr_cache_max_size).
+    /// The maximum number of entries. Beyond it, entries of former members are evicted first, then no new
+    /// member is added, so that a flood of invented members cannot grow the book (JGroups'
+    /// logical_addr_cache_max_size).
     pub const ENTRIES_MAX: usize = 2000;
-    /// How long it is kept where a former member was reached (JGroups' logical_addr_cache_expiration). What it was called is
-    /// known as long as there is room: people ask for those who are gone.
+    /// How long a former member's physical address is kept (JGroups' logical_addr_cache_expiration). Its name
+    /// stays while there is room, because operators ask about departed members.
     pub const EXPIRY: std::time::Duration = std::time::Duration::from_secs(360);
 
-    /// Learns what is given; what is `None` stays as it was. Returns whether anything changed.
+    /// Adds the given values; a `None` leaves the old value. Returns whether anything changed.
     pub fn learn(&mut self, member: &Address, name: Option<&str>, phys: Option<PhysAddr>) -> bool {
         if !self.entries.contains_key(member) && self.entries.len() >= Self::ENTRIES_MAX {
             let Some(victim) = self
@@ -375,29 +379,31 @@ impl AddressBook {
         changed
     }
 
-    /// The member's physical address.
+    /// Returns the member's physical address.
     pub fn phys(&self, member: &Address) -> Option<PhysAddr> {
         self.entries.get(member).and_then(|entry| entry.phys)
     }
 
-    /// The member's logical name.
+    /// Returns the member's logical name.
     pub fn name(&self, member: &Address) -> Option<&Arc<str>> {
         self.entries.get(member).and_then(|entry| entry.name.as_ref())
     }
 
-    /// The member's name, or its address where no name is known.
+    /// Returns the member's name, or its address if the name is unknown.
     pub fn display(&self, member: &Address) -> String {
         self.name(member).map_or_else(|| member.to_string(), ToString::to_string)
     }
 
-    /// The member that has this name; of several one that is not gone, and of those the smallest address.
+    /// Returns the member with this name. Among several, current members come before former ones, then the
+    /// smallest address.
     pub fn by_name(&self, name: &str) -> Option<&Address> {
         let of_name = self.entries.iter().filter(|(_, entry)| entry.name.as_deref() == Some(name));
-        // The first of those that are equal.
+        // `min_by_key` returns the first of equal entries.
         of_name.min_by_key(|(_, entry)| entry.removable_since.is_some()).map(|(address, _)| address)
     }
 
-    /// Whether its name alone would be taken for another member's: one that is here, too, or is gone as it is.
+    /// Returns whether its name is ambiguous: another member has it that is current, or is a former member
+    /// like this one.
     pub(crate) fn shares_name(&self, member: &Address) -> bool {
         let Some((own, name)) = self.entries.get(member).and_then(|own| Some((own, own.name.as_ref()?)))
         else {
@@ -410,22 +416,24 @@ impl AddressBook {
         })
     }
 
-    /// The member at this physical address.
+    /// Returns the member at this physical address.
     pub fn by_phys(&self, phys: PhysAddr) -> Option<&Address> {
         self.entries.iter().find(|(_, entry)| entry.phys == Some(phys)).map(|(address, _)| address)
     }
 
-    /// All members with what is known of them, in address order.
+    /// Returns all members with name and physical address, in address order.
     pub fn iter(&self) -> impl Iterator<Item = (&Address, Option<&Arc<str>>, Option<PhysAddr>)> {
         self.entries.iter().map(|(address, entry)| (address, entry.name.as_ref(), entry.phys))
     }
 
-    /// Grows with every change, so that what is derived from the book can be kept until then.
+    /// Returns the number of changes, so that values derived from the book are recomputed only after a
+    /// change.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Marks everybody but `members` as removable, and forgets where those were reached that have been for long.
+    /// Marks all members but `members` as removable, and removes the physical addresses of those marked
+    /// `EXPIRY` ago.
     pub fn retain_members(&mut self, now: Time, members: &[Address]) {
         self.entries.retain(|address, entry| {
             if members.contains(address) {
@@ -469,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn of_who_is_gone_the_name_stays() {
+    fn the_name_of_a_former_member_stays() {
         let mut rng = Rng::new(1);
         let [gone, unnamed, back] = [(); 3].map(|()| Address::random(&mut rng));
         let phys = PhysAddr::from("10.0.0.1:7800".parse::<SocketAddr>().unwrap());
@@ -484,7 +492,7 @@ mod tests {
         assert_eq!(book.iter().map(|(_, _, phys)| phys).filter(Option::is_some).count(), 1);
         assert_eq!(book.name(&gone).map(|name| &**name), Some("A"));
         assert_eq!(book.name(&unnamed), None);
-        assert_eq!(book.by_name("A"), Some(&back), "whatever the order of addresses is");
+        assert_eq!(book.by_name("A"), Some(&back), "regardless of the order of addresses");
     }
 
     #[test]

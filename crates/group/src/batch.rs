@@ -4,9 +4,9 @@ use crate::{Address, Cx, Message, ProtocolId};
 
 /// Messages on their way up or down.
 ///
-/// Going up, all messages of a batch have the same source, the same kind of destination (multicast or unicast) and
-/// the same mode (regular or OOB), and are in the order of reception. Going down they may be mixed; order matters
-/// only between messages of equal destination.
+/// All messages of an upward batch have the same source, destination kind (multicast or unicast) and mode
+/// (regular or OOB), in the order of reception. A downward batch may be mixed; order matters only between
+/// messages to the same destination.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct MessageBatch {
     /// The messages.
@@ -14,43 +14,43 @@ pub struct MessageBatch {
 }
 
 impl MessageBatch {
-    /// A batch of one.
-    pub fn of(message: Message) -> Self {
+    /// Creates a batch of one.
+    pub fn single(message: Message) -> Self {
         Self { messages: vec![message] }
     }
 
-    /// How many messages are left in it.
+    /// Returns how many messages are left.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether none is left.
+    /// Returns whether no message is left.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// The source (of a batch going up).
+    /// Returns the source (of an upward batch).
     pub fn src(&self) -> Option<&Address> {
         self.messages.first().and_then(|message| message.src.as_ref())
     }
 
-    /// Whether it was multicast (a batch going up).
+    /// Returns whether the messages were multicast (of an upward batch).
     pub fn is_multicast(&self) -> bool {
         self.messages.first().is_some_and(Message::is_multicast)
     }
 
-    /// Whether it is out of band (a batch going up).
+    /// Returns whether the messages are out of band (of an upward batch).
     pub fn is_oob(&self) -> bool {
         self.messages.first().is_some_and(Message::is_oob)
     }
 
-    /// Whether it belongs to the one order of all multicasts (a batch going up).
+    /// Returns whether the messages are in total order (of an upward batch).
     pub fn is_totally_ordered(&self) -> bool {
         self.messages.first().is_some_and(Message::is_totally_ordered)
     }
 
-    /// Puts messages of a source back into a batch on its way up, whose messages have been taken out: those that are of
-    /// another kind (`is_multicast`, `is_oob`), as when a window releases them together, follow in batches of their own.
+    /// Refills an emptied upward batch with messages of its source. Messages of another kind or mode
+    /// (`is_multicast`, `is_oob`), as a window may release them together, follow in separate batches.
     pub(crate) fn refill(&mut self, cx: &mut Cx<'_>, ready: Vec<Message>, is_multicast: bool, is_oob: bool) {
         let belongs =
             |message: &Message| message.is_multicast() == is_multicast && message.is_oob() == is_oob;
@@ -67,7 +67,7 @@ impl MessageBatch {
         }
     }
 
-    /// Whether `message` may join this batch on its way up.
+    /// Returns whether `message` may join this upward batch.
     pub fn takes(&self, message: &Message) -> bool {
         self.messages.last().is_some_and(|last| {
             last.is_multicast() == message.is_multicast()
@@ -78,13 +78,13 @@ impl MessageBatch {
     }
 }
 
-/// Which protocols' headers a batch carries: never says no wrongly, and yes seldom.
+/// The set of protocols whose headers a batch carries. It may contain protocols without a header, but never
+/// misses one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeaderIds(u128);
 
 impl HeaderIds {
-    /// The ids of the headers of all messages.
-    pub(crate) fn of(batch: &MessageBatch) -> Self {
+    pub(crate) fn from_batch(batch: &MessageBatch) -> Self {
         let mut ids = 0;
         for message in &batch.messages {
             for header in message.headers.0.as_slice() {
@@ -94,18 +94,17 @@ impl HeaderIds {
         Self(ids)
     }
 
-    /// Whether a message of the batch may have a header of this protocol.
+    /// Returns whether a message of the batch may have a header of this protocol.
     #[inline]
     pub const fn has(self, id: ProtocolId) -> bool {
         self.0 & Self::bit(id) != 0
     }
 
-    /// Whether nothing is in `other` that is not in these.
     pub(crate) const fn covers(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// A bit for each id of a protocol in the stock stacks; others, which are larger, share the last one.
+    /// A bit per protocol id of the stock stacks. Larger ids share the last bit.
     #[inline]
     const fn bit(id: ProtocolId) -> u128 {
         if id.0 >= 0 && id.0 < 127 { 1 << id.0 } else { 1 << 127 }
@@ -120,11 +119,12 @@ mod tests {
     #[test]
     fn the_ids_of_a_batch_are_those_of_all_its_messages() {
         let message = |id: i16| Message::empty(None).with_header(ProtocolId(id), HeaderBody::Heartbeat);
-        let ids =
-            HeaderIds::of(&MessageBatch { messages: vec![message(41), Message::empty(None), message(7)] });
+        let ids = HeaderIds::from_batch(&MessageBatch {
+            messages: vec![message(41), Message::empty(None), message(7)],
+        });
         assert!(ids.has(ProtocolId(41)) && ids.has(ProtocolId(7)));
         assert!([0, 6, 42, 126, 127, 2017, -1].iter().all(|&id| !ids.has(ProtocolId(id))));
-        let large = HeaderIds::of(&MessageBatch::of(message(2017)));
+        let large = HeaderIds::from_batch(&MessageBatch::single(message(2017)));
         assert!(large.has(ProtocolId(2017)) && !large.has(ProtocolId(41)));
     }
 }

@@ -1,38 +1,39 @@
-//! What the application has consumed of one sender's messages. Fixed windows (NAKACK4 and UNICAST4) acknowledge that,
-//! and not what was delivered: a slow application slows its senders down.
+//! Accounting of the messages of one sender that the application has consumed. Fixed windows (NAKACK4 and
+//! UNICAST4) acknowledge consumed messages instead of delivered ones, so that a slow application slows its
+//! senders down.
 
 use std::collections::VecDeque;
 
 use crate::Message;
 
-/// Delivered messages of one sender that the application has not consumed.
+/// The delivered messages of one sender that the application has not consumed.
 #[derive(Debug)]
 pub(crate) struct Consumption {
-    /// In order of delivery: up to which seqno everything is consumed with the message, and what it still counts.
+    /// In order of delivery: the seqno up to which all messages are consumed with this one, and its remaining
+    /// credit.
     pending: VecDeque<(u64, u32)>,
     up_to: u64,
 }
 
 impl Consumption {
-    /// Everything up to here is consumed, and nothing outstanding.
+    /// Creates a state in which all messages up to `seqno` are consumed and none is outstanding.
     pub(crate) fn from(seqno: u64) -> Self {
         Self { pending: VecDeque::new(), up_to: seqno }
     }
 
-    /// The seqno up to which everything is consumed.
     pub(crate) fn up_to(&self) -> u64 {
         self.up_to
     }
 
-    /// Counts a message, with which everything up to `seqno` will be consumed. It gets its length as credit, but at
-    /// least one, so that empty ones count too.
+    /// Adds a message whose consumption completes all messages up to `seqno`. Its credit is its length, at
+    /// least 1, so that empty messages count too.
     pub(crate) fn expect(&mut self, seqno: u64, message: &mut Message) {
         message.credit = u32::try_from(message.length()).unwrap_or(u32::MAX).max(1);
         self.pending.push_back((seqno, message.credit));
     }
 
-    /// Counts what has become ready while a window's end moved from `before` to `after`. Out-of-band messages among
-    /// them were delivered before their turn and are not in `ready`: the last one that is takes their numbers too.
+    /// Adds the messages that became ready while the window's end moved from `before` to `after`. Out-of-band
+    /// messages were delivered earlier and are not in `ready`: the last ready message covers their seqnos.
     #[inline]
     pub(crate) fn expect_all(&mut self, ready: &mut [Message], before: u64, after: u64) {
         let count = ready.len();
@@ -42,7 +43,7 @@ impl Consumption {
         }
     }
 
-    /// The application has consumed this much, in whatever order. Returns how many messages that completes.
+    /// Subtracts consumed bytes, in any order. Returns how many messages are now complete.
     pub(crate) fn consume(&mut self, credit: u64) -> usize {
         let mut left = credit;
         let mut completed = 0;
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(steps, [(0, 3), (1, 4), (1, 5), (1, 6)]);
     }
 
-    /// Otherwise their sender would wait for an acknowledgement until the next message.
+    /// Otherwise the sender would wait for an acknowledgement until its next message.
     #[test]
     fn numbers_of_messages_delivered_before_their_turn_are_consumed_with_what_filled_the_gap() {
         let mut consumption = Consumption::from(0);

@@ -1,4 +1,4 @@
-//! What a protocol may do: [`Cx`]. It holds no socket, no clock and no thread.
+//! A protocol's interface to the stack, [`Cx`]. It holds no socket, clock or thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::{
     TimerKey, Timers, Token, Transmit, Version, View,
 };
 
-/// What all layers of a stack share.
+/// The state that all layers of a stack share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Our member address.
+    /// The local member's address.
     pub local: Address,
-    /// Our logical name.
+    /// The local member's logical name.
     pub name: Arc<str>,
-    /// Where we are reached.
+    /// The local member's physical address.
     pub phys: PhysAddr,
     /// The cluster, once connecting has begun.
     pub cluster: Option<Arc<str>>,
@@ -28,20 +28,20 @@ pub struct Shared {
     pub view: Option<View>,
     /// Names and physical addresses.
     pub book: AddressBook,
-    /// The stack's only source of randomness.
+    /// The stack's only random generator.
     pub rng: Rng,
-    /// The version we send and demand.
+    /// The version to send and to require.
     pub version: Version,
-    /// Whether the transport reaches everybody with one datagram (UDP with IP multicast).
+    /// Whether the transport reaches all members with one datagram (UDP with IP multicast).
     pub has_multicast: bool,
-    /// What was discarded, and why.
+    /// Counts of discarded input.
     pub drops: Drops,
-    /// The bug this stack has been given.
-    #[cfg(feature = "planted")]
-    pub planted: Option<crate::Planted>,
+    /// The bug injected into this stack.
+    #[cfg(feature = "injected-bugs")]
+    pub injected_bug: Option<crate::InjectedBug>,
 }
 
-/// Why something was discarded. Peers can be wrong: bad input is counted, not raised.
+/// The reason why input was discarded. A peer's wrong input is counted and raises no error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 #[non_exhaustive]
@@ -76,16 +76,17 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// How much a discarded thing means to who runs the member.
+/// The severity of a discarded item for the operator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Concern {
-    /// It is a part of normal operation, as around a restart. It is logged for who debugs.
+    /// A part of normal operation, for example around a restart. Logged at debug level.
     Expected,
-    /// Something is set up wrongly, broken or overloaded. It is a warning.
+    /// A sign of wrong configuration, a defect or overload. Logged as a warning.
     Unexpected,
 }
 
-/// Counts of what was discarded, per layer and reason; a line in the log at most once a minute for each, and for each concern.
+/// Counts of discarded items per layer and reason. Each layer, reason and concern logs at most one line a
+/// minute.
 #[derive(Default, Debug)]
 pub struct Drops {
     counts: BTreeMap<(&'static str, DropReason), u64>,
@@ -93,10 +94,10 @@ pub struct Drops {
 }
 
 impl Drops {
-    /// One warning per layer and reason in this time.
+    /// The shortest time between two log lines of one layer, reason and concern.
     pub const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-    /// Counts one; `detail` is only made when a line is due.
+    /// Counts one item. Calls `detail` only when a log line is due.
     pub fn count(
         &mut self,
         now: Time,
@@ -118,23 +119,23 @@ impl Drops {
         }
     }
 
-    /// When a line of this concern was logged last, for this layer and reason.
+    /// Returns when a line of this concern was logged last for this layer and reason.
     pub fn logged(&self, layer: &'static str, why: DropReason, concern: Concern) -> Option<Time> {
         self.logged.get(&(layer, why, concern)).copied()
     }
 
-    /// The counts so far.
+    /// Returns the counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, DropReason, u64)> {
         self.counts.iter().map(|(&(layer, why), &count)| (layer, why, count))
     }
 
-    /// How many were dropped for this reason, over all layers.
+    /// Returns the count of a reason, summed over all layers.
     pub fn total(&self, why: DropReason) -> u64 {
         self.iter().filter(|(_, reason, _)| *reason == why).map(|(_, _, count)| count).sum()
     }
 }
 
-/// A layer's access to the stack around it, for the length of one call.
+/// A layer's access to its stack during one call.
 pub struct Cx<'a> {
     pub(crate) now: Time,
     pub(crate) index: usize,
@@ -148,53 +149,53 @@ pub struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// The time of this cycle.
+    /// Returns the time of this cycle.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The stack's randomness.
+    /// Returns the stack's random generator.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.shared.rng
     }
 
-    /// Our member address.
+    /// Returns the local member's address.
     pub fn local(&self) -> &Address {
         &self.shared.local
     }
 
-    /// Whether it is our own address.
+    /// Returns whether `address` is the local member's.
     pub fn is_local(&self, address: &Address) -> bool {
         self.shared.local == *address
     }
 
-    /// The current view.
+    /// Returns the current view.
     pub fn view(&self) -> Option<&View> {
         self.shared.view.as_ref()
     }
 
-    /// Whether this member is first in the current view.
+    /// Returns whether this member is first in the current view.
     pub fn is_coordinator(&self) -> bool {
         self.view().and_then(View::coordinator) == Some(&self.shared.local)
     }
 
-    /// Whether this stack has been given the bug.
-    #[cfg(feature = "planted")]
-    pub fn has_planted(&self, bug: crate::Planted) -> bool {
-        self.shared.planted == Some(bug)
+    /// Returns whether this bug is injected into the stack.
+    #[cfg(feature = "injected-bugs")]
+    pub fn has_bug(&self, bug: crate::InjectedBug) -> bool {
+        self.shared.injected_bug == Some(bug)
     }
 
-    /// What all layers share.
+    /// Returns the state that all layers share.
     pub fn shared(&self) -> &Shared {
         self.shared
     }
 
-    /// What all layers share, to change it.
+    /// Returns the state that all layers share, mutable.
     pub fn shared_mut(&mut self) -> &mut Shared {
         self.shared
     }
 
-    /// Names and physical addresses, to learn more.
+    /// Returns the address book, mutable.
     pub fn book(&mut self) -> &mut AddressBook {
         &mut self.shared.book
     }
@@ -227,7 +228,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Makes `view` the current one in all layers below, then sends it up as an event. The caller looks after itself.
+    /// Makes `view` current in all layers below, then raises it as an event. The caller updates itself.
     pub fn install(&mut self, view: View) {
         self.shared.view = Some(view.clone());
         self.control(&Control::View(&view));
@@ -239,22 +240,22 @@ impl Cx<'_> {
         self.each_below(|protocol, cx| protocol.control(cx, control));
     }
 
-    /// Ends a message that this layer keeps for itself: the credit it carries goes back to its sender.
+    /// Consumes a message that this layer keeps for itself: its credit returns to its sender.
     pub fn absorb(&mut self, message: &Message) {
         if let Some(src) = &message.src {
-            self.give_back(src, message.is_multicast(), u64::from(message.credit));
+            self.return_credit(src, message.is_multicast(), u64::from(message.credit));
         }
     }
 
-    /// Gives credit back to whoever the layers below know as the sender.
-    pub fn give_back(&mut self, src: &Address, is_multicast: bool, credit: u64) {
+    /// Returns credit to the member that the layers below know as the sender.
+    pub fn return_credit(&mut self, src: &Address, is_multicast: bool, credit: u64) {
         if credit > 0 {
             let mut returning = Returning::new(src, is_multicast, credit);
             self.each_below(|protocol, cx| returning.pass(protocol, cx));
         }
     }
 
-    /// Discards a message: its credit goes back, the reason is counted.
+    /// Discards a message: returns its credit and counts the reason.
     pub fn discard(&mut self, message: &Message, why: DropReason) {
         self.absorb(message);
         self.count_drop(why, |book| {
@@ -263,14 +264,14 @@ impl Cx<'_> {
         });
     }
 
-    /// Counts something discarded that is not a message. `detail` is for people, with names from the book.
+    /// Counts a discarded item that is not a message. `detail` is the log text, with names from the book.
     pub fn count_drop(&mut self, why: DropReason, detail: impl FnOnce(&AddressBook) -> String) {
-        // What was sent again because its acknowledgement was late is expected.
+        // A retransmission whose acknowledgement was late is normal.
         let concern = if why == DropReason::Duplicate { Concern::Expected } else { Concern::Unexpected };
         self.count_drop_of(why, concern, detail);
     }
 
-    /// The same with what it means.
+    /// Counts a discarded item of this concern that is not a message. `detail` is the log text.
     pub fn count_drop_of(
         &mut self,
         why: DropReason,
@@ -281,13 +282,13 @@ impl Cx<'_> {
         drops.count(self.now, self.name, why, concern, || detail(book));
     }
 
-    /// Asks the layers below (nearest first), then those above.
+    /// Queries the layers below (nearest first), then the layers above.
     pub fn ask(&self, query: &Query<'_>) -> Option<Answer> {
         let below = self.below.iter().rev().find_map(|slot| slot.protocol.answer(query));
         below.or_else(|| self.above.iter().find_map(|slot| slot.protocol.answer(query)))
     }
 
-    /// Arms a timer of this layer; one armed under the same key is replaced.
+    /// Arms a timer of this layer. Replaces a timer armed under the same key.
     pub fn arm(&mut self, key: TimerKey, after: Duration) {
         self.timers.arm(self.uid, key, self.now + after);
     }
@@ -297,12 +298,12 @@ impl Cx<'_> {
         self.timers.disarm(self.uid, key);
     }
 
-    /// Whether a timer of this layer is armed.
+    /// Returns whether a timer of this layer is armed.
     pub fn is_armed(&self, key: TimerKey) -> bool {
         self.timers.is_armed(self.uid, key)
     }
 
-    /// Asks the world to do something.
+    /// Requests an effect from the driver.
     pub fn request(&mut self, effect: Effect) -> Token {
         let token = Token { layer: self.uid, number: self.queues.next_token };
         self.queues.next_token += 1;
@@ -310,7 +311,7 @@ impl Cx<'_> {
         token
     }
 
-    /// Hands a packet to the network (the transport only).
+    /// Hands a packet to the network. Only the transport may call this.
     pub fn transmit(&mut self, transmit: Transmit) {
         self.queues.transmits.push_back(transmit);
     }

@@ -4,10 +4,10 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{Address, Cx, Protocol};
 
-/// Members and bytes. One entry, unless a layer above has delivered messages of one member that others had sent.
+/// Members and bytes. One entry, unless a layer above delivered messages of one member that another had sent.
 pub type Owed = SmallVec<[(Address, u64); 1]>;
 
-/// Consumed bytes, as they are handed from layer to layer towards the network.
+/// Consumed bytes, passed from layer to layer towards the network.
 pub(crate) struct Returning {
     owed: Owed,
     is_multicast: bool,
@@ -18,7 +18,7 @@ impl Returning {
         Self { owed: smallvec![(src.clone(), credit)], is_multicast }
     }
 
-    /// Tells a layer, and takes its word for whom the layers below it know as the sender.
+    /// Reports the bytes to a layer, and replaces the creditors by those that the layers below it know.
     pub(crate) fn pass(&mut self, protocol: &mut dyn Protocol, cx: &mut Cx<'_>) {
         let mut next: Option<Owed> = None;
         for (at, (src, credit)) in self.owed.iter().enumerate() {

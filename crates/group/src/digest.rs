@@ -1,11 +1,11 @@
-//! Digests: how far every member's messages have been delivered and received (facts 7.6); lists of seqnos.
+//! Digests (how far every member's messages have been delivered and received) and lists of seqnos.
 
 use crate::Address;
 
 /// One member's row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DigestEntry {
-    /// Whose messages.
+    /// The sender of the messages.
     pub member: Address,
     /// The highest seqno delivered.
     pub highest_delivered: u64,
@@ -13,7 +13,8 @@ pub struct DigestEntry {
     pub highest_received: u64,
 }
 
-/// Per member, the highest seqno delivered and received. Order is kept, because the wire may omit the members.
+/// The highest delivered and received seqno per member. The order is kept, because the wire format may omit
+/// the members.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Digest {
     /// The rows.
@@ -21,12 +22,12 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The row of a member.
+    /// Returns the row of a member.
     pub fn get(&self, member: &Address) -> Option<&DigestEntry> {
         self.entries.iter().find(|entry| entry.member == *member)
     }
 
-    /// Sets a member's row, adding it at the end if it is new.
+    /// Sets a member's row and appends it if it is new.
     pub fn set(&mut self, member: Address, highest_delivered: u64, highest_received: u64) {
         match self.entries.iter_mut().find(|entry| entry.member == member) {
             Some(entry) => {
@@ -37,24 +38,24 @@ impl Digest {
         }
     }
 
-    /// Raises a member's row to at least these numbers, adding it if it is new.
+    /// Raises a member's row to at least these seqnos and appends it if it is new.
     pub fn raise(&mut self, member: &Address, highest_delivered: u64, highest_received: u64) {
         let (hd, hr) =
             self.get(member).map_or((0, 0), |entry| (entry.highest_delivered, entry.highest_received));
         self.set(member.clone(), hd.max(highest_delivered), hr.max(highest_received));
     }
 
-    /// Whether its members are exactly `members`, in the same order.
+    /// Returns whether its members are exactly `members`, in the same order.
     pub fn has_members(&self, members: &[Address]) -> bool {
         self.entries.len() == members.len()
             && self.entries.iter().zip(members).all(|(entry, member)| entry.member == *member)
     }
 }
 
-/// A set of seqnos as a bitmap from an offset on.
+/// A set of seqnos as a bitmap from an offset.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct SeqnoList {
-    /// Bits it has room for.
+    /// Its capacity in bits.
     pub size: u32,
     /// The seqno of bit 0.
     pub offset: u64,
@@ -63,12 +64,12 @@ pub struct SeqnoList {
 }
 
 impl SeqnoList {
-    /// An empty list with room for `size` seqnos from `offset` on.
+    /// Creates an empty list for `size` seqnos from `offset`.
     pub fn new(offset: u64, size: u32) -> Self {
         Self { size, offset, words: vec![0; size.div_ceil(64) as usize] }
     }
 
-    /// Adds a seqno; one outside the room is ignored. Returns whether it was inside.
+    /// Adds a seqno if it is in range. Returns whether it was.
     pub fn add(&mut self, seqno: u64) -> bool {
         let Some(bit) = seqno.checked_sub(self.offset).filter(|&bit| bit < u64::from(self.size)) else {
             return false;
@@ -77,7 +78,7 @@ impl SeqnoList {
         true
     }
 
-    /// The seqnos in ascending order.
+    /// Returns the seqnos in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
         (0..u64::from(self.size))
             .filter(|&bit| {
@@ -86,12 +87,12 @@ impl SeqnoList {
             .map(|bit| self.offset.wrapping_add(bit))
     }
 
-    /// How many there are.
+    /// Returns the number of seqnos.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)
     }
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seqno_list_holds_what_is_inside_its_room() {
+    fn a_seqno_list_holds_seqnos_in_its_range() {
         let mut list = SeqnoList::new(5, 10);
         assert!(list.add(5) && list.add(7) && list.add(14));
         assert!(!list.add(4) && !list.add(15));

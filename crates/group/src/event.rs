@@ -1,4 +1,4 @@
-//! Everything that is not a message: events between layers, control calls, questions, and what crosses the edge.
+//! Events between layers, control calls, queries, and the effects and outputs exchanged with the driver.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Address, Digest, External, Member, MessageBatch, PhysAddr, PingData, View};
+use crate::{Address, Digest, ExternalAddress, Member, MessageBatch, PhysAddr, PingData, View};
 
-/// What a layer does with an event after looking at it.
+/// A layer's decision on an event it has handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pass {
-    /// The next layer sees it too.
+    /// The next layer gets it too.
     On,
     /// It ends here.
     Stop,
 }
 
-/// Events travel through the layers in order with the messages around them.
+/// An event. Events travel through the layers in order with the messages around them.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     // upward
@@ -25,50 +25,51 @@ pub enum Event {
     View(View),
     /// These members are suspected to have crashed.
     Suspect(Vec<Address>),
-    /// Exactly these members have missed heartbeats, too few to be suspected. Whoever was named before and is not any more was
-    /// heard again, or is in the view no more.
+    /// Exactly these members have missed heartbeats, too few to be suspected. A member missing from the list
+    /// that was in the previous one has sent a heartbeat again or has left the view.
     Silent(Vec<Address>),
-    /// These members are alive after all. Also travels down, from the verifying layer to the detecting one.
+    /// These members are alive after all. Also travels down, from the verifying layer to the detecting layer.
     Unsuspect(Vec<Address>),
-    /// Members with different views have been seen: each with its view.
+    /// Members have different views. Lists each member with its view.
     MergeViews(Vec<(Address, View)>),
-    /// The transport lacks physical addresses: of these members, or of everybody if empty.
+    /// The transport lacks the physical addresses of these members, or of all members if empty.
     WhoHas(Vec<Address>),
-    /// Discovery heard of a member: it answered, or it asked.
+    /// Discovery learned about a member from its response or its request.
     Heard(PingData),
-    /// A discovery that was asked for with `is_initial` is complete.
+    /// A discovery with `is_initial` is complete.
     Found(Vec<PingData>),
-    /// Joining is over. The error says why it failed.
+    /// The join is over. The error says why it failed.
     Connected(Result<(), String>),
-    /// Leaving is over.
+    /// The leave is over.
     Disconnected,
-    /// A send that wanted everybody's acknowledgement is over.
+    /// A send that waits for all members' acknowledgements is over.
     RsvpDone {
         /// The message's ticket.
         ticket: u32,
-        /// Whether all acknowledged in time.
+        /// Whether all members acknowledged in time.
         is_complete: bool,
     },
-    /// A member wants the application's state; answer with [`Event::ProvideState`].
+    /// A member requests the application's state. Answer with [`Event::ProvideState`].
     StateRequested {
         /// Names the request.
         token: u64,
-        /// Who asks.
+        /// The requester.
         from: Address,
     },
-    /// The state that was asked for with [`Event::GetState`]; no state if we are alone.
+    /// The result of [`Event::GetState`]; no state if this member is alone.
     StateReceived(Result<Option<Bytes>, StateError>),
 
     // downward
-    /// Join the cluster whose name stands in [`crate::Shared::cluster`].
+    /// Join the cluster named in [`crate::Shared::cluster`].
     Connect,
-    /// Leave it.
+    /// Leave the cluster.
     Disconnect,
     /// Run a discovery.
     FindMembers {
-        /// Whether it serves a join: it then ends at the first coordinator and is answered by [`Event::Found`].
+        /// Whether it serves a join. It then ends with the first coordinator's response and is answered by
+        /// [`Event::Found`].
         is_initial: bool,
-        /// How long to wait for answers.
+        /// How long to wait for responses.
         timeout: Duration,
     },
     /// Fetch the application's state from a member, or from the first other member of the view.
@@ -78,26 +79,27 @@ pub enum Event {
         /// How long to wait.
         timeout: Duration,
     },
-    /// The application's state, as asked for.
+    /// The application's state, in answer to a request.
     ProvideState {
         /// The request it answers.
         token: u64,
-        /// The state, or why there is none.
+        /// The state, or why it is unavailable.
         state: Result<Option<Bytes>, String>,
     },
 }
 
-/// Why a state could not be had. The application's own state is unchanged, except where it says so.
+/// The reason why a state transfer failed. The application's own state is unchanged unless the variant says
+/// otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The provider said no.
+    /// The provider refused.
     #[error("the provider could not give its state: {0}")]
     Refused(String),
     /// The provider left or crashed.
     #[error("the provider left during the transfer")]
     ProviderLeft,
-    /// No answer came.
+    /// No response came in time.
     #[error("no state arrived within {0:?}")]
     TimedOut(Duration),
     /// The target is not a member.
@@ -106,7 +108,7 @@ pub enum StateError {
     /// The stack has no layer that transfers state.
     #[error("the stack has no state transfer protocol")]
     NoProtocol,
-    /// The application panicked while it took the state; what it has of it is its own affair.
+    /// The application panicked while it applied the state, and may have applied a part of it.
     #[error("the application panicked while it took the state: {0}")]
     NotTaken(String),
 }
@@ -114,55 +116,55 @@ pub enum StateError {
 /// A synchronous call to all layers below the caller, from top to bottom.
 #[derive(Clone, Copy, Debug)]
 pub enum Control<'a> {
-    /// A view takes effect. [`crate::Shared::view`] has it already.
+    /// A view takes effect. [`crate::Shared::view`] already holds it.
     View(&'a View),
-    /// We have joined: queued multicasts may be processed.
+    /// The join is complete: queued multicasts may be processed.
     BecomeServer,
-    /// Sets what is known of members on a join: existing windows stay.
+    /// Sets the members' seqnos on a join. Existing windows stay.
     SetDigest(&'a Digest),
-    /// Raises what is known of other members on a merge.
+    /// Raises the other members' seqnos on a merge.
     MergeDigest(&'a Digest),
-    /// Replaces what is known of other members on a state transfer.
+    /// Replaces the other members' seqnos on a state transfer.
     OverwriteDigest(&'a Digest),
-    /// Everything up to here has been delivered everywhere.
+    /// All members have delivered all messages up to this digest.
     Stable(&'a Digest),
-    /// Stability rounds stop while membership changes, at most this long.
+    /// Suspends stability rounds while membership changes, for at most this time.
     SuspendStable(Duration),
-    /// Stability rounds go on.
+    /// Resumes stability rounds.
     ResumeStable,
-    /// Hold messages from below (state transfer).
+    /// Holds messages from below during a state transfer.
     CloseBarrier,
-    /// Let them pass again.
+    /// Releases held messages and lets new ones pass.
     OpenBarrier,
 }
 
-/// A question to other layers; the nearest below that knows answers, then the nearest above.
+/// A query to other layers. The nearest layer below that knows the answer responds, then the nearest above.
 #[derive(Clone, Copy, Debug)]
 pub enum Query<'a> {
-    /// How far has every member of the view got?
+    /// The digest of all members of the view.
     Digest,
-    /// How far has this member got?
+    /// The digest of this member only.
     DigestOf(&'a Address),
-    /// Have we joined a view?
+    /// Whether the local member has joined a view.
     IsServer,
-    /// Are all members' multicasts sent by one of them? Then a member's may come when it has left, and all cost the
-    /// credits of that one.
+    /// Whether one member sends the multicasts of all members. Then a multicast may arrive after its origin
+    /// has left, and all multicasts use the credits of that one member.
     IsSentByOne,
-    /// Does something of this sender wait for what comes before it? Layers that ask for it again answer.
+    /// Whether a message of this sender waits for earlier ones. Layers that request retransmission answer.
     HasGap {
-        /// Whose messages.
+        /// The sender of the messages.
         sender: &'a Address,
-        /// Its multicasts, or its unicasts to us?
+        /// Whether the query is about its multicasts or its unicasts to this member.
         is_multicast: bool,
     },
-    /// Bytes of the largest message that leaves a fragmentation layer.
+    /// The size in bytes of the largest message that leaves a fragmentation layer.
     FragSize,
-    /// How much credit of one sender may stay with unfinished business (a message of which pieces are missing)
-    /// without ever stalling the sender? Layers that give credits or windows answer; no answer means none.
+    /// How many bytes of one sender's credit incomplete messages may hold without stalling the sender. Layers
+    /// that grant credits or have windows answer; without an answer it is 0.
     Withholdable {
-        /// Of multicasts, or of unicasts?
+        /// Whether the query is about multicasts or unicasts.
         is_multicast: bool,
-        /// Bytes of the messages that make it up.
+        /// The size in bytes of a fragment.
         piece: u64,
     },
 }
@@ -170,11 +172,11 @@ pub enum Query<'a> {
 /// An answer to a [`Query`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
-    /// To `Digest` and `DigestOf`.
+    /// The answer to `Digest` and `DigestOf`.
     Digest(Digest),
-    /// To `IsServer`, `IsSentByOne` and `HasGap`.
+    /// The answer to `IsServer`, `IsSentByOne` and `HasGap`.
     Yes(bool),
-    /// To `FragSize` and `Withholdable`.
+    /// The answer to `FragSize` and `Withholdable`.
     Number(u64),
 }
 
@@ -182,82 +184,85 @@ pub enum Answer {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token {
     pub(crate) layer: u16,
-    /// Unique within a stack.
+    /// A number unique within a stack.
     pub number: u64,
 }
 
 impl Token {
-    /// Names the layer that asked: equal for all effects of one layer. Effects such as [`Effect::CloseListener`]
-    /// concern what the same layer asked for before.
+    /// Returns the layer that requested the effect. Effects such as [`Effect::CloseListener`] refer to
+    /// earlier requests of the same layer.
     pub const fn layer(self) -> u16 {
         self.layer
     }
 }
 
-/// A connection that was opened by, or accepted for, a layer. Unique within a stack; chosen by the edge.
+/// A connection opened by, or accepted for, a layer. The edge chooses the number, unique within a stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
-/// Something a layer asks the world to do. Outcomes come back under the effect's token.
+/// A request of a layer to the driver. Outcomes come back under the effect's token.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
-    /// Listen for connections with JGroups' set-up bytes (facts 4.2), on the first free port.
-    /// Outcomes: `Listening` or `Failed`; later, any number of `Accepted`.
+    /// Listen for connections with JGroups' set-up bytes, on the first free port. Outcomes: `Listening` or
+    /// `Failed`; later, any number of `Accepted`.
     Listen {
         /// The address to bind to; the wildcard address if absent.
         bind: Option<IpAddr>,
         /// The ports to try in order.
         ports: Vec<u16>,
-        /// What to advertise instead of the address that is listened on.
-        external: Option<External>,
+        /// The address to advertise instead of the bound one.
+        external: Option<ExternalAddress>,
     },
-    /// Stop listening; connections stay.
+    /// Close the listener. Its connections stay open.
     CloseListener,
-    /// Connect and write the set-up bytes. Outcomes: `Connected` or `Failed`; later `Frame`s and one `Closed`.
+    /// Connect and write the set-up bytes. Outcomes: `Connected` or `Failed`; later `Frame`s and one
+    /// `Closed`.
     Connect {
-        /// Where to.
+        /// The peer's address.
         to: PhysAddr,
-        /// The address in the set-up bytes: our own listener's. `None`: there are no such bytes, as with routers.
+        /// The address in the set-up bytes: this member's own listener. `None`: connect without set-up bytes,
+        /// as to routers.
         own: Option<PhysAddr>,
-        /// How long to try.
+        /// The limit for connecting.
         timeout: Duration,
     },
-    /// Write one frame (the edge adds the length).
+    /// Write one frame. The edge adds the length.
     Write {
-        /// Where.
+        /// The connection.
         conn: ConnId,
-        /// What.
+        /// The frame.
         frame: Bytes,
     },
     /// Close a connection. No `Closed` comes back for it.
     Close {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// Whether to write the graceful-close word first.
         is_graceful: bool,
     },
-    /// Join a multicast group on a socket of its own (MPING). Outcomes: `Joined` or `Failed`; later `Datagram`s.
+    /// Join a multicast group on a separate socket (MPING). Outcomes: `Joined` or `Failed`; later
+    /// `Datagram`s.
     JoinGroup {
         /// The group.
         group: PhysAddr,
-        /// Time to live of what we send.
+        /// The time to live of sent datagrams.
         ttl: u32,
     },
-    /// Send a datagram to the group joined before.
+    /// Send a datagram to the joined group.
     SendGroup {
         /// The bytes.
         datagram: Bytes,
     },
     /// Leave the group.
     LeaveGroup,
-    /// Read all files of a directory whose names have this ending. Outcome: `Files` or `Failed`.
+    /// Read all files of a directory whose names have this suffix. Outcome: `Files` or `Failed`.
     ReadFiles {
-        /// The directory; it is not created.
+        /// The directory. It is not created.
         directory: String,
-        /// The ending, with its dot.
+        /// The suffix, with its dot.
         ending: &'static str,
     },
-    /// Write a file atomically, creating the directory. Outcome: `Done` or `Failed`.
+    /// Write a file atomically and create the directory if needed. Outcome: `Done` or `Failed`.
     WriteFile {
         /// The directory.
         directory: String,
@@ -266,54 +271,54 @@ pub enum Effect {
         /// The content.
         content: String,
     },
-    /// Remove a file, if it exists. Outcome: `Done` or `Failed`.
+    /// Remove a file if it exists. Outcome: `Done` or `Failed`.
     RemoveFile {
         /// The directory.
         directory: String,
         /// The file's name.
         name: String,
     },
-    /// Look up what a name stands for (DNS_PING). Outcome: `Addresses` or `Failed`.
+    /// Resolve a DNS name (DNS_PING). Outcome: `Addresses` or `Failed`.
     LookUp {
         /// The name.
         name: String,
     },
-    /// Announce ourselves to members in the same process or simulation (LOCAL_PING). Outcome: `Done`.
+    /// Announce this member to members in the same process or simulation (LOCAL_PING). Outcome: `Done`.
     AnnounceLocally(PingData),
-    /// Undo that. Outcome: `Done`.
+    /// Withdraw the announcement. Outcome: `Done`.
     RetractLocally,
-    /// Who has announced itself for our cluster? Outcome: `Local`.
+    /// List the members of this cluster that have announced themselves. Outcome: `Local`.
     FindLocally,
 }
 
-/// What became of an [`Effect`], or what happened to its result later.
+/// The result of an [`Effect`], or a later event of it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// It worked.
+    /// Success.
     Done,
-    /// It did not; the text is for people.
+    /// Failure, with a text for the log.
     Failed(String),
     /// The listener's address.
     Listening(PhysAddr),
-    /// A peer connected to the listener; the address is that of its set-up bytes.
+    /// A peer connected to the listener. The address is that of its set-up bytes.
     Accepted {
         /// The connection.
         conn: ConnId,
         /// The peer's listener.
         peer: PhysAddr,
     },
-    /// The connection stands.
+    /// The connection is established.
     Connected(ConnId),
     /// A frame arrived on a connection.
     Frame {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// The frame without its length.
+        /// The frame without its length word.
         frame: Bytes,
     },
     /// The peer closed a connection, or it broke.
     Closed {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// Whether the graceful-close word came first.
         is_graceful: bool,
@@ -322,71 +327,71 @@ pub enum Outcome {
     Joined,
     /// A datagram arrived on the group's socket.
     Datagram {
-        /// From where.
+        /// The sender.
         from: PhysAddr,
         /// The bytes.
         datagram: Bytes,
     },
-    /// The files: name and content, in name order.
+    /// The files as name and content, ordered by name.
     Files(Vec<(String, String)>),
-    /// What a name stands for.
+    /// The addresses of a name.
     Addresses(Vec<IpAddr>),
-    /// Who is there in this process.
+    /// The members announced in this process.
     Local(Vec<PingData>),
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TransmitDest {
     /// To one address.
     One(PhysAddr),
-    /// The same bytes to each of several addresses.
+    /// To several addresses, the same bytes to each.
     Many(Arc<[PhysAddr]>),
     /// To the transport's multicast group.
     Multicast,
 }
 
-/// What may wait at the edge and what may not.
+/// The priority of a packet at the edge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Lane {
-    /// Heartbeats, views, acks, credits: goes first, is never dropped for being behind data.
+    /// Heartbeats, views, acks and credits. Sent first and never dropped because of queued data.
     Control,
-    /// Everything else: dropped when the peer's queue is full; retransmission repairs it.
+    /// All other packets. Dropped when the peer's queue is full; retransmission repairs the loss.
     Data,
 }
 
-/// A transport payload for the network, without the length that TCP puts before it.
+/// A transport payload for the network, without TCP's length word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// Where to.
+    /// The destination.
     pub dest: TransmitDest,
-    /// What, but for the tail.
+    /// The packet without its tail.
     pub bytes: Bytes,
-    /// What comes behind `bytes` in the same packet: a payload that is too large to be copied for nothing. Mostly empty;
-    /// only transports over streams have it.
+    /// A large payload that follows `bytes` in the same packet, uncopied. Usually empty; only transports over
+    /// streams use it.
     pub tail: Bytes,
-    /// How urgent.
+    /// The priority.
     pub lane: Lane,
 }
 
 impl Transmit {
-    /// The length of the packet.
+    /// Returns the length of the packet in bytes.
     pub fn length(&self) -> usize {
         self.bytes.len() + self.tail.len()
     }
 
-    /// The packet in one piece, for edges that cannot send two; copied if it is not.
+    /// Returns the packet in one piece, for edges that cannot send two. Copies it if it has a tail.
     pub fn whole(&self) -> Bytes {
         if self.tail.is_empty() { self.bytes.clone() } else { [&self.bytes[..], &self.tail].concat().into() }
     }
 }
 
-/// What the stack tells the application.
+/// An output of the stack to the application.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Indication {
     /// Messages of one sender.
     Batch(MessageBatch),
-    /// Everything else that reaches the top: `View`, `Connected`, `Disconnected`, `Suspect`, `Silent`, `Unsuspect`,
+    /// An event that reaches the top: `View`, `Connected`, `Disconnected`, `Suspect`, `Silent`, `Unsuspect`,
     /// `StateRequested`, `StateReceived`, `RsvpDone`.
     Event(Event),
 }

@@ -1,4 +1,5 @@
-//! Drives one protocol by hand in fact tests: what comes from below and above goes in, what leaves it is collected.
+//! A test harness that drives one protocol: tests inject messages and events and collect what leaves the
+//! protocol.
 
 #![allow(dead_code)] // every protocol's tests use a part of it
 
@@ -16,12 +17,10 @@ pub(crate) fn member(n: u64) -> Address {
     Address::Uuid(Uuid { most: n, least: n })
 }
 
-/// Where member number `n` is reached.
 pub(crate) fn phys(n: u16) -> PhysAddr {
     PhysAddr::new([127, 0, 0, 1].into(), 7800 + n)
 }
 
-/// A view of these member numbers, made by the first.
 pub(crate) fn view(id: u64, members: &[u64]) -> View {
     let members: Vec<Address> = members.iter().map(|&n| member(n)).collect();
     View::new(ViewId { creator: members[0].clone(), id }, members)
@@ -37,7 +36,7 @@ pub(crate) fn digest(rows: &[(u64, u64, u64)]) -> Digest {
 }
 
 #[derive(Default)]
-struct Seen {
+struct BottomRecord {
     down: Vec<Message>,
     down_events: Vec<Event>,
     controls: Vec<String>,
@@ -47,12 +46,12 @@ struct Seen {
     learn: Option<u64>,
 }
 
-/// The layer below: collects what comes down. Answers `Query::Digest` and `Query::HasGap` if the test says so.
-struct Floor(Arc<Mutex<Seen>>);
+/// The layer below: collects what goes down. Answers `Query::Digest` and `Query::HasGap` as the test has set.
+struct BottomStub(Arc<Mutex<BottomRecord>>);
 
-impl Protocol for Floor {
+impl Protocol for BottomStub {
     fn name(&self) -> &'static str {
-        "FLOOR"
+        "BOTTOM"
     }
     fn id(&self) -> ProtocolId {
         ProtocolId::TP
@@ -92,10 +91,10 @@ impl Protocol for Floor {
     }
 }
 
-/// The layer above: makes control calls, and lets everything else out of the top.
-struct Ceiling(Arc<Mutex<Vec<Given>>>);
+/// The layer above: makes the control calls that the test injects and passes everything else out of the top.
+struct TopStub(Arc<Mutex<Vec<InjectedEvent>>>);
 
-enum Given {
+enum InjectedEvent {
     View(View),
     BecomeServer,
     SetDigest(Digest),
@@ -107,43 +106,43 @@ enum Given {
     Barrier(bool),
 }
 
-impl Protocol for Ceiling {
+impl Protocol for TopStub {
     fn name(&self) -> &'static str {
-        "CEILING"
+        "TOP"
     }
     fn id(&self) -> ProtocolId {
         ProtocolId(1999)
     }
     fn operation(&mut self, cx: &mut Cx<'_>, _name: &str, _args: &[&str]) -> Option<Result<String, String>> {
-        let given: Vec<Given> = self.0.lock().unwrap().drain(..).collect();
-        for given in given {
-            match given {
-                Given::View(view) => cx.install(view),
-                Given::BecomeServer => cx.control(&Control::BecomeServer),
-                Given::SetDigest(digest) => cx.control(&Control::SetDigest(&digest)),
-                Given::MergeDigest(digest) => cx.control(&Control::MergeDigest(&digest)),
-                Given::OverwriteDigest(digest) => cx.control(&Control::OverwriteDigest(&digest)),
-                Given::Stable(digest) => cx.control(&Control::Stable(&digest)),
-                Given::SuspendStable(most) => cx.control(&Control::SuspendStable(most)),
-                Given::ResumeStable => cx.control(&Control::ResumeStable),
-                Given::Barrier(true) => cx.control(&Control::CloseBarrier),
-                Given::Barrier(false) => cx.control(&Control::OpenBarrier),
+        let injected: Vec<InjectedEvent> = self.0.lock().unwrap().drain(..).collect();
+        for event in injected {
+            match event {
+                InjectedEvent::View(view) => cx.install(view),
+                InjectedEvent::BecomeServer => cx.control(&Control::BecomeServer),
+                InjectedEvent::SetDigest(digest) => cx.control(&Control::SetDigest(&digest)),
+                InjectedEvent::MergeDigest(digest) => cx.control(&Control::MergeDigest(&digest)),
+                InjectedEvent::OverwriteDigest(digest) => cx.control(&Control::OverwriteDigest(&digest)),
+                InjectedEvent::Stable(digest) => cx.control(&Control::Stable(&digest)),
+                InjectedEvent::SuspendStable(most) => cx.control(&Control::SuspendStable(most)),
+                InjectedEvent::ResumeStable => cx.control(&Control::ResumeStable),
+                InjectedEvent::Barrier(true) => cx.control(&Control::CloseBarrier),
+                InjectedEvent::Barrier(false) => cx.control(&Control::OpenBarrier),
             }
         }
         None
     }
 }
 
-/// One protocol between a floor and a ceiling, at a virtual time. We are member 1, named `A`, in cluster `demo`.
+/// One protocol between two stubs, in virtual time. The local member is member 1, named `A`, in cluster
+/// `demo`.
 pub(crate) struct Harness {
     pub(crate) stack: Stack,
     pub(crate) now: Time,
-    seen: Arc<Mutex<Seen>>,
-    given: Arc<Mutex<Vec<Given>>>,
+    seen: Arc<Mutex<BottomRecord>>,
+    injected: Arc<Mutex<Vec<InjectedEvent>>>,
 }
 
 impl Harness {
-    /// What the protocol counts of this kind.
     pub(crate) fn count(&self, wanted: StackCount) -> u64 {
         self.stack
             .counts()
@@ -153,15 +152,14 @@ impl Harness {
             .sum()
     }
 
-    /// Starts the protocol as member 1.
     pub(crate) fn new(protocol: impl Protocol + 'static) -> Self {
         Self::with_layers(1, vec![Box::new(protocol)])
     }
 
     /// Starts several layers (bottom first) as member `n`.
     pub(crate) fn with_layers(n: u64, layers: Vec<Box<dyn Protocol>>) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let given = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::new(Mutex::new(BottomRecord::default()));
+        let injected = Arc::new(Mutex::new(Vec::new()));
         let setup = StackSetup {
             local: member(n),
             name: char::from(b'@' + n as u8).to_string().as_str().into(),
@@ -170,35 +168,33 @@ impl Harness {
             seed: n,
             version: Version::V5_5_7,
         };
-        let mut all: Vec<Box<dyn Protocol>> = vec![Box::new(Floor(seen.clone()))];
+        let mut all: Vec<Box<dyn Protocol>> = vec![Box::new(BottomStub(seen.clone()))];
         all.extend(layers);
-        all.push(Box::new(Ceiling(given.clone())));
+        all.push(Box::new(TopStub(injected.clone())));
         let mut stack = Stack::new(setup, all);
         stack.start(Time::ZERO);
         stack.run(Time::ZERO);
-        Self { stack, now: Time::ZERO, seen, given }
+        Self { stack, now: Time::ZERO, seen, injected }
     }
 
-    /// A message from the network side; `src` has to be set.
+    /// Receives a message from the network side.
     pub(crate) fn up(&mut self, message: Message) -> &mut Self {
         self.up_batch(vec![message])
     }
 
-    /// Messages from the network side, as one batch where they belong together.
+    /// Receives messages from the network side, in one batch as far as they agree.
     pub(crate) fn up_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         let before = std::mem::replace(&mut self.seen.lock().unwrap().down, messages);
-        self.stack.operation(self.now, "FLOOR", "release", &[]);
+        self.stack.operation(self.now, "BOTTOM", "release", &[]);
         self.seen.lock().unwrap().down = before;
         self.stack.run(self.now);
         self
     }
 
-    /// A message from the application side.
     pub(crate) fn send(&mut self, message: Message) -> &mut Self {
         self.send_batch(vec![message])
     }
 
-    /// Messages from the application side.
     pub(crate) fn send_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         for mut message in messages {
             message.src.get_or_insert_with(|| self.stack.shared().local.clone());
@@ -208,93 +204,85 @@ impl Harness {
         self
     }
 
-    /// Member `n`'s address becomes known.
     pub(crate) fn learn(&mut self, n: u64) -> &mut Self {
         self.seen.lock().unwrap().learn = Some(n);
-        self.stack.operation(self.now, "FLOOR", "learn", &[]);
+        self.stack.operation(self.now, "BOTTOM", "learn", &[]);
         self
     }
 
-    /// An event from below.
     pub(crate) fn raise(&mut self, event: Event) -> &mut Self {
         self.seen.lock().unwrap().raise = Some(event);
-        self.stack.operation(self.now, "FLOOR", "raise", &[]);
+        self.stack.operation(self.now, "BOTTOM", "raise", &[]);
         self.stack.run(self.now);
         self
     }
 
-    /// An event from above.
     pub(crate) fn lower(&mut self, event: Event) -> &mut Self {
         self.stack.handle_event(self.now, event);
         self.stack.run(self.now);
         self
     }
 
-    fn give(&mut self, given: Given) -> &mut Self {
-        self.given.lock().unwrap().push(given);
-        self.stack.operation(self.now, "CEILING", "", &[]);
+    fn inject(&mut self, injected: InjectedEvent) -> &mut Self {
+        self.injected.lock().unwrap().push(injected);
+        self.stack.operation(self.now, "TOP", "", &[]);
         self.stack.run(self.now);
         self
     }
 
     /// Installs a view from above, as GMS does.
     pub(crate) fn install(&mut self, view: View) -> &mut Self {
-        self.give(Given::View(view))
+        self.inject(InjectedEvent::View(view))
     }
     pub(crate) fn become_server(&mut self) -> &mut Self {
-        self.give(Given::BecomeServer)
+        self.inject(InjectedEvent::BecomeServer)
     }
     pub(crate) fn set_digest(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::SetDigest(digest))
+        self.inject(InjectedEvent::SetDigest(digest))
     }
     pub(crate) fn merge_digest(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::MergeDigest(digest))
+        self.inject(InjectedEvent::MergeDigest(digest))
     }
     pub(crate) fn overwrite_digest(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::OverwriteDigest(digest))
+        self.inject(InjectedEvent::OverwriteDigest(digest))
     }
     pub(crate) fn stable(&mut self, digest: Digest) -> &mut Self {
-        self.give(Given::Stable(digest))
+        self.inject(InjectedEvent::Stable(digest))
     }
     pub(crate) fn suspend_stable(&mut self, most: Duration) -> &mut Self {
-        self.give(Given::SuspendStable(most))
+        self.inject(InjectedEvent::SuspendStable(most))
     }
     pub(crate) fn resume_stable(&mut self) -> &mut Self {
-        self.give(Given::ResumeStable)
+        self.inject(InjectedEvent::ResumeStable)
     }
 
-    /// Closes or opens the barrier.
     pub(crate) fn barrier(&mut self, is_closed: bool) -> &mut Self {
-        self.give(Given::Barrier(is_closed))
+        self.inject(InjectedEvent::Barrier(is_closed))
     }
 
-    /// What the floor answers when asked for the digest.
     pub(crate) fn answer_digest(&mut self, digest: Digest) -> &mut Self {
         self.seen.lock().unwrap().digest = Some(digest);
         self
     }
 
-    /// What the floor answers when asked whether something waits for what comes before it.
     pub(crate) fn answer_gap(&mut self, has_gap: bool) -> &mut Self {
         self.seen.lock().unwrap().has_gap = Some(has_gap);
         self
     }
 
-    /// The application consumed messages.
     pub(crate) fn consumed(&mut self, src: &Address, is_multicast: bool, credit: u64) -> &mut Self {
         self.stack.handle_consumed(self.now, src, is_multicast, credit);
         self.stack.run(self.now);
         self
     }
 
-    /// An effect's outcome.
     pub(crate) fn done(&mut self, token: Token, outcome: Outcome) -> &mut Self {
         self.stack.handle_done(self.now, token, outcome);
         self.stack.run(self.now);
         self
     }
 
-    /// Lets time pass; timers fire at their deadlines.
+    /// Advances the time. Timers fire at their deadlines.
     pub(crate) fn advance(&mut self, by: Duration) -> &mut Self {
         let until = self.now + by;
         while let Some(at) = self.stack.poll_timeout().filter(|&at| at <= until) {
@@ -306,33 +294,31 @@ impl Harness {
         self
     }
 
-    /// Lets time pass in which this member is stopped; then all timers are late.
+    /// Advances the time while this member is paused. All timers then fire late.
     pub(crate) fn stop(&mut self, by: Duration) -> &mut Self {
         self.now = self.now + by;
         self.advance(Duration::ZERO)
     }
 
-    /// Messages that went down since the last call.
+    /// Returns what went down since the last call.
     pub(crate) fn take_down(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.seen.lock().unwrap().down)
     }
 
-    /// Events that went down since the last call.
     pub(crate) fn take_down_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.seen.lock().unwrap().down_events)
     }
 
-    /// Control calls that reached the floor since the last call, as debug texts.
+    /// Returns the control calls that reached the bottom since the last call, as debug texts.
     pub(crate) fn take_controls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().unwrap().controls)
     }
 
-    /// Everything that came out of the top since the last call.
     pub(crate) fn take_indications(&mut self) -> Vec<Indication> {
         std::iter::from_fn(|| self.stack.poll_indication()).collect()
     }
 
-    /// Messages that came out of the top since the last call; events are dropped.
+    /// Returns the messages since the last call and drops events.
     pub(crate) fn take_up(&mut self) -> Vec<Message> {
         self.take_indications()
             .into_iter()
@@ -343,7 +329,7 @@ impl Harness {
             .collect()
     }
 
-    /// Events that came out of the top since the last call; messages are dropped.
+    /// Returns the events since the last call and drops messages.
     pub(crate) fn take_up_events(&mut self) -> Vec<Event> {
         self.take_indications()
             .into_iter()
@@ -354,14 +340,12 @@ impl Harness {
             .collect()
     }
 
-    /// Effects asked for since the last call.
     pub(crate) fn take_effects(&mut self) -> Vec<(Token, Effect)> {
         std::iter::from_fn(|| self.stack.poll_effect()).collect()
     }
 }
 
-/// Passes what members 1 and 2 send to each other back and forth until nothing is under way, 1's own multicasts back to
-/// itself. Returns what has come out of 2.
+/// Exchanges the messages of members 1 and 2 until none is left. Returns what member 2 delivered.
 pub(crate) fn exchange(one: &mut Harness, two: &mut Harness) -> Vec<Message> {
     let mut received = Vec::new();
     loop {

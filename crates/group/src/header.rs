@@ -1,7 +1,7 @@
-//! Headers: what a protocol writes on a message for its peers (facts sections 8 and 11 to 24).
+//! Headers: the fields that a protocol adds to a message for its peers.
 //!
-//! One closed enum of small values: no allocation on the data path (the rare, large ones are boxed), no downcast,
-//! and decoding is exhaustive, which it has to be because headers carry no length on the wire.
+//! One closed enum of small values: no allocation on the data path (rare, large headers are boxed) and no
+//! downcast. Decoding is exhaustive because headers carry no length on the wire.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::{Address, Digest, MergeId, PhysAddr, ProtocolId, ViewId};
 
-/// A header and the protocol it belongs to.
+/// A header and its protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Header {
     /// The protocol that reads it.
@@ -31,7 +31,7 @@ pub enum HeaderBody {
     FdSock2(Box<FdSock2Header>),
     /// 62: FD_ALL*.
     Heartbeat,
-    /// 54 (VERIFY_SUSPECT) and 94 (VERIFY_SUSPECT2): the same layout, told apart by the protocol id.
+    /// 54 (VERIFY_SUSPECT) and 94 (VERIFY_SUSPECT2): the same layout, distinguished by the protocol id.
     VerifySuspect(Box<VerifySuspectHeader>),
     /// 78: NAKACK2.
     NakAck2(NakAckHeader),
@@ -67,7 +67,7 @@ pub enum HeaderBody {
     Auth(Box<AuthHeader>),
     /// 67
     Rpc(RpcHeader),
-    /// 68: an RPC that some members shall ignore.
+    /// 68: an RPC with members that ignore it.
     RpcMulti(Box<RpcMultiHeader>),
     /// 69
     Daisy(Box<Address>),
@@ -81,7 +81,7 @@ pub enum HeaderBody {
     Dh(Box<DhHeader>),
     /// 96
     Batch2,
-    /// 101: pairs of texts.
+    /// 101: pairs of strings.
     Info(Box<Vec<(Option<String>, Option<String>)>>),
 }
 
@@ -97,20 +97,20 @@ pub struct TpHeader {
 /// A round-trip probe in the transport's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RttProbe {
-    /// False: please answer; true: the answer.
+    /// False: the request; true: the response.
     pub is_response: bool,
-    /// Correlates the two.
+    /// Correlates request and response.
     pub index: i32,
 }
 
-/// Discovery.
+/// The header of discovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PingHeader {
     /// 1 GET_MBRS_REQ or 2 GET_MBRS_RSP.
     pub kind: PingKind,
     /// The cluster's name; absent in responses.
     pub cluster: Option<Arc<str>>,
-    /// Whether a join is under way.
+    /// Whether a join waits for the discovery.
     pub initial_discovery: bool,
 }
 
@@ -118,16 +118,16 @@ pub struct PingHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PingKind {
-    /// Who is there?
+    /// Requests members' data.
     Request = 1,
-    /// I am, and this is what I know.
+    /// The sender's data and cache.
     Response = 2,
 }
 
-/// MERGE3.
+/// The header of MERGE3.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Merge3Header {
-    /// What it is.
+    /// The kind.
     pub kind: Merge3Kind,
     /// The sender's view.
     pub view_id: Option<ViewId>,
@@ -141,24 +141,24 @@ pub struct Merge3Header {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Merge3Kind {
-    /// This is my view id.
+    /// Announces the sender's view id.
     Info = 0,
-    /// Which is your view?
+    /// Requests the receiver's view.
     ViewRequest = 1,
-    /// It is in the payload.
+    /// The view, in the payload.
     ViewResponse = 2,
 }
 
-/// FD_SOCK2, in messages and on its own sockets.
+/// The header of FD_SOCK2, in messages and on its own sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FdSock2Header {
-    /// 1: these members seem dead.
+    /// 1: these members are suspected.
     Suspect(Vec<Address>),
     /// 2: these members are alive after all.
     Unsuspect(Vec<Address>),
-    /// 3: are you the FD_SOCK2 server of this member?
+    /// 3: asks whether the receiver is the FD_SOCK2 server of this member.
     Connect(Address),
-    /// 4: this is who I am.
+    /// 4: the answer, with the server's identity.
     ConnectResponse {
         /// The cluster's name.
         cluster: Option<String>,
@@ -167,93 +167,93 @@ pub enum FdSock2Header {
     },
 }
 
-/// VERIFY_SUSPECT and VERIFY_SUSPECT2.
+/// The header of VERIFY_SUSPECT and VERIFY_SUSPECT2.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerifySuspectHeader {
     /// False: 1 ARE_YOU_DEAD; true: 2 I_AM_NOT_DEAD.
     pub is_answer: bool,
-    /// Who asks, or who answers.
+    /// The member that asks or answers.
     pub from: Option<Address>,
 }
 
-/// NAKACK2, 3 and 4.
+/// The header of NAKACK2, NAKACK3 and NAKACK4.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NakAckHeader {
     /// 1: a message.
     Msg {
-        /// Its number.
+        /// Its seqno.
         seqno: u64,
     },
-    /// 2: please resend; the numbers are in the payload.
+    /// 2: requests retransmission of the seqnos in the payload.
     XmitReq {
-        /// Who sent the missing messages.
+        /// The sender of the missing messages.
         sender: Box<Address>,
     },
-    /// 3: a message resent to one member.
+    /// 3: a message retransmitted to one member.
     XmitRsp {
-        /// Its number.
+        /// Its seqno.
         seqno: u64,
     },
-    /// 4: the number of the last message sent.
+    /// 4: the seqno of the last message sent.
     HighestSeqno {
-        /// The number.
+        /// The seqno.
         seqno: u64,
     },
-    /// 5: everything up to here was delivered (NAKACK4).
+    /// 5: all messages up to here were delivered (NAKACK4).
     Ack {
-        /// The number.
+        /// The seqno.
         seqno: u64,
     },
 }
 
-/// UNICAST3 and UNICAST4.
+/// The header of UNICAST3 and UNICAST4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnicastHeader {
     /// 0: a message.
     Data {
-        /// Its number.
+        /// Its seqno.
         seqno: u64,
         /// The sender's connection.
         conn_id: i16,
-        /// Whether the receiver shall start a window here.
+        /// Whether the receiver starts a window with this message.
         first: bool,
     },
-    /// 1: everything up to here has arrived.
+    /// 1: all messages up to here have arrived.
     Ack {
-        /// The number.
+        /// The seqno.
         seqno: u64,
         /// The connection.
         conn_id: i16,
-        /// Later acks have larger timestamps.
+        /// A newer ack has a larger timestamp.
         timestamp: i32,
     },
-    /// 2: I miss the start of your connection.
+    /// 2: requests the first message of the connection, which the receiver lacks.
     SendFirstSeqno {
         /// As in acks.
         timestamp: i32,
     },
-    /// 3: please resend; the numbers are in the payload.
+    /// 3: requests retransmission of the seqnos in the payload.
     XmitReq,
-    /// 4: the sender's connection is gone.
+    /// 4: the sender has closed the connection.
     Close {
         /// The connection.
         conn_id: i16,
     },
 }
 
-/// STABLE.
+/// The header of STABLE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StableHeader {
     /// False: 1 STABLE_GOSSIP; true: 2 STABILITY.
     pub is_stability: bool,
-    /// The view it holds for.
+    /// The view for which it is valid.
     pub view_id: Option<ViewId>,
 }
 
-/// GMS.
+/// The header of GMS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GmsHeader {
-    /// What it is.
+    /// The kind.
     pub kind: GmsKind,
     /// The member in question.
     pub member: Option<Address>,
@@ -285,52 +285,52 @@ pub enum GmsKind {
     GetCurrentView = 16,
 }
 
-/// UFC and MFC; the number of credits is the payload.
+/// The header of UFC and MFC. The number of credits is in the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum FcHeader {
-    /// These credits are yours again.
+    /// Returns credits to the sender.
     Replenish = 1,
-    /// I ran out.
+    /// Requests credits.
     CreditRequest = 2,
 }
 
-/// FRAG2 and FRAG4.
+/// The header of FRAG2 and FRAG4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FragHeader {
-    /// Numbers the fragmented messages of a sender.
+    /// The number of the fragmented message, per sender.
     pub id: u64,
-    /// Which fragment, from 0.
+    /// The fragment's index, from 0.
     pub frag_id: u32,
-    /// How many there are.
+    /// The number of fragments.
     pub num_frags: u32,
-    /// Whether the fragments together are a whole serialized message.
+    /// Whether the joined fragments are a whole serialized message.
     pub needs_deserialization: bool,
     /// The type of the original message (FRAG4).
     pub original_type: i16,
 }
 
-/// FRAG3.
+/// The header of FRAG3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frag3Header {
-    /// Numbers the fragmented messages of a sender.
+    /// The number of the fragmented message, per sender.
     pub id: u32,
-    /// Which fragment, from 0.
+    /// The fragment's index, from 0.
     pub frag_id: u32,
-    /// How many there are.
+    /// The number of fragments.
     pub num_frags: u32,
-    /// Bytes of all fragments.
+    /// The size of all fragments in bytes.
     pub original_length: u32,
-    /// Where this one starts.
+    /// The offset of this fragment in bytes.
     pub offset: u32,
-    /// Whether the fragments together are a whole serialized message.
+    /// Whether the joined fragments are a whole serialized message.
     pub needs_deserialization: bool,
 }
 
-/// RSVP.
+/// The header of RSVP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RsvpHeader {
-    /// What it is.
+    /// The kind.
     pub kind: RsvpKind,
     /// Correlates request and responses.
     pub id: i16,
@@ -340,20 +340,20 @@ pub struct RsvpHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RsvpKind {
-    /// A message that wants a response.
+    /// A message that requests a response.
     Request = 1,
-    /// A reminder without message.
+    /// A request without the message, sent as a reminder.
     RequestOnly = 2,
     /// The response.
     Response = 3,
 }
 
-/// SEQUENCER.
+/// The header of SEQUENCER.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SequencerHeader {
-    /// What it is.
+    /// The kind.
     pub kind: SequencerKind,
-    /// The original sender's number.
+    /// The original sender's seqno.
     pub seqno: u64,
     /// Whether the broadcast acknowledges a flush.
     pub flush_ack: bool,
@@ -363,48 +363,48 @@ pub struct SequencerHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SequencerKind {
-    /// To the coordinator: please broadcast.
+    /// Requests a broadcast by the coordinator.
     Forward = 1,
-    /// The same while the coordinator changes.
+    /// As `Forward`, while the coordinator changes.
     Flush = 2,
-    /// The coordinator's own.
+    /// The coordinator's own broadcast.
     Bcast = 3,
-    /// Another member's, wrapped.
+    /// The broadcast of another member's wrapped message.
     WrappedBcast = 4,
 }
 
-/// STATE_TRANSFER.
+/// The header of STATE_TRANSFER.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StateTransferHeader {
-    /// 1: please send the state.
+    /// 1: requests the state.
     Request,
-    /// 2: here it is.
+    /// 2: the state, with the provider's digest.
     Response(Option<Digest>),
-    /// 3: it could not be had; the payload says why.
+    /// 3: the failure, described in the payload.
     Exception,
 }
 
-/// STATE and STATE_SOCK.
+/// The header of STATE and STATE_SOCK.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StateHeader {
     /// 1 request, 2 response, 3 part, 4 end, 5 exception.
     pub kind: u8,
     /// The provider's digest.
     pub digest: Option<Digest>,
-    /// Where to fetch the state (STATE_SOCK).
+    /// The address from which to fetch the state (STATE_SOCK).
     pub bind_addr: Option<PhysAddr>,
 }
 
-/// COMPRESS.
+/// The header of COMPRESS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompressHeader {
-    /// Bytes before compression.
+    /// The size in bytes before compression.
     pub original_size: i32,
     /// Whether the payload is a whole serialized message.
     pub needs_deserialization: bool,
 }
 
-/// SYM_ENCRYPT and ASYM_ENCRYPT.
+/// The header of SYM_ENCRYPT and ASYM_ENCRYPT.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncryptHeader {
     /// 0 normal, 1 install keys, 2 fetch shared key.
@@ -413,13 +413,13 @@ pub struct EncryptHeader {
     pub needs_deserialization: bool,
     /// MD5 of the key.
     pub version: Option<Bytes>,
-    /// The key server; only kind 2 uses it, but its place is always there.
+    /// The key server. Only kind 2 uses it, but it is always encoded.
     pub server: Option<Address>,
     /// The initialization vector.
     pub iv: Option<Bytes>,
 }
 
-/// AUTH: the token's class and body.
+/// The header of AUTH: the token's class and body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthHeader {
     /// No token.
@@ -432,14 +432,14 @@ pub enum AuthHeader {
     Class(String),
 }
 
-/// RPC.
+/// The header of an RPC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RpcHeader {
-    /// What it is.
+    /// The kind.
     pub kind: RpcKind,
     /// Correlates request and response; 0: no response expected.
     pub request_id: u64,
-    /// Which dispatcher on the channel.
+    /// The dispatcher on the channel.
     pub corr_id: i16,
 }
 
@@ -455,29 +455,29 @@ pub enum RpcKind {
     Exception = 2,
 }
 
-/// An RPC with members that shall ignore it.
+/// The header of an RPC with members that ignore it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RpcMultiHeader {
-    /// As in a plain RPC.
+    /// The fields of a plain RPC.
     pub rpc: RpcHeader,
-    /// Who ignores it.
+    /// The members that ignore it.
     pub exclusion: Option<Vec<Address>>,
 }
 
-/// RELAY2 and RELAY3.
+/// The header of RELAY2 and RELAY3.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RelayHeader {
     /// 1 DATA … 7 TOPO_RSP.
     pub kind: u8,
-    /// Answer with the whole topology cache.
+    /// Whether to respond with the whole topology cache.
     pub return_entire_cache: bool,
-    /// Where it goes in the end.
+    /// The final destination.
     pub final_dest: Option<Address>,
-    /// Where it came from at first.
+    /// The original sender.
     pub original_sender: Option<Address>,
-    /// Sites it speaks of.
+    /// The sites it is about.
     pub sites: Vec<Option<String>>,
-    /// Sites it has seen.
+    /// The sites it has visited.
     pub visited: Vec<Option<String>>,
     /// Headers of the original message.
     pub original_headers: Vec<Header>,
@@ -485,7 +485,7 @@ pub struct RelayHeader {
     pub original_flags: i16,
 }
 
-/// FORK.
+/// The header of FORK.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForkHeader {
     /// The fork stack.
@@ -494,7 +494,7 @@ pub struct ForkHeader {
     pub channel: Option<String>,
 }
 
-/// DH_KEY_EXCHANGE.
+/// The header of DH_KEY_EXCHANGE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DhHeader {
     /// The sender's public key.
@@ -507,7 +507,7 @@ pub struct DhHeader {
 mod tests {
     use super::*;
 
-    /// S000-79 and S000-65: headers of the data path stay small in memory.
+    /// S000-79 and S000-65: headers of the data path are small in memory.
     #[test]
     fn headers_of_the_data_path_are_small() {
         assert!(size_of::<UnicastHeader>() <= 16, "{}", size_of::<UnicastHeader>());

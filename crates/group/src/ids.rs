@@ -1,12 +1,12 @@
-//! The numbers of protocols and headers on the wire, in one table (facts section 8).
+//! The numbers of protocols and headers on the wire.
 
 use std::fmt;
 
-/// A protocol's id, which files its header in a message.
+/// A protocol's id, the key of its header in a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolId(pub i16);
 
-/// A header's (or another class') id in JGroups' magic map.
+/// The id of a header class (or another class) in JGroups' magic map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MagicId(pub i16);
 
@@ -16,7 +16,7 @@ macro_rules! protocol_ids {
         impl ProtocolId {
             $(pub const $id: Self = Self($number);)+
 
-            /// The protocol's name, where the id is a known one.
+            /// Returns the protocol's name if the id is known.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some($name),)+

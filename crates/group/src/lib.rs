@@ -1,8 +1,8 @@
-//! The group communication stack as sans-IO state machines that speak the JGroups 5.5 wire.
+//! The group communication stack as sans-IO state machines that speak the JGroups 5.5 wire format.
 //!
-//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws ambient randomness: time, packets
-//! and outcomes come in through `handle_*`, packets, indications and requests go out through `poll_*` (see
-//! [`Stack`]). The same inputs give the same outputs, so a seed replays a whole cluster.
+//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws ambient randomness. Time,
+//! packets and outcomes enter through `handle_*`; packets, indications and effects leave through `poll_*`
+//! (see [`Stack`]). The same inputs give the same outputs, so a seed replays a whole cluster.
 
 #![forbid(unsafe_code)]
 
@@ -13,15 +13,15 @@ mod context;
 mod credit;
 mod digest;
 mod event;
-mod external;
+mod external_address;
 #[cfg(test)]
 mod harness;
 mod header;
+#[cfg(feature = "injected-bugs")]
+mod injected_bug;
 mod member;
 mod message;
 mod ping_data;
-#[cfg(feature = "planted")]
-mod planted;
 mod protocol;
 mod queues;
 mod rng;
@@ -51,14 +51,14 @@ pub use event::{
     Answer, ConnId, Control, Effect, Event, Indication, Lane, Outcome, Pass, Query, StateError, Token,
     Transmit, TransmitDest,
 };
-pub use external::External;
+pub use external_address::ExternalAddress;
 pub use header::*;
 pub use ids::{MagicId, ProtocolId};
+#[cfg(feature = "injected-bugs")]
+pub use injected_bug::InjectedBug;
 pub use member::Member;
 pub use message::{EarlyBatch, Flags, Headers, Message, Object, Payload, Primitive, Transient};
 pub use ping_data::PingData;
-#[cfg(feature = "planted")]
-pub use planted::Planted;
 pub use protocol::{ProbeOut, Protocol};
 pub use rng::Rng;
 pub use stack::{Stack, StackSetup};

@@ -1,32 +1,31 @@
-//! A member as people are told of it: errors and logs name it as its operators do.
+//! A member as errors and logs show it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Address, AddressBook};
 
-/// A member in an error or a line of a log: who it is, and what it is called where somebody knows that.
+/// A member in an error or a log line: its address, and its logical name if it is known.
 ///
-/// It is shown by its logical name; by name and address, `A (3f2a…)`, where that would be taken for another member: for one of
-/// the same name that is here, too, or has come in its place. Where no name is known it is shown by its address. Two are equal
-/// if their addresses are.
+/// Shown by its logical name, or by its address if the name is unknown. Shown as name and address, `A
+/// (3f2a…)`, if another current member has the same name or replaced this one. Two are equal if their
+/// addresses are.
 #[derive(Clone)]
 pub struct Member {
-    /// Who it is.
+    /// Its address.
     pub address: Address,
     name: Option<Arc<str>>,
     shares_name: bool,
 }
 
 impl Member {
-    /// Its logical name, if that was known to whoever made this.
+    /// Returns its logical name, if the creator of this value knew it.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 }
 
 impl From<Address> for Member {
-    /// Nobody here knows what it is called.
     fn from(address: Address) -> Self {
         Self { address, name: None, shares_name: false }
     }
@@ -63,13 +62,13 @@ impl fmt::Debug for Member {
 }
 
 impl AddressBook {
-    /// A member as people are told of it.
+    /// Returns the member as errors and logs show it.
     pub fn member(&self, address: &Address) -> Member {
         let (name, shares_name) = (self.name(address).cloned(), self.shares_name(address));
         Member { address: address.clone(), name, shares_name }
     }
 
-    /// Several, in their order.
+    /// Returns the members as errors and logs show them, in their order.
     pub fn members<'a>(&self, addresses: impl IntoIterator<Item = &'a Address>) -> Vec<Member> {
         addresses.into_iter().map(|address| self.member(address)).collect()
     }
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_shown_by_its_name_and_by_more_where_that_is_not_enough() {
+    fn a_member_is_shown_by_its_name_and_with_its_address_if_that_is_ambiguous() {
         let at = |n: u64| format!("00000000-0000-0001-0000-{n:012x}");
         let mut book = AddressBook::default();
         for (n, name) in [(1, "A"), (2, "B"), (3, "B")] {
@@ -100,16 +99,16 @@ mod tests {
         assert_eq!(shown(&book), two);
         book.retain_members(Time::ZERO, &[1, 3, 4].map(address));
         let one = ["A".to_owned(), format!("B ({})", at(2)), "B".to_owned(), at(4), at(5)];
-        assert_eq!(shown(&book), one, "who is here is meant, unless it is said");
+        assert_eq!(shown(&book), one, "a name alone is the current member's");
     }
 
     #[test]
-    fn members_are_the_same_if_their_addresses_are() {
+    fn members_are_equal_if_their_addresses_are() {
         let mut book = AddressBook::default();
         book.learn(&address(1), Some("A"), None);
         let [known, unknown] = [book.member(&address(1)), address(1).into()];
         assert_eq!(known, unknown);
         assert!(known == address(1) && known != address(2));
-        assert_eq!(format!("{:?}", [known]), "[A]", "so do lists in logs");
+        assert_eq!(format!("{:?}", [known]), "[A]", "lists in logs show names");
     }
 }

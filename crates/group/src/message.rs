@@ -1,4 +1,4 @@
-//! Messages: destination, source, flags, headers and a payload (facts section 6).
+//! Messages: destination, source, flags, headers and a payload.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, BitOrAssign};
@@ -15,17 +15,17 @@ macro_rules! bit_set {
         pub struct $name(pub $int);
 
         impl $name {
-            /// No bit set.
+            /// The empty set.
             pub const NONE: Self = Self(0);
             $($(#[$bit_doc])* pub const $bit: Self = Self($value);)+
 
-            /// Whether all bits of `other` are set.
+            /// Returns whether all bits of `other` are set.
             #[inline]
             pub const fn has(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// The set without the bits of `other`.
+            /// Returns the set without the bits of `other`.
             #[inline]
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
@@ -77,7 +77,7 @@ bit_set! {
     Flags(u16) {
         /// Delivered without ordering, as soon as received.
         OOB = 0x0001,
-        /// Dispatched on its own.
+        /// Sent on its own, without bundling.
         DONT_BUNDLE = 0x0002,
         /// Not subject to flow control.
         NO_FC = 0x0004,
@@ -87,9 +87,9 @@ bit_set! {
         NO_TOTAL_ORDER = 0x0020,
         /// Not relayed to other sites.
         NO_RELAY = 0x0040,
-        /// The sender waits for everybody's acknowledgement; without the protocol RSVP it does nothing.
+        /// The sender waits for all members' acknowledgements. Without the protocol RSVP it has no effect.
         RSVP = 0x0080,
-        /// The same without waiting.
+        /// As `RSVP`, but the sender does not wait.
         RSVP_NB = 0x0100,
         /// Passes a closed BARRIER.
         SKIP_BARRIER = 0x0400,
@@ -101,32 +101,33 @@ bit_set! {
 bit_set! {
     /// Flags that never travel.
     Transient(u8) {
-        /// An OOB message that was delivered and waits in its window for its turn to be skipped.
+        /// An OOB message that was delivered and stays in its window until its turn, to be skipped then.
         OOB_DELIVERED = 1,
-        /// The sender does not want its own multicast back.
+        /// The sender's own multicast is not looped back.
         DONT_LOOPBACK = 2,
-        /// Drop rather than wait for credits.
+        /// Dropped instead of waiting for credits.
         DONT_BLOCK = 4,
-        /// Came back through the transport's loopback, not from the network.
+        /// Received through the transport's loopback, not from the network.
         LOOPED_BACK = 8,
-        /// On its way up: one of those that all members deliver in one order, whoever their senders are.
+        /// On the way up: one of the messages that all members deliver in the same order, regardless of the
+        /// sender.
         TOTAL_ORDER = 16,
     }
 }
 
-/// The headers of a message, in the order in which they were put. Two, as many as the stock stacks put on the
-/// application's messages, are within the message; four need one allocation and no second (S000-75).
+/// The headers of a message, in the order in which they were put. Two headers, as many as the stock stacks
+/// put on application messages, are stored inline; up to four need one allocation.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Headers(pub SmallVec<[Header; 2]>);
 
 impl Headers {
-    /// The header of a protocol.
+    /// Returns the header of a protocol.
     #[inline]
     pub fn get(&self, id: ProtocolId) -> Option<&HeaderBody> {
         self.0.iter().find(|header| header.id == id).map(|header| &header.body)
     }
 
-    /// Puts a header, in the place of an older one of the same protocol.
+    /// Puts a header and replaces an older one of the same protocol.
     #[inline]
     pub fn put(&mut self, id: ProtocolId, body: HeaderBody) {
         match self.0.iter_mut().find(|header| header.id == id) {
@@ -144,7 +145,7 @@ impl Headers {
         is_absent
     }
 
-    /// Takes a protocol's header off.
+    /// Removes and returns a protocol's header.
     #[inline]
     pub fn take(&mut self, id: ProtocolId) -> Option<HeaderBody> {
         let at = self.0.iter().position(|header| header.id == id)?;
@@ -152,7 +153,7 @@ impl Headers {
     }
 }
 
-/// A value of Java's primitive wrappers, as RPC results and arguments carry it (facts 7.2, 7.3).
+/// A value of Java's primitive wrappers, as in RPC results and arguments.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs)]
 pub enum Primitive {
@@ -171,7 +172,7 @@ pub enum Primitive {
     Class(u8),
 }
 
-/// The payload of an ObjectMessage (facts 7.1).
+/// The payload of an ObjectMessage. Each variant names its type number.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Object {
     /// null
@@ -182,7 +183,7 @@ pub enum Object {
     Digest {
         /// The digest.
         digest: Digest,
-        /// Whether it is written as MutableDigest, as STABLE does.
+        /// Whether it is encoded as MutableDigest, as STABLE does.
         is_mutable: bool,
     },
     /// 4
@@ -193,18 +194,19 @@ pub enum Object {
     Address(Address),
     /// 21: a wrapped primitive; flag SERIALIZED is set.
     Primitive(Primitive),
-    /// 20: anything else in "buffer" form, kept as its bytes; flag SERIALIZED is set. `None`: a null buffer.
+    /// 20: any other object in "buffer" form, kept as its bytes; flag SERIALIZED is set. `None`: a null
+    /// buffer.
     Serialized(Option<Bytes>),
 }
 
-/// What a message carries. The variants are the wire's message types.
+/// The payload of a message. The variants are the wire's message types.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Payload {
-    /// 2: nothing.
+    /// 2: no payload.
     Empty,
-    /// 0: bytes; null and empty differ on the wire.
+    /// 0: bytes. Null and empty differ on the wire.
     Bytes(Option<Bytes>),
-    /// 1: bytes with the sender's wish for direct memory.
+    /// 1: bytes for which the sender requests direct memory.
     Nio {
         /// Whether the receiver should use direct memory.
         direct: bool,
@@ -215,15 +217,15 @@ pub enum Payload {
     Object(Box<Object>),
     /// 4: a number.
     Long(i64),
-    /// 5: several messages in one.
+    /// 5: several messages.
     Composite(Vec<Message>),
-    /// 6: a piece of a serialized message (FRAG4).
+    /// 6: a fragment of a serialized message (FRAG4).
     Fragment(Bytes),
-    /// 7: a batch made early (BATCH2).
+    /// 7: a batch built above the transport (BATCH2).
     Batch(Box<EarlyBatch>),
 }
 
-/// Messages that were batched before they came to the transport (BATCH2).
+/// Messages that BATCH2 batched above the transport.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EarlyBatch {
     /// The sender of the batched messages.
@@ -235,42 +237,42 @@ pub struct EarlyBatch {
 /// A message. Cloning copies headers and shares the payload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Message {
-    /// To whom; `None` = everybody in the view.
+    /// The destination; `None` = all members of the view.
     pub dest: Option<Address>,
-    /// From whom; the transport fills it in.
+    /// The source; the transport sets it.
     pub src: Option<Address>,
-    /// Flags that travel.
+    /// Flags that travel with the message.
     pub flags: Flags,
-    /// Flags that do not.
+    /// Flags that do not travel.
     pub transient: Transient,
-    /// Bytes that flow control counts for this message at the receiver; returned to the sender once the
-    /// application (or the layer that keeps the message) has consumed it.
+    /// Bytes that flow control counts for this message at the receiver. They return to the sender once the
+    /// application, or the layer that keeps the message, has consumed it.
     pub credit: u32,
-    /// Names the send on whose completion the application waits (RSVP); 0 = none. Does not travel.
+    /// The id of an RSVP send that the application waits for; 0 = none. Does not travel.
     pub ticket: u32,
-    /// What the protocols wrote.
+    /// The protocols' headers.
     pub headers: Headers,
-    /// What the application wrote.
+    /// The application's payload.
     pub payload: Payload,
 }
 
 impl Message {
-    /// A message without payload.
+    /// Creates a message without payload.
     pub fn empty(dest: Option<Address>) -> Self {
         Self::new(dest, Payload::Empty)
     }
 
-    /// A message with bytes.
+    /// Creates a message with bytes.
     pub fn bytes(dest: Option<Address>, bytes: impl Into<Bytes>) -> Self {
         Self::new(dest, Payload::Bytes(Some(bytes.into())))
     }
 
-    /// A message with an object.
+    /// Creates a message with an object.
     pub fn object(dest: Option<Address>, object: Object) -> Self {
         Self::new(dest, Payload::Object(Box::new(object)))
     }
 
-    /// A message with any payload.
+    /// Creates a message with any payload.
     pub fn new(dest: Option<Address>, payload: Payload) -> Self {
         Self {
             dest,
@@ -284,44 +286,44 @@ impl Message {
         }
     }
 
-    /// The same with these flags added.
+    /// Adds these flags.
     #[must_use]
     pub fn with_flags(mut self, flags: Flags) -> Self {
         self.flags |= flags;
         self
     }
 
-    /// The same with this header put.
+    /// Puts this header.
     #[must_use]
     pub fn with_header(mut self, id: ProtocolId, body: HeaderBody) -> Self {
         self.headers.put(id, body);
         self
     }
 
-    /// Whether it goes to everybody.
+    /// Returns whether it is a multicast.
     #[inline]
     pub const fn is_multicast(&self) -> bool {
         self.dest.is_none()
     }
 
-    /// Whether it is delivered out of band.
+    /// Returns whether it is delivered out of band.
     #[inline]
     pub const fn is_oob(&self) -> bool {
         self.flags.has(Flags::OOB)
     }
 
-    /// Whether it came up as one of those that all members deliver in one order.
+    /// Returns whether it is one of the messages that all members deliver in the same order.
     #[inline]
     pub fn is_totally_ordered(&self) -> bool {
         self.transient.has(Transient::TOTAL_ORDER)
     }
 
-    /// Whether it brings or asks for credits of a flow control.
+    /// Returns whether it carries or requests credits of a flow control.
     pub fn is_credit(&self) -> bool {
         self.headers.0.iter().any(|header| matches!(header.body, HeaderBody::Fc(_)))
     }
 
-    /// The payload's bytes, where it is a byte array.
+    /// Returns the payload's bytes if it is a byte array.
     pub fn payload_bytes(&self) -> Option<&Bytes> {
         match &self.payload {
             Payload::Bytes(bytes) | Payload::Nio { bytes, .. } => bytes.as_ref(),
@@ -330,7 +332,7 @@ impl Message {
         }
     }
 
-    /// The payload's length as flow control and STABLE count it (facts 6.3).
+    /// Returns the payload's length in bytes as flow control and STABLE count it.
     pub fn length(&self) -> usize {
         match &self.payload {
             Payload::Empty => 0,
@@ -349,14 +351,14 @@ mod tests {
     use super::*;
     use crate::{NakAckHeader, UnicastHeader};
 
-    /// S000-65: a message is a bounded number of bytes in memory.
+    /// S000-65: the size of a message in memory is bounded.
     #[test]
     fn a_message_fits_three_cache_lines() {
         assert!(size_of::<Message>() <= 192, "{}", size_of::<Message>());
         assert!(size_of::<Payload>() <= 40, "{}", size_of::<Payload>());
     }
 
-    /// S000-75: two headers need no allocation, a third the one that has room for four; nothing is allocated again.
+    /// S000-75: two headers need no allocation, and a third allocates room for four.
     #[test]
     fn four_headers_need_no_reallocation() {
         let put = |count: i16| {
@@ -371,7 +373,7 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|count| put(count).count_total), [0, 0, 1, 1]);
     }
 
-    /// S003-11: headers are filed under short ids.
+    /// S003-11: headers are stored under short ids.
     #[test]
     fn put_replaces_and_put_if_absent_does_not() {
         let mut headers = Headers::default();

@@ -1,10 +1,10 @@
-//! What discovery says of a member (facts 11.2).
+//! The data that discovery exchanges about a member.
 
 use std::sync::Arc;
 
 use crate::{Address, PhysAddr};
 
-/// A member as discovery describes it.
+/// A member's data in discovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PingData {
     /// The member.
@@ -15,8 +15,8 @@ pub struct PingData {
     pub is_coordinator: bool,
     /// Its logical name.
     pub name: Option<Arc<str>>,
-    /// Where it is reached.
+    /// Its physical address.
     pub phys: Option<PhysAddr>,
-    /// Members whose physical addresses are wanted; `None` = everybody's.
+    /// The members whose physical addresses are requested; `None` = all.
     pub wanted: Option<Vec<Address>>,
 }

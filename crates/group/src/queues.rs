@@ -10,13 +10,13 @@ pub(crate) enum Item {
     Event(Event),
 }
 
-/// Emptied vectors that are kept for the next batches, and the messages that each may have room for: a few sweeps'
-/// worth, so that neither the allocator nor growing a vector costs anything in the long run.
+/// How many emptied vectors are kept for the next batches: a few sweeps' worth, against allocating and
+/// growing.
 const SPARE_MAX: usize = 32;
 const SPARE_ROOM_MAX: usize = 4_096;
 
-/// An inbox for each layer, and how many items are in all of them: a stack that is quiet, as it is most of the time, need
-/// not look into each.
+/// The inboxes of all layers, with the total number of items, so that an idle stack does not look into each
+/// inbox.
 #[derive(Default, Debug)]
 pub(crate) struct Inboxes {
     all: Vec<VecDeque<Item>>,
@@ -30,17 +30,14 @@ impl Inboxes {
         Self { all, count: 0 }
     }
 
-    /// Whether nothing is in any of them.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many items are in a layer's; `None` if there is no such layer.
     pub(crate) fn len_of(&self, layer: usize) -> Option<usize> {
         self.all.get(layer).map(VecDeque::len)
     }
 
-    /// The item that a layer is given last, of those that there are.
     fn last_mut(&mut self, layer: usize) -> Option<&mut Item> {
         self.all.get_mut(layer)?.back_mut()
     }
@@ -56,19 +53,17 @@ impl Inboxes {
         self.count += 1;
     }
 
-    /// Puts an item at a place of a layer's inbox, or at its end if it is shorter.
+    /// Inserts at `at`, or at the end if the inbox is shorter.
     pub(crate) fn insert(&mut self, layer: usize, at: usize, item: Item) {
         let inbox = &mut self.all[layer];
         inbox.insert(at.min(inbox.len()), item);
         self.count += 1;
     }
 
-    /// There is a layer more.
     pub(crate) fn insert_layer(&mut self, layer: usize) {
         self.all.insert(layer, VecDeque::new());
     }
 
-    /// A layer is gone, with what was for it.
     pub(crate) fn remove_layer(&mut self, layer: usize) {
         self.count -= self.all.remove(layer).len();
     }
@@ -83,8 +78,8 @@ pub(crate) struct Queues {
     pub(crate) effects: VecDeque<(Token, Effect)>,
     pub(crate) indications: VecDeque<Indication>,
     pub(crate) next_token: u64,
-    /// While a layer edits a batch: messages it emits do not join items before this place, which belongs to what is
-    /// left of the batch. (inbox, length at the start of the call)
+    /// While a layer edits a batch: the inbox and its length at the start of the call. Messages emitted do
+    /// not join items before it, which belong to the rest of the batch.
     pub(crate) sealed_up: Option<(usize, usize)>,
     pub(crate) sealed_down: Option<(usize, usize)>,
     spare: Vec<Vec<Message>>,
@@ -95,14 +90,12 @@ impl Queues {
         Self { up: Inboxes::with_layers(count), down: Inboxes::with_layers(count), ..Self::default() }
     }
 
-    /// A batch of one, in a vector that has been used before if there is one.
     fn batch_of(&mut self, message: Message) -> MessageBatch {
         let mut messages = self.spare.pop().unwrap_or_default();
         messages.push(message);
         MessageBatch { messages }
     }
 
-    /// Keeps an emptied batch's memory for later ones.
     pub(crate) fn recycle(&mut self, batch: MessageBatch) {
         let room = batch.messages.capacity();
         if batch.is_empty() && room > 0 && room <= SPARE_ROOM_MAX && self.spare.len() < SPARE_MAX {
@@ -110,7 +103,7 @@ impl Queues {
         }
     }
 
-    /// Queues a batch upwards into layer `to`, or out of the top.
+    /// Queues a batch upwards into layer `to`, or as an indication.
     pub(crate) fn push_up(&mut self, to: usize, batch: MessageBatch) {
         if batch.is_empty() {
             return;
@@ -121,7 +114,7 @@ impl Queues {
         }
     }
 
-    /// Queues one message upwards, joining the batch before it where source, kind and mode agree.
+    /// Queues one message upwards. It joins the last batch if source, kind and mode agree.
     pub(crate) fn push_up_message(&mut self, to: usize, message: Message) {
         let inbox = self.up.len_of(to);
         let len = inbox.unwrap_or(self.indications.len());
@@ -145,7 +138,7 @@ impl Queues {
         }
     }
 
-    /// Queues an event upwards into layer `to`, or out of the top.
+    /// Queues an event upwards into layer `to`, or as an indication.
     pub(crate) fn push_up_event(&mut self, to: usize, event: Event) {
         match self.up.len_of(to) {
             Some(_) => self.up.push(to, Item::Event(event)),
@@ -153,7 +146,7 @@ impl Queues {
         }
     }
 
-    /// Queues one message downwards, joining the batch before it.
+    /// Queues one message downwards. It joins the last batch.
     pub(crate) fn push_down_message(&mut self, to: usize, message: Message) {
         let is_sealed =
             self.sealed_down.is_some_and(|(sealed, at)| sealed == to && self.down.len_of(to) == Some(at));

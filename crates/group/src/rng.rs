@@ -1,15 +1,16 @@
-//! Seeded randomness whose sequence never changes between versions: a seed in a bug report must replay for years.
+//! A seeded random generator whose sequence never changes between versions, so that a seed in a bug report
+//! replays for years.
 
 use std::time::Duration;
 
-/// xoshiro256++ seeded through splitmix64 (Blackman and Vigna, public domain algorithms).
+/// The xoshiro256++ generator, seeded through splitmix64 (Blackman and Vigna, public domain algorithms).
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
-    /// A generator whose whole sequence is a function of `seed`.
+    /// Creates a generator whose whole sequence is a function of `seed`.
     pub fn new(seed: u64) -> Self {
         let mut mixer = seed;
         let mut next = || {
@@ -22,7 +23,7 @@ impl Rng {
         Self { state: [next(), next(), next(), next()] }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
@@ -33,22 +34,22 @@ impl Rng {
         result
     }
 
-    /// A number below `bound`, without modulo bias worth speaking of. Zero if `bound` is zero.
+    /// Returns a number below `bound`, with negligible modulo bias. Zero if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in `low..=high`.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// True with the given probability.
+    /// Returns true with the given probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         ((self.next_u64() >> 11) as f64 / (1u64 << 53) as f64) < probability
     }
 
-    /// A duration in `low..=high`.
+    /// Returns a duration in `low..=high`.
     pub fn duration(&mut self, low: Duration, high: Duration) -> Duration {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.between(nanos(low), nanos(high)))

@@ -1,9 +1,9 @@
-//! The stack: layers, the sweep that moves batches through them, and the edge towards driver and simulator.
+//! The stack: its layers, the sweep that moves batches through them, and its interface to driver and
+//! simulator.
 //!
-//! Inputs (`handle_*`) only queue work. [`Stack::run`] then sweeps: bottom to top over what goes up, each batch as far
-//! as it gets before the next, past layers that have nothing to do for it; top to bottom over what goes down, until
-//! everything is quiet, and flushes the transport. Call it after one input or after a group of them: the more inputs a
-//! sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
+//! Inputs (`handle_*`) only queue work. [`Stack::run`] then sweeps: upwards from bottom to top, downwards
+//! from top to bottom, until all queues are empty, and flushes the transport. Call it after one input or
+//! after several: the more inputs a sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use crate::{
     Token, Transmit, Version,
 };
 
-/// Rounds of a sweep after which layers are assumed to answer each other for ever. The deepest chain known (a join
-/// through loopback) takes fewer than twenty.
+/// The rounds of a sweep after which layers are assumed to answer each other forever. The deepest chain known
+/// (a join through loopback) takes fewer than 20.
 const SWEEP_ROUNDS_MAX: usize = 100_000;
 
-/// What a stack is made from, besides its layers.
+/// The inputs for a stack, besides its layers.
 #[derive(Clone, Debug)]
 pub struct StackSetup {
-    /// Our member address; by convention random.
+    /// The local member's address, by convention random.
     pub local: Address,
-    /// Our logical name.
+    /// The local member's logical name.
     pub name: Arc<str>,
-    /// Where the edge receives for us.
+    /// The physical address at which the edge receives.
     pub phys: PhysAddr,
     /// Whether the edge can multicast.
     pub has_multicast: bool,
-    /// Seeds all randomness of the stack.
+    /// The seed of all randomness of the stack.
     pub seed: u64,
-    /// The version to send and demand.
+    /// The version to send and to require.
     pub version: Version,
 }
 
@@ -60,8 +60,8 @@ impl Slot {
 
 /// A member's protocol stack as one state machine.
 ///
-/// Four kinds of method: `handle_*` are inputs and take the time, which must not go backwards; [`Stack::run`] does
-/// the work; `poll_*` are outputs, to be drained after `run`; the rest only reads.
+/// Four kinds of method: `handle_*` are inputs and take the time, which must not go backwards. [`Stack::run`]
+/// does the work. `poll_*` are outputs, to be drained after `run`. All others only read.
 pub struct Stack {
     slots: Vec<Slot>,
     queues: Queues,
@@ -69,15 +69,15 @@ pub struct Stack {
     shared: Shared,
     next_uid: u16,
     now: Time,
-    is_cut: bool,
+    is_output_aborted: bool,
 }
 
 impl Stack {
-    /// A stack of these layers, transport first. Nothing happens before [`Stack::start`].
+    /// Creates a stack of these layers, transport first. Call [`Stack::start`] before any input.
     ///
     /// # Panics
     ///
-    /// If there is no layer at all.
+    /// If `layers` is empty.
     pub fn new(setup: StackSetup, layers: Vec<Box<dyn Protocol>>) -> Self {
         assert!(!layers.is_empty(), "a stack has at least a transport");
         let mut book = AddressBook::default();
@@ -100,11 +100,11 @@ impl Stack {
                 version: setup.version,
                 has_multicast: setup.has_multicast,
                 drops: Drops::default(),
-                #[cfg(feature = "planted")]
-                planted: None,
+                #[cfg(feature = "injected-bugs")]
+                injected_bug: None,
             },
             now: Time::ZERO,
-            is_cut: false,
+            is_output_aborted: false,
         }
     }
 
@@ -118,7 +118,8 @@ impl Stack {
         }
     }
 
-    /// Stops all layers, from the top down, and disarms all timers. Packets sent by stopping layers can be polled.
+    /// Stops all layers, from the top down, and disarms all timers. Packets that layers send on stop are
+    /// still polled.
     pub fn stop(&mut self, now: Time) {
         self.now = now;
         for index in (0..self.slots.len()).rev() {
@@ -128,32 +129,32 @@ impl Stack {
         self.timers.clear();
     }
 
-    /// Begins to join a cluster; [`Event::Connected`] tells the end.
+    /// Begins to join a cluster. [`Event::Connected`] reports the result.
     pub fn handle_connect(&mut self, now: Time, cluster: &str) {
         self.now = now;
         self.shared.cluster = Some(cluster.into());
         self.handle_event(now, Event::Connect);
     }
 
-    /// Begins to leave the cluster; [`Event::Disconnected`] tells the end.
+    /// Begins to leave the cluster. [`Event::Disconnected`] reports the end.
     pub fn handle_disconnect(&mut self, now: Time) {
         self.handle_event(now, Event::Disconnect);
     }
 
-    /// An event from the application, such as [`Event::GetState`] or [`Event::ProvideState`].
+    /// Handles an event from the application, such as [`Event::GetState`] or [`Event::ProvideState`].
     pub fn handle_event(&mut self, now: Time, event: Event) {
         self.now = now;
         self.queues.push_down_event(self.slots.len() - 1, event);
     }
 
-    /// A packet from the network, without TCP's length.
+    /// Handles a packet from the network, without TCP's length word.
     pub fn handle_receive(&mut self, now: Time, from: PhysAddr, packet: Bytes) {
         self.now = now;
         self.with(0, |protocol, cx| protocol.receive(cx, from, packet));
     }
 
-    /// A message from the application. Its ticket comes back ([`Event::RsvpDone`]): at once if there is no layer that
-    /// waits for acknowledgements.
+    /// Handles a message from the application. Its ticket comes back with [`Event::RsvpDone`]: at once if no
+    /// layer waits for acknowledgements.
     pub fn handle_send(&mut self, now: Time, message: Message) {
         self.now = now;
         let is_awaited = || self.slots.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);
@@ -164,8 +165,8 @@ impl Stack {
         self.queues.push_down_message(self.slots.len() - 1, message);
     }
 
-    /// Timers that are due fire. One that is armed meanwhile for this very moment waits for the next call: a layer
-    /// whose interval is zero would never come to an end.
+    /// Fires the timers that are due. A timer armed during the call for `now` fires in the next call;
+    /// otherwise a layer with an interval of zero would loop forever.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         for _ in 0..self.timers.due(now) {
@@ -176,7 +177,7 @@ impl Stack {
         }
     }
 
-    /// Something that a layer asked for has an outcome.
+    /// Handles the outcome of an effect that a layer requested.
     pub fn handle_done(&mut self, now: Time, token: Token, outcome: Outcome) {
         self.now = now;
         if let Some(index) = self.index_of(token.layer) {
@@ -184,7 +185,8 @@ impl Stack {
         }
     }
 
-    /// The application has consumed messages of `src` that carried `credit` bytes in all ([`Message::credit`]).
+    /// Records that the application has consumed messages of `src` with `credit` bytes in all
+    /// ([`Message::credit`]).
     pub fn handle_consumed(&mut self, now: Time, src: &Address, is_multicast: bool, credit: u64) {
         self.now = now;
         if credit == 0 {
@@ -198,7 +200,7 @@ impl Stack {
 
     // --- work ---
 
-    /// Sweeps until nothing is queued between layers, then flushes.
+    /// Sweeps until no item is queued between layers, then flushes.
     pub fn run(&mut self, now: Time) {
         self.now = now;
         let count = self.slots.len();
@@ -212,7 +214,8 @@ impl Stack {
                     self.step_up(index, item);
                 }
             }
-            // Layers send to those below them, which have their turn later: nothing is left before any of them.
+            // Layers send to those below them, whose turn is later: the queue before each layer ends up
+            // empty.
             for index in (0..count).rev() {
                 if self.queues.down.is_empty() {
                     break;
@@ -248,9 +251,10 @@ impl Stack {
         }
     }
 
-    /// Takes a batch up from this layer as far as nothing waits before it, past layers that do not want it.
+    /// Moves a batch up from this layer, past layers that do not want it, until an item waits before the next
+    /// layer.
     fn climb(&mut self, mut index: usize, mut batch: MessageBatch) {
-        let mut headers = HeaderIds::of(&batch);
+        let mut headers = HeaderIds::from_batch(&batch);
         while index < self.slots.len() {
             self.trace_up(index, &batch);
             let next = index + 1;
@@ -264,15 +268,16 @@ impl Stack {
                     return self.queues.recycle(batch);
                 }
                 if !self.slots[index].protocol.only_takes() {
-                    headers = HeaderIds::of(&batch);
+                    headers = HeaderIds::from_batch(&batch);
                 }
                 debug_assert!(
-                    headers.covers(HeaderIds::of(&batch)),
+                    headers.covers(HeaderIds::from_batch(&batch)),
                     "{:?}",
                     self.slots[index].protocol.name()
                 );
             }
-            // What waits before the next layer goes first; what this layer delivered meanwhile, later.
+            // Items that wait before the next layer go first; messages that this layer delivered during the
+            // call go after.
             if at > 0 && inbox.is_some() {
                 return self.queues.up.insert(next, at, Item::Batch(batch));
             }
@@ -313,7 +318,7 @@ impl Stack {
         }
     }
 
-    /// A batch is about to go up into this layer: its own messages, and what the transport has received.
+    /// Traces a batch that enters this layer on the way up, and what the transport has received.
     fn trace_up(&self, index: usize, batch: &MessageBatch) {
         if index == 1
             && let Some(transport) = self.slots[0].traced()
@@ -325,7 +330,7 @@ impl Stack {
         }
     }
 
-    /// A batch is about to go down into this layer: messages of the layer above, and what the transport sends.
+    /// Traces a batch that enters this layer on the way down, and what the transport sends.
     fn trace_down(&self, index: usize, batch: &MessageBatch) {
         let above = self.slots.get(index + 1).and_then(Slot::traced);
         let transport = if index == 0 { self.slots[0].traced() } else { None };
@@ -353,63 +358,65 @@ impl Stack {
 
     // --- outputs ---
 
-    /// The next packet for the network.
+    /// Returns the next packet for the network.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        if self.is_cut {
+        if self.is_output_aborted {
             self.queues.transmits.clear();
         }
         self.queues.transmits.pop_front()
     }
 
-    /// The next thing for the application.
+    /// Returns the next indication for the application.
     pub fn poll_indication(&mut self) -> Option<Indication> {
         self.queues.indications.pop_front()
     }
 
-    /// The next thing for the world to do.
+    /// Returns the next effect for the driver to carry out.
     pub fn poll_effect(&mut self) -> Option<(Token, Effect)> {
         self.queues.effects.pop_front()
     }
 
-    /// When [`Stack::handle_timeout`] wants to be called next.
+    /// Returns the time of the next [`Stack::handle_timeout`] call.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
     }
 
     // --- reading and managing ---
 
-    /// Gives the stack a bug.
-    #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: crate::Planted) {
-        self.shared.planted = Some(bug);
+    /// Injects a bug into the stack.
+    #[cfg(feature = "injected-bugs")]
+    pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
+        self.shared.injected_bug = Some(bug);
     }
 
-    /// Address, view, names and counters.
+    /// Returns address, view, names and counters.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Bytes of application messages to this destination that wait in the stack for credit or window room.
-    pub fn held(&self, dest: Option<&Address>) -> u64 {
-        self.slots.iter().map(|slot| slot.protocol.held(dest)).sum()
+    /// Returns the bytes of application messages to this destination that wait in the stack for credits or
+    /// for room in a window.
+    pub fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
+        self.slots.iter().map(|slot| slot.protocol.queued_bytes(dest)).sum()
     }
 
-    /// How many bytes may wait in the stack before the application has to; `None` if no layer says.
+    /// Returns how many bytes may wait in the stack before the application has to wait; `None` if no layer
+    /// sets a limit.
     pub fn hold_limit(&self, is_multicast: bool) -> Option<u64> {
         self.slots.iter().filter_map(|slot| slot.protocol.hold_limit(is_multicast)).max()
     }
 
-    /// Asks the layers from the top down.
+    /// Queries the layers from the top down.
     pub fn ask(&self, query: &Query<'_>) -> Option<Answer> {
         self.slots.iter().rev().find_map(|slot| slot.protocol.answer(query))
     }
 
-    /// The layers' names and ids, transport first.
+    /// Returns the layers' names and ids, transport first.
     pub fn layers(&self) -> impl Iterator<Item = (&'static str, ProtocolId)> {
         self.slots.iter().map(|slot| (slot.protocol.name(), slot.protocol.id()))
     }
 
-    /// A layer's attributes; `None` if there is no such layer.
+    /// Returns a layer's attributes; `None` if there is no such layer.
     pub fn probe(&self, layer: &str) -> Option<ProbeOut> {
         let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
         let mut out = ProbeOut::default();
@@ -418,7 +425,7 @@ impl Stack {
         Some(out)
     }
 
-    /// What the layers count for metrics, with the layers' names, transport first.
+    /// Returns the layers' counts for metrics with the layers' names, transport first.
     pub fn counts(&self) -> Vec<(&'static str, StackCount, u64)> {
         let of = |protocol: &dyn Protocol| {
             let name = protocol.name();
@@ -427,7 +434,7 @@ impl Stack {
         self.slots.iter().flat_map(|slot| of(slot.protocol.as_ref())).collect()
     }
 
-    /// One of a layer's attributes. `None`: no such layer or attribute.
+    /// Returns one attribute of a layer. `None`: no such layer or attribute.
     pub fn attribute(&self, layer: &str, name: &str) -> Option<String> {
         let attributes = self.probe(layer)?.attributes;
         attributes.into_iter().find(|(own, _)| own == name).map(|(_, value)| value)
@@ -442,7 +449,7 @@ impl Stack {
         Some(slot.trace.set(value))
     }
 
-    /// The names of a layer's operations; `None` if there is no such layer.
+    /// Returns the names of a layer's operations; `None` if there is no such layer.
     pub fn operations(&self, layer: &str) -> Option<&'static [&'static str]> {
         let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
         Some(slot.protocol.operations())
@@ -476,7 +483,7 @@ impl Stack {
         true
     }
 
-    /// Stops and removes the named layer, unless it is the transport. Returns whether it was there.
+    /// Stops and removes the named layer, except the transport. Returns whether it removed one.
     pub fn remove(&mut self, now: Time, layer: &str) -> bool {
         self.run(now);
         let Some(index) =
@@ -492,11 +499,11 @@ impl Stack {
         true
     }
 
-    /// Forgets everything that was to go out, and lets nothing out any more, as when the process were gone. Sockets of
-    /// layers are left to whoever drives the stack.
-    pub fn cut(&mut self, now: Time) {
+    /// Discards all output and lets no more out, as if the process had died. The driver closes the layers'
+    /// sockets.
+    pub fn abort_output(&mut self, now: Time) {
         self.now = now;
-        self.is_cut = true;
+        self.is_output_aborted = true;
         self.timers.clear();
     }
 
@@ -516,7 +523,7 @@ mod tests {
     use crate::protocols::rsvp::{Rsvp, RsvpConfig};
     use crate::{Flags, Payload, TimerKey, Uuid};
 
-    /// Loops everything it is given straight back up, as a transport alone in the world would.
+    /// Delivers every message to the local member, as a transport without peers does.
     struct Loop;
 
     impl Protocol for Loop {
@@ -534,7 +541,7 @@ mod tests {
         }
     }
 
-    /// Answers each batch with a message in either direction, and keeps every second message.
+    /// Answers each batch with a message upwards and keeps every second message.
     struct Echo;
 
     impl Protocol for Echo {
@@ -556,7 +563,7 @@ mod tests {
         }
     }
 
-    /// Works all the time.
+    /// Rearms its timer without an interval.
     struct Restless(u32);
 
     impl Protocol for Restless {
@@ -603,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_comes_back_where_no_layer_waits_for_acknowledgements_any_more() {
+    fn a_ticket_returns_when_no_layer_waits_for_acknowledgements() {
         let mut stack = stack();
         stack.start(Time::ZERO);
         let other = Address::Uuid(Uuid { most: 2, least: 2 });
@@ -619,7 +626,6 @@ mod tests {
         assert_eq!(done(&mut stack), [(7, false)]);
     }
 
-    /// The tickets that have come back.
     fn done(stack: &mut Stack) -> Vec<(u32, bool)> {
         stack.run(Time::ZERO);
         let indications = std::iter::from_fn(|| stack.poll_indication());
@@ -631,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_batch_precedes_what_was_delivered_meanwhile() {
+    fn remaining_batch_precedes_messages_delivered_by_the_layer() {
         let mut stack = stack();
         stack.start(Time::ZERO);
         for value in 0..4 {

@@ -1,32 +1,32 @@
-//! What layers count for those who watch a member from outside: typed, so that metrics do not depend on probe's texts.
+//! The layers' counts for metrics. They are typed, so that metrics do not depend on probe's texts.
 
-/// A number that a layer keeps. Unless it says otherwise it only grows while the member lives.
+/// A number that a layer keeps. It grows while the member runs, unless its description says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum StackCount {
-    /// Times that a failure detector suspected a member.
+    /// How often a failure detector suspected a member.
     Suspicions,
-    /// Views in which parts of the group found each other again.
+    /// Merge views installed.
     Merges,
-    /// Requests for missing messages that this member sent.
+    /// Requests for missing messages sent by this member.
     RetransmissionRequestsSent,
-    /// Requests for missing messages that other members sent.
+    /// Requests for missing messages received from other members.
     RetransmissionRequestsReceived,
-    /// Messages that this member sent again because another member asked for them.
+    /// Messages that this member retransmitted on request.
     RetransmittedMessages,
-    /// Times that messages began to wait for credits.
+    /// How often messages began to wait for credits.
     CreditBlockings,
-    /// Bytes of messages that wait for credits now.
+    /// Bytes of messages that currently wait for credits.
     CreditWaitingBytes,
-    /// Bytes that receivers have not given credits back for, summed over receivers, now.
+    /// Bytes for which receivers have not returned credits, currently, summed over receivers.
     CreditOutstandingBytes,
-    /// Requests for credits that this member sent.
+    /// Credit requests sent by this member.
     CreditRequestsSent,
-    /// Requests for credits that other members sent.
+    /// Credit requests received from other members.
     CreditRequestsReceived,
 }
 
 impl StackCount {
-    /// All of them.
+    /// All counts.
     pub const ALL: [Self; 10] = [
         Self::Suspicions,
         Self::Merges,

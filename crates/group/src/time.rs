@@ -1,4 +1,4 @@
-//! Time as the stack knows it: nanoseconds since an origin that only the edge knows.
+//! Time in the stack: nanoseconds since an origin that only the driver knows.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -12,7 +12,7 @@ impl Time {
     /// The origin.
     pub const ZERO: Self = Self(0);
 
-    /// The time that has passed since `earlier`; zero if `earlier` is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,10 +1,11 @@
-//! The stack's timers: one ordered set of (deadline, layer, key). Equal deadlines fire in layer order, then key order.
+//! The stack's timers: one ordered set of (deadline, layer, key). Equal deadlines fire in layer order, then
+//! key order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Time;
 
-/// Names one timer within a layer. A layer that needs several uses constants, or numbers of its own.
+/// A timer's name within its layer: a constant, or a number that the layer chooses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TimerKey(pub u64);
 
@@ -16,7 +17,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Arms a timer; one that was armed under the same key is replaced.
+    /// Arms a timer. Replaces a timer armed under the same key.
     pub fn arm(&mut self, layer: u16, key: TimerKey, at: Time) {
         if let Some(old) = self.by_key.insert((layer, key), at) {
             self.by_time.remove(&(old, layer, key));
@@ -24,35 +25,35 @@ impl Timers {
         self.by_time.insert((at, layer, key));
     }
 
-    /// Disarms a timer, if it is armed.
+    /// Disarms a timer if it is armed.
     pub fn disarm(&mut self, layer: u16, key: TimerKey) {
         if let Some(old) = self.by_key.remove(&(layer, key)) {
             self.by_time.remove(&(old, layer, key));
         }
     }
 
-    /// Disarms everything.
+    /// Disarms all timers.
     pub fn clear(&mut self) {
         self.by_time.clear();
         self.by_key.clear();
     }
 
-    /// Whether a timer is armed under this key.
+    /// Returns whether a timer is armed under this key.
     pub fn is_armed(&self, layer: u16, key: TimerKey) -> bool {
         self.by_key.contains_key(&(layer, key))
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub fn next(&self) -> Option<Time> {
         self.by_time.first().map(|&(at, _, _)| at)
     }
 
-    /// How many timers are due at `now`.
+    /// Returns how many timers are due at `now`.
     pub fn due(&self, now: Time) -> usize {
         self.by_time.range(..=(now, u16::MAX, TimerKey(u64::MAX))).count()
     }
 
-    /// Takes the first timer that is due at `now`.
+    /// Removes and returns the first timer that is due at `now`.
     pub fn pop_due(&mut self, now: Time) -> Option<(u16, TimerKey)> {
         let &(at, layer, key) = self.by_time.first()?;
         if at > now {

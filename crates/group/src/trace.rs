@@ -1,19 +1,20 @@
-//! What JGroups logs at `trace`: the messages that a layer exchanges with its peers, and its events.
+//! Tracing of the messages that a layer exchanges with its peers, and of its events, like JGroups at level
+//! `trace`.
 //!
-//! Every layer has a level that can be changed while it runs (`NAKACK2.level=trace` through probe). It is looked at
-//! once per batch and layer, by the stack, so that a layer's own code has no trace points and nothing is paid per
-//! message while it is off. Lines are events of the crate `tracing` at its level TRACE under the target [`TARGET`]:
-//! since each layer has its switch here, a subscriber does best to let all of that target pass.
+//! Every layer has a level that probe changes at run time (`NAKACK2.level=trace`). The stack checks it once
+//! per batch and layer: layers have no trace points, and a disabled trace costs nothing per message. Lines
+//! are events of the crate `tracing` at level TRACE and target [`TARGET`]. A subscriber should let that whole
+//! target pass, because each layer has its own switch.
 
 use std::fmt::{self, Write as _};
 
 use crate::{AddressBook, Event, Message, MessageBatch, ProtocolId, Shared};
 
-/// The target of all lines.
+/// The target of all trace lines.
 pub const TARGET: &str = "consort::trace";
 
-/// What a layer's `level` may be: the words of JGroups. Only `trace` makes a difference; warnings and errors are the
-/// subscriber's to filter.
+/// The values of a layer's `level`, which are JGroups'. Only `trace` has an effect; the subscriber filters
+/// warnings and errors.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Level {
     Off,
@@ -44,38 +45,39 @@ impl Level {
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(text));
-        known.ok_or_else(|| format!("`{text}` is no level: {}", Self::ALL.map(Self::name).join(", ")))
+        known.ok_or_else(|| {
+            format!("unknown level `{text}`; the levels are {}", Self::ALL.map(Self::name).join(", "))
+        })
     }
 }
 
-/// A layer's level.
+/// A layer's trace level.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Switch(Level);
 
 impl Switch {
-    /// Whether the layer is traced.
+    /// Returns whether the layer is traced.
     #[inline]
     pub const fn is_on(&self) -> bool {
         matches!(self.0, Level::Trace)
     }
 
-    /// The level's name.
+    /// Returns the level's name.
     pub const fn level(&self) -> &'static str {
         self.0.name()
     }
 
-    /// Sets the level. The error is for people.
+    /// Sets the level.
     ///
     /// # Errors
     ///
-    /// If there is no such level; nothing has changed.
+    /// If there is no such level; the level does not change.
     pub fn set(&mut self, level: &str) -> Result<(), String> {
         self.0 = Level::parse(level)?;
         Ok(())
     }
 }
 
-/// Which way a message goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From a peer.
@@ -84,7 +86,6 @@ pub(crate) enum Way {
     Down,
 }
 
-/// A layer that is traced.
 #[derive(Clone, Copy)]
 pub(crate) struct Traced {
     pub(crate) layer: &'static str,
@@ -92,7 +93,7 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Tells of the messages that carry this layer's header; the transport has a say in all of them.
+    /// Logs the messages that carry this layer's header; the transport logs all messages.
     #[cold]
     pub(crate) fn batch(self, shared: &Shared, way: Way, batch: &MessageBatch) {
         if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
@@ -106,7 +107,6 @@ impl Traced {
         }
     }
 
-    /// Tells of an event that this layer gets.
     #[cold]
     pub(crate) fn event(self, shared: &Shared, way: Way, event: &Event) {
         if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
@@ -132,10 +132,10 @@ impl Traced {
     }
 }
 
-/// Bytes of a header or an event in a line at most: some carry a view of hundreds of members, or a whole state.
+/// Some headers and events carry a view of hundreds of members or a whole state.
 const TEXT_LEN_MAX: usize = 500;
 
-/// The text, or its beginning and `…`; the rest is not even made.
+/// Formats at most `TEXT_LEN_MAX` bytes, with `…` if the text is longer.
 fn bounded(text: fmt::Arguments<'_>) -> String {
     struct Bounded(String);
     impl fmt::Write for Bounded {
@@ -156,7 +156,7 @@ fn bounded(text: fmt::Arguments<'_>) -> String {
     out.0
 }
 
-/// `--> B: 1000 bytes, [OOB], Unicast3(…)`.
+/// Formats a line such as `--> B: 1000 bytes, [OOB], Unicast3(…)`.
 fn line(book: &AddressBook, way: Way, message: &Message, headers: &str) -> String {
     let (arrow, peer) = match way {
         Way::Up => ("<--", message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.display(src))),
@@ -181,7 +181,7 @@ mod tests {
     use crate::{Flags, HeaderBody};
 
     #[test]
-    fn levels_are_the_words_of_jgroups() {
+    fn levels_have_jgroups_names() {
         let mut switch = Switch::default();
         assert!(!switch.is_on());
         switch.set("TRACE").unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_tells_of_messages_with_its_header_and_the_transport_of_all() {
+    fn a_layer_traces_messages_with_its_header_and_the_transport_traces_all() {
         let of = |id| Traced { layer: "", id };
         let mut message = Message::bytes(Some(member(2)), vec![0; 5]).with_flags(Flags::OOB);
         assert_eq!(of(ProtocolId::FD_ALL3).headers(&message), None);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_any_size_makes_a_short_line() {
+    fn a_large_state_makes_a_short_line() {
         let state = bytes::Bytes::from(vec![b'x'; 1_000_000]);
         let text = bounded(format_args!("{:?}", Event::StateReceived(Ok(Some(state)))));
         assert!(text.starts_with("StateReceived(") && text.ends_with("xxx…"), "{text}");

@@ -1,4 +1,4 @@
-//! The version number on the wire (facts section 2).
+//! The version number on the wire.
 
 use std::fmt;
 
@@ -7,30 +7,30 @@ use std::fmt;
 pub struct Version(pub u16);
 
 impl Version {
-    /// What we send unless configured otherwise.
+    /// The version sent unless configured otherwise.
     pub const V5_5_7: Self = Self::new(5, 5, 7);
 
-    /// Packs the three numbers; digits beyond their bits are cut off.
+    /// Packs the three numbers. Digits beyond their bits are cut off.
     pub const fn new(major: u16, minor: u16, micro: u16) -> Self {
         Self(((major & 0x1f) << 11) | ((minor & 0x1f) << 6) | (micro & 0x3f))
     }
 
-    /// The first number.
+    /// Returns the first number.
     pub const fn major(self) -> u16 {
         self.0 >> 11
     }
 
-    /// The second number.
+    /// Returns the second number.
     pub const fn minor(self) -> u16 {
         (self.0 >> 6) & 0x1f
     }
 
-    /// The third number.
+    /// Returns the third number.
     pub const fn micro(self) -> u16 {
         self.0 & 0x3f
     }
 
-    /// Whether two members may talk: major and minor are equal, micro may differ.
+    /// Returns whether two members may communicate: major and minor are equal, micro may differ.
     pub const fn is_compatible(self, other: Self) -> bool {
         self.0 >> 6 == other.0 >> 6
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_pack_as_in_the_facts() {
+    fn versions_pack_as_in_jgroups() {
         assert_eq!(Version::V5_5_7.0, 0x2947);
         assert_eq!(Version::new(5, 4, 12).0, 0x290c);
         assert!(Version::V5_5_7.is_compatible(Version::new(5, 5, 0)));

@@ -1,16 +1,16 @@
-//! Views: who is in the group, in an order that everybody agrees on (facts 7.6).
+//! Views: the members of the group, in an order on which all members agree.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::{Address, AddressBook};
 
-/// A view's number and who made it. Rules that say "newer" compare the number only.
+/// A view's number and creator. "Newer" compares the number only.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ViewId {
-    /// Who made the view.
+    /// The member that created the view.
     pub creator: Address,
-    /// Grows with every view of a group.
+    /// The number. It grows with every view of a group.
     pub id: u64,
 }
 
@@ -35,74 +35,74 @@ pub struct View {
 }
 
 impl View {
-    /// A regular view.
+    /// Creates a regular view.
     pub fn new(id: ViewId, members: impl Into<Arc<[Address]>>) -> Self {
         Self { id, members: members.into(), subgroups: None }
     }
 
-    /// A view that unites subgroups.
+    /// Creates a view that unites subgroups.
     pub fn merged(id: ViewId, members: impl Into<Arc<[Address]>>, subgroups: impl Into<Arc<[Self]>>) -> Self {
         Self { id, members: members.into(), subgroups: Some(subgroups.into()) }
     }
 
-    /// The id.
+    /// Returns the id.
     pub const fn id(&self) -> &ViewId {
         &self.id
     }
 
-    /// The members in order.
+    /// Returns the members in order.
     pub fn members(&self) -> &[Address] {
         &self.members
     }
 
-    /// The views that a merge view unites.
+    /// Returns the views that a merge view unites.
     pub fn subgroups(&self) -> Option<&[Self]> {
         self.subgroups.as_deref()
     }
 
-    /// Whether it is the result of a merge.
+    /// Returns whether it is the result of a merge.
     pub const fn is_merge(&self) -> bool {
         self.subgroups.is_some()
     }
 
-    /// Whether a member that had `previous` before this view may have missed views: a group numbers its views one after
-    /// the other.
+    /// Returns whether a member that had `previous` before this view may have missed views: a group numbers
+    /// its views consecutively.
     pub fn skips_views_after(&self, previous: &Self) -> bool {
         self.id.id > previous.id.id.saturating_add(1)
     }
 
-    /// The same members under the same id, without the subgroups.
+    /// Returns the same members under the same id, without the subgroups.
     #[must_use]
     pub fn without_subgroups(&self) -> Self {
         Self { id: self.id.clone(), members: self.members.clone(), subgroups: None }
     }
 
-    /// The first member.
+    /// Returns the first member.
     pub fn coordinator(&self) -> Option<&Address> {
         self.members.first()
     }
 
-    /// Whether `member` is in it.
+    /// Returns whether `member` is in the view.
     pub fn contains(&self, member: &Address) -> bool {
         self.members.contains(member)
     }
 
-    /// The member's place, from 0.
+    /// Returns the member's rank, from 0.
     pub fn rank(&self, member: &Address) -> Option<usize> {
         self.members.iter().position(|other| other == member)
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether nobody is in it.
+    /// Returns whether the view has no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// The member to the right of `member`, wrapping; `None` when alone or not in it.
+    /// Returns the member after `member`, wrapping; `None` if `member` is alone or not in the view.
     pub fn neighbour(&self, member: &Address) -> Option<&Address> {
         let rank = self.rank(member)?;
         if self.len() < 2 {
@@ -111,7 +111,8 @@ impl View {
         self.members.get((rank + 1) % self.len())
     }
 
-    /// JGroups' text, with the book's names: `[A|1] (2) [A, B]`, and `MergeView::[A|3] (2) [A, B], 2 subgroups: …`.
+    /// Formats as JGroups does, with the book's names: `[A|1] (2) [A, B]`, and `MergeView::[A|3] (2) [A, B],
+    /// 2 subgroups: …`.
     pub fn display(&self, book: &AddressBook) -> String {
         let mut text = String::new();
         if self.is_merge() {
@@ -154,15 +155,15 @@ impl fmt::Display for View {
 pub struct DeltaView {
     /// The new view's id.
     pub id: ViewId,
-    /// The view it applies to.
+    /// The view to which it applies.
     pub reference: ViewId,
-    /// Members of the reference that are gone.
+    /// Members of the reference view that are gone.
     pub left: Vec<Address>,
     /// Members that are new.
     pub joined: Vec<Address>,
 }
 
-/// Names one merge.
+/// The id of a merge.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MergeId {
     /// The merge leader.
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
     use crate::harness::{member, view};
 
-    /// S000-32: creator, number, how many, and who.
+    /// S000-32: creator, number, size and members.
     #[test]
     fn views_read_as_in_jgroups() {
         let mut book = AddressBook::default();

@@ -1,39 +1,39 @@
-//! Windows of numbered messages: what arrived and waits for its turn, and what was sent and may be asked for again.
+//! Windows of numbered messages: received messages that wait for their turn, and sent messages kept for
+//! retransmission.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::{Message, SeqnoList, Transient};
 
-/// The highest number behind which a member goes on because a digest says so: half of what JGroups counts to (a Java `long`). Behind
-/// a higher one, from a member that is broken or hostile, numbers would come to their end.
+/// The highest seqno to which a digest may move a member's own numbering: half of JGroups' maximum (a Java
+/// `long`). A higher one comes from a broken or hostile member, and seqnos would run out.
 const SKIP_SEQNO_MAX: u64 = i64::MAX as u64 / 2;
 
-/// How long something that is missing is waited for before it is asked for the first time. What is only late has come by
-/// then; JGroups asks in its second round, after one or two `xmit_interval`, and meanwhile the sender's credits run out.
-pub(crate) const ASKED_AFTER: Duration = Duration::from_millis(10);
+/// How long a missing message is awaited before it is first requested. A message that is only late has
+/// arrived by then. JGroups requests in its second round, after one or two `xmit_interval`, while the
+/// sender's credits run out.
+pub(crate) const FIRST_REQUEST_DELAY: Duration = Duration::from_millis(10);
 
-/// [`ASKED_AFTER`], but no later than a round.
-pub(crate) fn soon(xmit_interval: Duration) -> Duration {
-    ASKED_AFTER.min(xmit_interval)
+pub(crate) fn first_request_delay(xmit_interval: Duration) -> Duration {
+    FIRST_REQUEST_DELAY.min(xmit_interval)
 }
 
-/// Which gaps of a window are asked for now, so many at most.
+/// Selects the gaps of a window to request now, at most this many.
 pub(crate) type Gaps = fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>;
 
-/// Whether something is missing in any of these that nobody has asked for; it is noticed.
+/// Returns whether any of these windows misses a message that was not yet requested, and marks it as noticed.
 pub(crate) fn notice_all<'a>(windows: impl Iterator<Item = &'a mut ReceiveWindow>) -> bool {
     windows.fold(false, |is_more, window| window.notice() | is_more)
 }
 
-/// What became of a message that was offered to a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Added {
     /// It was new.
     New,
-    /// It was there or delivered already.
+    /// It was present or delivered already.
     Duplicate,
-    /// It lies further ahead than the window reaches.
+    /// It is beyond the window's capacity.
     Beyond,
 }
 
@@ -45,28 +45,34 @@ enum Slot {
     Delivered,
 }
 
-/// One sender's messages at a receiver.
+/// The messages of one sender at a receiver.
 ///
-/// Invariant: every seqno up to `delivered` has been handed on, nothing above it (OOB messages excepted).
+/// Invariant: every seqno up to `delivered` has been delivered, and none above it (OOB messages excepted).
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {
     delivered: u64,
-    /// The slot of `delivered + 1` comes first. The last slot is never `Missing`.
+    /// Slot 0 is `delivered + 1`. The last slot is never `Missing`.
     slots: VecDeque<Slot>,
-    /// How far ahead of `delivered` a message may be.
+    /// How far beyond `delivered` a seqno may be.
     capacity: usize,
-    /// Gaps up to here were seen in an earlier round and may be asked for (facts 15.4).
-    asked_up_to: u64,
-    /// Gaps up to here were noticed, and are asked for soon if they stay.
+    /// Gaps up to here were seen in an earlier round and may be requested.
+    requestable_up_to: u64,
+    /// Gaps up to here were noticed, and are requested soon if they stay.
     noticed: u64,
-    /// Gaps up to here have been asked for soon. After that, rounds ask for them.
-    asked_soon: u64,
+    /// Gaps up to here were requested by the first, early request. Later requests are made by rounds.
+    requested_early: u64,
 }
 
 impl ReceiveWindow {
-    /// A window that expects `delivered + 1` next.
     pub(crate) fn new(delivered: u64, capacity: usize) -> Self {
-        Self { delivered, slots: VecDeque::new(), capacity, asked_up_to: 0, noticed: 0, asked_soon: 0 }
+        Self {
+            delivered,
+            slots: VecDeque::new(),
+            capacity,
+            requestable_up_to: 0,
+            noticed: 0,
+            requested_early: 0,
+        }
     }
 
     pub(crate) fn highest_delivered(&self) -> u64 {
@@ -77,12 +83,11 @@ impl ReceiveWindow {
         self.delivered + self.slots.len() as u64
     }
 
-    /// How many messages wait.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Counts the next message as delivered, if it is the next and none waits behind it. Then it need not move.
+    /// Counts the next message as delivered, if it is the next and no other waits. It then need not move.
     #[inline]
     pub(crate) fn pass(&mut self, seqno: u64) -> bool {
         let is_next = self.slots.is_empty() && seqno == self.delivered + 1;
@@ -90,8 +95,8 @@ impl ReceiveWindow {
         is_next
     }
 
-    /// Offers a message; everything that can be delivered because of it is appended to `out`, in order. An OOB
-    /// message is delivered at once, wherever it stands.
+    /// Adds a message and appends to `out`, in order, all messages that become deliverable. An OOB message is
+    /// delivered at once, wherever it is.
     #[inline]
     pub(crate) fn add(&mut self, seqno: u64, mut message: Message, out: &mut Vec<Message>) -> Added {
         let Some(at) = seqno.checked_sub(self.delivered + 1) else { return Added::Duplicate };
@@ -132,13 +137,12 @@ impl ReceiveWindow {
         }
     }
 
-    /// What has been delivered ahead of its turn.
+    /// Returns the seqnos delivered ahead of their turn.
     pub(crate) fn delivered_ahead(&self) -> SeqnoList {
         let ahead = (self.delivered + 1..).zip(&self.slots);
         list_of(ahead.filter(|(_, slot)| matches!(slot, Slot::Delivered)).map(|(seqno, _)| seqno))
     }
 
-    /// The same window, with these messages delivered before.
     pub(crate) fn with_delivered(mut self, ahead: &SeqnoList) -> Self {
         let last = self.delivered.saturating_add(self.capacity as u64);
         for seqno in ahead.iter().take_while(|&seqno| seqno <= last) {
@@ -152,29 +156,28 @@ impl ReceiveWindow {
         self
     }
 
-    /// The gaps that were there in the last round already, `most` of them at most; gaps seen now are remembered.
+    /// Returns gaps that existed in the last round, at most `most`, and remembers the gaps seen now.
     pub(crate) fn gaps_to_request(&mut self, most: usize) -> Option<SeqnoList> {
         let received = self.highest_received();
-        let known = std::mem::replace(&mut self.asked_up_to, received);
+        let known = std::mem::replace(&mut self.requestable_up_to, received);
         self.gaps(self.delivered, known, most)
     }
 
-    /// Whether something is missing that nobody has asked for; it is noticed.
+    /// Returns whether a message is missing that was not yet requested, and marks it as noticed.
     pub(crate) fn notice(&mut self) -> bool {
         self.noticed = self.highest_received();
-        !self.slots.is_empty() && self.noticed > self.asked_soon
+        !self.slots.is_empty() && self.noticed > self.requested_early
     }
 
-    /// The gaps that were noticed and are still there, `most` of them at most. They are given once; what was too much is
-    /// noticed again.
+    /// Returns the noticed gaps that still exist, at most `most`. Each gap is returned once; gaps beyond
+    /// `most` stay noticed.
     pub(crate) fn noticed_gaps(&mut self, most: usize) -> Option<SeqnoList> {
-        let list = self.gaps(self.asked_soon, self.noticed, most);
+        let list = self.gaps(self.requested_early, self.noticed, most);
         let last = list.as_ref().filter(|list| list.len() >= most).and_then(|list| list.iter().last());
-        self.asked_soon = self.asked_soon.max(last.unwrap_or(self.noticed));
+        self.requested_early = self.requested_early.max(last.unwrap_or(self.noticed));
         list
     }
 
-    /// The gaps above `low` and up to `limit`.
     fn gaps(&self, low: u64, limit: u64, most: usize) -> Option<SeqnoList> {
         let skipped = low.saturating_sub(self.delivered);
         let first = self.delivered + 1 + skipped;
@@ -187,7 +190,7 @@ impl ReceiveWindow {
     }
 }
 
-/// These seqnos, which ascend, with room for no others.
+/// Builds a list of these ascending seqnos, with no further capacity.
 fn list_of(seqnos: impl Iterator<Item = u64>) -> SeqnoList {
     let seqnos: Vec<u64> = seqnos.collect();
     let (Some(first), Some(last)) = (seqnos.first(), seqnos.last()) else { return SeqnoList::default() };
@@ -198,21 +201,19 @@ fn list_of(seqnos: impl Iterator<Item = u64>) -> SeqnoList {
     list
 }
 
-/// Messages that were sent and are not known to have arrived everywhere.
+/// Sent messages that may be missing at some receiver.
 #[derive(Debug, Default)]
 pub(crate) struct SendWindow {
-    /// Everything up to here is gone.
+    /// All messages up to here are purged.
     low: u64,
     messages: VecDeque<Message>,
 }
 
 impl SendWindow {
-    /// The number of the last message sent.
     pub(crate) fn highest_sent(&self) -> u64 {
         self.low + self.messages.len() as u64
     }
 
-    /// Everything up to here needs no keeping.
     pub(crate) fn low(&self) -> u64 {
         self.low
     }
@@ -221,13 +222,12 @@ impl SendWindow {
         self.messages.len()
     }
 
-    /// Keeps a message; its number is the one after the highest.
     pub(crate) fn push(&mut self, message: Message) {
         self.messages.push_back(message);
     }
 
-    /// Goes on behind `seqno` if it is above the highest number: no number up to it is given any more, and all messages are
-    /// forgotten. Returns whether it was. A number above [`SKIP_SEQNO_MAX`] is ignored.
+    /// Continues the numbering after `seqno` if it is above the highest seqno sent, and forgets all messages.
+    /// Returns whether it did. A seqno above [`SKIP_SEQNO_MAX`] is ignored.
     pub(crate) fn skip_to(&mut self, seqno: u64) -> bool {
         let is_above = seqno > self.highest_sent() && seqno <= SKIP_SEQNO_MAX;
         if is_above {
@@ -242,7 +242,7 @@ impl SendWindow {
         self.messages.get(usize::try_from(at).ok()?)
     }
 
-    /// Forgets everything up to `seqno`. Returns whether anything went.
+    /// Forgets all messages up to `seqno`. Returns whether any was removed.
     pub(crate) fn purge(&mut self, seqno: u64) -> bool {
         let count = seqno.min(self.highest_sent()).saturating_sub(self.low);
         self.messages.drain(..count as usize);
@@ -264,7 +264,7 @@ mod tests {
         out.iter().map(|message| if let Payload::Long(n) = message.payload { n } else { -1 }).collect()
     }
 
-    /// S000-82: adding and taking are one step, and the window belongs to one stack: there is no lock.
+    /// S000-82: adding and removing are one step, and the window belongs to one stack, so there is no lock.
     #[test]
     fn any_order_of_arrival_is_delivered_in_order_once() {
         for seed in 0..200 {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_delivered_ahead_is_remembered_exactly() {
+    fn messages_delivered_ahead_are_remembered_exactly() {
         let (mut window, mut out) = (ReceiveWindow::new(10, 100), Vec::new());
         for seqno in [13, 14, 16, 19, 22] {
             window.add(seqno, message(seqno).with_flags(Flags::OOB), &mut out);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_that_stay_are_asked_for_soon_and_once() {
+    fn gaps_that_stay_are_requested_early_and_once() {
         let (mut window, mut out) = (ReceiveWindow::new(0, 100), Vec::new());
         assert!(!window.notice());
         window.add(3, message(3), &mut out);
@@ -340,18 +340,18 @@ mod tests {
         assert!(window.notice());
         assert_eq!(seqnos(window.noticed_gaps(10)), Some(vec![5]));
         assert!(!window.notice());
-        // What was asked for and does not come is left to the rounds.
+        // Gaps that were requested and stay are left to the rounds.
         assert_eq!(window.gaps_to_request(10), None);
         assert_eq!(seqnos(window.gaps_to_request(10)), Some(vec![1, 4, 5]));
     }
 
-    /// S000-65: a place in the window costs a pointer, whatever waits in it.
+    /// S000-65: a slot of the window takes one pointer, whatever it holds.
     #[test]
     fn a_slot_is_small() {
         assert!(size_of::<Slot>() <= 16, "{}", size_of::<Slot>());
     }
 
-    /// S000-78: what has become deliverable is moved into the batch, and nothing else is allocated.
+    /// S000-78: deliverable messages move into the batch without another allocation.
     #[test]
     fn messages_move_from_the_window_into_the_batch() {
         let (mut window, mut out) = (ReceiveWindow::new(0, 1_000), Vec::with_capacity(1_000));
@@ -375,9 +375,10 @@ mod tests {
         assert_eq!(window.add(0, message(0), &mut out), Added::Duplicate);
     }
 
-    /// S003-10: what is kept until everybody has it costs its payload and a fixed room, and is freed at once.
+    /// S003-10: a message kept until all members have it costs its payload and a fixed overhead, and is freed
+    /// at once.
     #[test]
-    fn a_kept_message_costs_little_beside_its_payload() {
+    fn a_kept_message_costs_little_besides_its_payload() {
         const COUNT: u64 = 10_000;
         let mut window = SendWindow::default();
         let kept = allocation_counter::measure(|| {

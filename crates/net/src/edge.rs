@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_group::{External, PhysAddr, Time, Transmit, Version};
+use consort_group::{ExternalAddress, PhysAddr, Time, Transmit, Version};
 
 use crate::bind_addr::{BindAddr, Interface, IpVersion, SystemNames};
 use crate::config::{EdgeKind, TransportConfig};
@@ -166,7 +166,7 @@ impl BoundEdge {
 /// The address that peers are told: the external one if configured; for a wildcard socket, one of the host's.
 pub(crate) fn advertised(config: &TransportConfig, local: SocketAddr) -> Result<PhysAddr, BindError> {
     let mut own = PhysAddr::from(local);
-    if let Some(external) = External::configured(config.external_addr, config.external_port) {
+    if let Some(external) = ExternalAddress::configured(config.external_addr, config.external_port) {
         return Ok(external.apply(own));
     }
     if local.ip().is_unspecified() {

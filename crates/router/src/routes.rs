@@ -164,7 +164,7 @@ impl Routes {
             self.count -= 1;
             if self.tells_ends {
                 let suspect =
-                    GossipData::new(GossipKind::Suspect, Some(group.clone())).about(address.clone());
+                    GossipData::new(GossipKind::Suspect, Some(group.clone())).with_member(address.clone());
                 let frame = wire::encode_gossip(&suspect);
                 let others: BTreeSet<Client> = members.values().map(|other| other.client).collect();
                 out.extend(others.into_iter().map(|to| Delivery { to, frame: frame.clone() }));
@@ -281,7 +281,7 @@ mod tests {
 
     fn register(n: u64) -> Bytes {
         let name = Some(format!("m{n}").into());
-        let data = GossipData::new(GossipKind::Register, Some("demo".into())).about(member(n));
+        let data = GossipData::new(GossipKind::Register, Some("demo".into())).with_member(member(n));
         wire::encode_gossip(&GossipData { name, ..data })
     }
 
@@ -349,7 +349,7 @@ mod tests {
     fn only_who_has_registered_a_member_takes_it_back() {
         let mut routes = Routes::new(true);
         handle(&mut routes, ONE, register(1));
-        let unregister = GossipData::new(GossipKind::Unregister, Some("demo".into())).about(member(1));
+        let unregister = GossipData::new(GossipKind::Unregister, Some("demo".into())).with_member(member(1));
         let unregister = wire::encode_gossip(&unregister);
         assert_eq!(handle(&mut routes, TWO, unregister.clone()).0, Routed::NoSuchMember);
         let gone = Routed::Unregistered { group: "demo".into(), member: "m1".into() };
@@ -374,7 +374,7 @@ mod tests {
                     }
                     2 | 3 => {
                         let data = GossipData::new(GossipKind::Unregister, Some("demo".into()));
-                        handle(&mut routes, client, wire::encode_gossip(&data.about(member(n))));
+                        handle(&mut routes, client, wire::encode_gossip(&data.with_member(member(n))));
                         if expected.get(&member(n)) == Some(&client) {
                             expected.remove(&member(n));
                         }
@@ -396,12 +396,13 @@ mod tests {
     fn frames_without_a_group_or_a_member_are_refused_and_so_are_long_names() {
         let mut routes = Routes::new(true);
         let long = GossipData::new(GossipKind::Register, Some("x".repeat(REGISTRATION_LEN_MAX).into()));
-        let long = wire::encode_gossip(&long.about(member(1)));
+        let long = wire::encode_gossip(&long.with_member(member(1)));
         assert!(routes.handle_frame(ONE, long, &mut Vec::new()).is_err());
         for kind in [GossipKind::Register, GossipKind::Unregister] {
-            for data in
-                [GossipData::new(kind, Some("demo".into())), GossipData::new(kind, None).about(member(1))]
-            {
+            for data in [
+                GossipData::new(kind, Some("demo".into())),
+                GossipData::new(kind, None).with_member(member(1)),
+            ] {
                 assert!(routes.handle_frame(ONE, wire::encode_gossip(&data), &mut Vec::new()).is_err());
             }
         }

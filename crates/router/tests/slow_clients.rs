@@ -28,7 +28,8 @@ async fn write(stream: &mut TcpStream, data: &GossipData) {
 /// A client that has registered a member, and whom the router has heard.
 async fn client(router: &Router, n: u64) -> TcpStream {
     let mut stream = TcpStream::connect(router.local_addr()).await.expect("the router");
-    write(&mut stream, &GossipData::new(GossipKind::Register, Some("demo".into())).about(member(n))).await;
+    write(&mut stream, &GossipData::new(GossipKind::Register, Some("demo".into())).with_member(member(n)))
+        .await;
     write(&mut stream, &GossipData::new(GossipKind::Heartbeat, None)).await;
     assert_eq!(next(&mut stream, &mut BytesMut::new()).await.kind, GossipKind::Heartbeat);
     stream
@@ -48,7 +49,7 @@ async fn next(stream: &mut TcpStream, buffer: &mut BytesMut) -> GossipData {
 fn message(to: u64, nth: usize) -> GossipData {
     let mut payload = vec![0; FRAME_LEN];
     payload[..8].copy_from_slice(&(nth as u64).to_be_bytes());
-    let data = GossipData::new(GossipKind::Message, Some("demo".into())).about(member(to));
+    let data = GossipData::new(GossipKind::Message, Some("demo".into())).with_member(member(to));
     GossipData { payload: Bytes::from(payload), ..data }
 }
 

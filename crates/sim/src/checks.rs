@@ -291,7 +291,8 @@ pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
     for node in world.nodes.iter().filter(|node| node.is_alive()) {
         let Some(stack) = &node.stack else { continue };
         let members = node.view().map(|view| view.members().to_vec()).unwrap_or_default();
-        let held = stack.held(None) + members.iter().map(|member| stack.held(Some(member))).sum::<u64>();
+        let held = stack.queued_bytes(None)
+            + members.iter().map(|member| stack.queued_bytes(Some(member))).sum::<u64>();
         if held > 0 {
             return Err(("nothing waits after faults", format!("{} holds {held} bytes", node.name)));
         }

@@ -39,7 +39,7 @@ pub use checks::Violation;
 #[cfg(feature = "planted")]
 pub use consort_grid::Planted as GridPlanted;
 #[cfg(feature = "planted")]
-pub use consort_group::Planted;
+pub use consort_group::InjectedBug;
 pub use faults::Mix;
 pub use growth::{Growth, Phase, grow};
 pub use schedule::Schedule;

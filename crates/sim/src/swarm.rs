@@ -18,7 +18,7 @@ pub struct Plan {
     mix: Mix,
     traffic: Traffic,
     #[cfg(feature = "planted")]
-    planted: Option<consort_group::Planted>,
+    planted: Option<consort_group::InjectedBug>,
     /// How long faults strike.
     pub turmoil: Duration,
     /// How long healing may take after the faults have ended: suspicion, verification, merging, and stability that
@@ -79,7 +79,7 @@ impl Plan {
     /// The same with a bug in every stack.
     #[cfg(feature = "planted")]
     #[must_use]
-    pub fn with_planted(mut self, bug: consort_group::Planted) -> Self {
+    pub fn with_planted(mut self, bug: consort_group::InjectedBug) -> Self {
         self.planted = Some(bug);
         self
     }

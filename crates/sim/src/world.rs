@@ -142,7 +142,7 @@ pub(crate) struct World {
     pub(crate) is_fault_due: bool,
     /// The bug of all stacks.
     #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_group::Planted>,
+    pub(crate) planted: Option<consort_group::InjectedBug>,
     config: StackConfig,
     /// The cache that the members have open, if their application is a grid.
     pub(crate) grid: Option<Grid>,
@@ -292,7 +292,7 @@ impl World {
         if let Some(stack) = &mut self.nodes[index].stack {
             #[cfg(feature = "planted")]
             if let Some(bug) = self.planted {
-                stack.plant(bug);
+                stack.inject_bug(bug);
             }
             stack.start(own);
             stack.handle_connect(own, "sim");
@@ -482,7 +482,7 @@ impl World {
         let one = &mut self.nodes[node];
         let Some(stack) = &mut one.stack else { return };
         // An application waits when too much is held, as the channel makes it wait.
-        if stack.held(dest.as_ref()) > 1_000_000 {
+        if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
             return;
         }
         let numbers = one.log.sent.entry(dest.clone()).or_default();

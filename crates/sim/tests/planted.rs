@@ -1,31 +1,31 @@
 //! The checkers can fail: every planted bug is found. With `--nocapture` the table of docs/planted.md.
 
 use consort_sim::grid::Habits;
-use consort_sim::{GridPlanted, Plan, Planted, run};
+use consort_sim::{GridPlanted, InjectedBug, Plan, run};
 
 /// Seeds after which a bug counts as not found: of the rarest, for which a member has to be left out and taken in again with
 /// messages in between, one in 170 finds it.
 const SEEDS_MAX: u64 = 1_000;
 
 /// A stock stack that has the protocol.
-fn stack(bug: Planted) -> &'static str {
+fn stack(bug: InjectedBug) -> &'static str {
     match bug {
-        Planted::CoordinatorBypassed
-        | Planted::StrangersHeard
-        | Planted::OutstandingDropped
-        | Planted::OutstandingKept
-        | Planted::OrderedForgotten => "sequencer.xml",
+        InjectedBug::CoordinatorBypassed
+        | InjectedBug::NonMembersServed
+        | InjectedBug::OutstandingDropped
+        | InjectedBug::OutstandingLoopedBack
+        | InjectedBug::OrderedForgotten => "sequencer.xml",
         _ => "tcp.xml",
     }
 }
 
 /// No seed before this one found the bug when all of them were run last: most of the time would go into those.
-fn first(bug: Planted) -> u64 {
+fn first(bug: InjectedBug) -> u64 {
     match bug {
-        Planted::StrangersNotCounted => 385,
-        Planted::FormerForgotten => 290,
-        Planted::StaleDeltaView => 100,
-        Planted::CreditsForAsking => 35,
+        InjectedBug::NonMembersNotCounted => 385,
+        InjectedBug::DepartedForgotten => 290,
+        InjectedBug::StaleDeltaView => 100,
+        InjectedBug::CreditsOnRequest => 35,
         _ => 0,
     }
 }
@@ -34,7 +34,7 @@ fn first(bug: Planted) -> u64 {
 fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
     println!("| bug | seeds | rule that was broken |\n|---|---:|---|");
-    for bug in Planted::ALL {
+    for bug in InjectedBug::ALL {
         let plan = Plan::new(stack(bug), 4).with_planted(bug);
         match (first(bug)..SEEDS_MAX).find_map(|seed| run(&plan, seed).err()) {
             Some(violation) => println!("| {bug:?} | {} | {} |", violation.seed + 1, violation.rule),

@@ -1,13 +1,15 @@
-//! Properties of protocols: declared once, which gives the struct, its defaults, parsing, listing and probe's view.
+//! Properties of protocols: one declaration gives the struct, its defaults, parsing, listing and probe's
+//! view.
 //!
 //! ```
 //! use std::time::Duration;
+//!
 //! use consort_group::config::Properties;
 //!
 //! consort_group::properties! {
-//!     /// What the protocol can be told.
+//!     /// The properties of the protocol.
 //!     Config {
-//!         /// How often the windows are looked at.
+//!         /// The time between two checks of the windows.
 //!         xmit_interval: Duration = Duration::from_millis(500),
 //!     }
 //! }
@@ -24,13 +26,13 @@ mod units;
 pub use stack::{Position, ProtocolConfig, StackConfig};
 pub use units::{Bytes, HostPort, Property, parse_bytes, parse_duration};
 
-/// What a configuration struct knows of itself.
+/// The interface of a configuration struct.
 pub trait Properties {
-    /// Sets a property. `None`: there is none of this name; an error says what is wrong with the value.
+    /// Sets a property. `None`: no such property. The error says why the value is invalid.
     fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>>;
-    /// Names and current values, in order of declaration.
+    /// Returns names and current values, in order of declaration.
     fn show(&self) -> Vec<(&'static str, String)>;
-    /// Names, defaults and descriptions.
+    /// Returns names, defaults and descriptions.
     fn list() -> Vec<PropertyInfo>
     where
         Self: Sized;
@@ -43,11 +45,11 @@ pub struct PropertyInfo {
     pub name: &'static str,
     /// The default.
     pub default: String,
-    /// What it does.
+    /// Its description.
     pub doc: String,
 }
 
-/// Declares a configuration struct named in the first line; see the module's example.
+/// Declares a configuration struct named in the first line. See the module's example.
 #[macro_export]
 macro_rules! properties {
     ($(#[$struct_doc:meta])* $name:ident {

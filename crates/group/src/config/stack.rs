@@ -1,11 +1,12 @@
-//! A stack as its description names it, transport first; where it was written is kept for error messages.
+//! A parsed stack description, transport first. Positions are kept for error messages.
 
 use std::fmt;
 
-/// A place in one of a stack's files; lines and columns count from 1.
+/// A position in one of a stack's files. Lines and columns count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Position {
-    /// Which file: 0 is the stack's own, 1 the first that it includes, and so on. [`StackConfig::file`] names it.
+    /// The file's index: 0 is the stack's own, 1 the first file it includes, and so on. [`StackConfig::file`]
+    /// names it.
     pub file: u16,
     /// The line.
     pub line: u32,
@@ -24,19 +25,19 @@ impl fmt::Display for Position {
 pub struct ProtocolConfig {
     /// The name as written, such as `pbcast.NAKACK2`.
     pub name: String,
-    /// Name, value and place of every attribute.
+    /// Name, value and position of every attribute.
     pub attributes: Vec<(String, String, Position)>,
-    /// Where it stands.
+    /// The position of its element.
     pub position: Position,
 }
 
 impl ProtocolConfig {
-    /// The name without package.
+    /// Returns the name without package.
     pub fn short_name(&self) -> &str {
         self.name.rsplit('.').next().unwrap_or(&self.name)
     }
 
-    /// An attribute's value.
+    /// Returns an attribute's value.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(own, _, _)| own == name).map(|(_, value, _)| value.as_str())
     }
@@ -45,16 +46,16 @@ impl ProtocolConfig {
 /// A stack's description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StackConfig {
-    /// The file, for messages.
+    /// The file name, for error messages.
     pub source: String,
-    /// The files that it includes, in the order in which they were read.
+    /// The included files, in the order of reading.
     pub included: Vec<String>,
     /// The protocols, transport first.
     pub protocols: Vec<ProtocolConfig>,
 }
 
 impl StackConfig {
-    /// The file that a position is in.
+    /// Returns the name of the file of a position.
     pub fn file(&self, position: Position) -> &str {
         let included = usize::from(position.file).checked_sub(1).and_then(|nth| self.included.get(nth));
         included.unwrap_or(&self.source)

@@ -1,17 +1,17 @@
-//! Values in configurations: durations, sizes, hosts (facts 1.5).
+//! Values in configurations: durations, sizes, hosts.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A type that a property can have. Errors are for people and name the value.
+/// A type of property values. Errors are texts for the operator and name the value.
 pub trait Property: Sized {
-    /// Reads a value.
+    /// Parses a value.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// If the value is invalid.
     fn parse(text: &str) -> Result<Self, String>;
-    /// The value as it would be written.
+    /// Returns the value as written in a configuration.
     fn show(&self) -> String;
 }
 
@@ -28,7 +28,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// As sockets take it, an IPv6 address in brackets.
+/// Formats as socket addresses are written, with brackets around an IPv6 address.
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { host, port } = self;
@@ -36,11 +36,11 @@ impl std::fmt::Display for HostPort {
     }
 }
 
-/// `500`, `500ms`, `2s`, `1.5m`, `2h`, `1d`; a plain number counts milliseconds.
+/// Parses a duration: `500`, `500ms`, `2s`, `1.5m`, `2h`, `1d`. A plain number counts milliseconds.
 ///
 /// # Errors
 ///
-/// If it is none of these.
+/// If the text has another form.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -55,16 +55,17 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "m" => 60e3,
         "h" => 3600e3,
         "d" => 86400e3,
-        other => return Err(format!("`{other}` is not a unit of time; there are ms, s, m, h, d")),
+        other => return Err(format!("`{other}` is not a unit of time; the units are ms, s, m, h, d")),
     };
-    Duration::try_from_secs_f64(number * millis / 1e3).map_err(|_| format!("`{text}` is too long a time"))
+    Duration::try_from_secs_f64(number * millis / 1e3).map_err(|_| format!("`{text}` is too long a duration"))
 }
 
-/// `60000`, `60K`, `2M`, `1G`: decimal multiples; `KiB` and `MiB` are read as decimal too, as JGroups does.
+/// Parses a size: `60000`, `60K`, `2M`, `1G`, in decimal multiples. `KiB` and `MiB` are decimal too, as in
+/// JGroups.
 ///
 /// # Errors
 ///
-/// If it is none of these.
+/// If the text has another form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let (factor, number) = [('k', 1e3), ('m', 1e6), ('g', 1e9)]
@@ -77,7 +78,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .parse()
         .map_err(|_| format!("`{text}` is not a number of bytes such as 60000, 60K or 2M"))?;
     if number < 0.0 || !(number * factor).is_finite() {
-        return Err(format!("`{text}` is not a possible number of bytes"));
+        return Err(format!("`{text}` is out of range for a number of bytes"));
     }
     Ok((number * factor) as u64)
 }
@@ -135,7 +136,7 @@ macro_rules! numbers {
                 if let Ok(number) = plain.parse() {
                     return Ok(number);
                 }
-                // JGroups takes 16k for a number too.
+                // JGroups accepts 16k for a number, too.
                 let scaled = parse_bytes(text).map_err(|_| format!("`{text}` is not a {}", stringify!($type)))?;
                 scaled.to_string().parse().map_err(|_| format!("`{text}` does not fit a {}", stringify!($type)))
             }
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(parse_duration("0.5s"), Ok(Duration::from_millis(500)));
         assert_eq!(
             parse_duration("2 years"),
-            Err("`years` is not a unit of time; there are ms, s, m, h, d".into())
+            Err("`years` is not a unit of time; the units are ms, s, m, h, d".into())
         );
         assert_eq!(Duration::from_millis(1500).show(), "1500ms");
     }

@@ -1,6 +1,6 @@
-//! BARRIER: holds messages from below while a state is taken or set (facts 14.5).
+//! BARRIER: holds messages from below while a state is provided or applied.
 //!
-//! It sits below the layers that retransmit, so what does not fit is dropped and comes again.
+//! It sits below the layers that retransmit, so messages beyond the limit are dropped and arrive again later.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::{
 crate::properties! {
     /// BARRIER's properties.
     BarrierConfig {
-        /// It opens by itself after this time.
+        /// The time after which the barrier opens by itself.
         max_close_time: Duration = Duration::from_secs(60),
     }
 }
 
-/// Messages that are held; a few round trips' worth. The rest is retransmitted.
+/// The maximum number of held messages: a few round trips' worth. Further ones are dropped and retransmitted.
 const HELD_MAX: usize = 10_000;
 
 const OPEN: TimerKey = TimerKey(1);
 
-/// The protocol.
+/// The BARRIER layer.
 pub struct Barrier {
     config: BarrierConfig,
     is_closed: bool,
@@ -31,7 +31,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// An open barrier.
+    /// Creates an open barrier.
     pub const fn new(config: BarrierConfig) -> Self {
         Self { config, is_closed: false, held: Vec::new(), count: 0 }
     }
@@ -49,7 +49,7 @@ impl Protocol for Barrier {
         "BARRIER"
     }
 
-    /// It has no headers; JGroups gives it the number 0.
+    /// BARRIER has no headers; JGroups numbers it 0.
     fn id(&self) -> ProtocolId {
         ProtocolId(0)
     }
@@ -84,7 +84,7 @@ impl Protocol for Barrier {
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         match control {
-            // Closing it again does not keep it closed for longer.
+            // A second close does not extend the time.
             Control::CloseBarrier if self.is_closed => {}
             Control::CloseBarrier => {
                 self.is_closed = true;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn while_closed_messages_wait_and_keep_their_order() {
+    fn messages_wait_in_order_while_the_barrier_is_closed() {
         let mut harness = Harness::new(Barrier::new(BarrierConfig::default()));
         harness.barrier(true).up(from(2, Flags::NONE)).up(from(3, Flags::NONE));
         assert_eq!(harness.take_up(), []);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_by_itself() {
+    fn a_closed_barrier_opens_after_max_close_time() {
         let mut harness = Harness::new(Barrier::new(BarrierConfig::default()));
         harness.barrier(true).up(from(2, Flags::NONE)).advance(Duration::from_secs(59));
         harness.barrier(true).advance(Duration::from_secs(1));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_counted() {
+    fn messages_beyond_the_limit_are_dropped_and_counted() {
         let mut harness = Harness::new(Barrier::new(BarrierConfig::default()));
         harness.barrier(true).up_batch(vec![from(2, Flags::NONE); HELD_MAX + 5]);
         assert_eq!(harness.barrier(false).take_up().len(), HELD_MAX);

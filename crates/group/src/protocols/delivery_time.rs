@@ -1,7 +1,7 @@
-//! DELIVERY_TIME (TIME in JGroups 5.5): how long the application takes over its messages (S000-60).
+//! DELIVERY_TIME (TIME in JGroups 5.5): measures how long the application takes to consume messages.
 //!
-//! Measured from the moment a message passes this layer to the moment the application has consumed it, waiting in
-//! the receiver's queue included.
+//! The time runs from the moment a message passes this layer until the application has consumed it. It
+//! includes waiting in the receiver's queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,14 +9,13 @@ use std::time::Duration;
 use crate::{Address, Cx, Event, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, Time};
 
 crate::properties! {
-    /// DELIVERY_TIME has nothing to set.
+    /// DELIVERY_TIME has no properties.
     DeliveryTimeConfig {}
 }
 
-/// Messages under way per sender that are timed; more go untimed.
+/// The maximum number of timed messages in progress per sender. Further messages are not timed.
 const TIMED_MAX: usize = 100_000;
 
-/// Shortest, longest, sum and number.
 #[derive(Clone, Copy, Default)]
 struct Summary {
     min: Duration,
@@ -34,21 +33,21 @@ impl Summary {
     }
 }
 
-/// The protocol.
+/// The DELIVERY_TIME layer.
 pub struct DeliveryTime {
     is_first_name: bool,
-    /// Per sender and kind: the credit that is left of each message, and when it passed.
+    /// Per sender and kind: each message's remaining credit, and the time at which it passed.
     under_way: BTreeMap<(Address, bool), VecDeque<(u64, Time)>>,
     summary: Summary,
 }
 
 impl DeliveryTime {
-    /// The protocol under the name DELIVERY_TIME.
+    /// Creates the layer under the name DELIVERY_TIME.
     pub fn new(_config: DeliveryTimeConfig) -> Self {
         Self { is_first_name: true, under_way: BTreeMap::new(), summary: Summary::default() }
     }
 
-    /// The same under the name TIME.
+    /// Creates the layer under the name TIME.
     pub fn named_time(config: DeliveryTimeConfig) -> Self {
         Self { is_first_name: false, ..Self::new(config) }
     }
@@ -128,7 +127,7 @@ mod tests {
     use crate::Message;
     use crate::harness::{Harness, member};
 
-    /// S000-60: a receiver that takes 5 ms shows as 5 ms.
+    /// S000-60: a receiver that takes 5 ms per message is measured as 5 ms.
     #[test]
     fn the_time_of_the_application_is_measured() {
         let mut harness = Harness::new(DeliveryTime::new(DeliveryTimeConfig {}));

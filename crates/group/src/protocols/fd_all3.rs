@@ -1,4 +1,4 @@
-//! FD_ALL3: everybody tells everybody that it lives; who is silent is suspected (facts 14.2).
+//! FD_ALL3: every member multicasts heartbeats; a silent member is suspected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,30 +11,30 @@ use crate::{
 crate::properties! {
     /// FD_ALL3's properties.
     FdAll3Config {
-        /// How long a member may be silent.
+        /// How long a member may be silent before it is suspected.
         timeout: Duration = Duration::from_secs(40),
-        /// How often a heartbeat is sent, and how often silence is looked for.
+        /// The time between heartbeats, and between checks for silence.
         interval: Duration = Duration::from_secs(8),
-        /// Whether a member whose every message passes here is alive. Heartbeats alone are not enough under load,
+        /// Whether any message of a member counts as a heartbeat. Heartbeats alone are not enough under load,
         /// because they queue behind data.
         msg_counts_as_heartbeat: bool = true,
     }
 }
 
 impl FdAll3Config {
-    /// Whether the times fit together.
+    /// Checks that the times are consistent.
     ///
     /// # Errors
     ///
-    /// The attribute that does not fit, and what is wrong with it.
+    /// The invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let wrong = |why| Err(("interval", why));
         if self.interval.is_zero() {
-            return wrong("interval has to be more than 0".to_owned());
+            return wrong("interval must be greater than 0".to_owned());
         }
         if self.interval >= self.timeout {
             return wrong(format!(
-                "interval ({:?}) has to be shorter than timeout ({:?})",
+                "interval ({:?}) must be shorter than timeout ({:?})",
                 self.interval, self.timeout
             ));
         }
@@ -42,20 +42,21 @@ impl FdAll3Config {
     }
 }
 
-/// Intervals without a sign after which a member is told to be silent: one heartbeat can be late, or lost.
+/// After this many intervals without a sign a member is reported as silent. One heartbeat can be late or
+/// lost.
 const SILENT_CHECKS: u32 = 2;
 
 const HEARTBEAT: TimerKey = TimerKey(1);
 const CHECK: TimerKey = TimerKey(2);
 
-/// The protocol.
+/// The FD_ALL3 layer.
 pub struct FdAll3 {
     config: FdAll3Config,
-    /// The other members, each with the number of checks since it was last heard. JGroups keeps a bit for each of
-    /// the last intervals; all of them are zero when this number has reached theirs.
+    /// The other members, each with the number of checks since its last heartbeat. JGroups keeps one bit per
+    /// interval; all bits are zero when this number reaches their count.
     members: BTreeMap<Address, u32>,
     suspects: BTreeSet<Address>,
-    /// Those that the layers above were last told to be silent.
+    /// The members last reported as silent.
     silent: BTreeSet<Address>,
     has_multicast: bool,
     heartbeats_sent: u64,
@@ -64,7 +65,7 @@ pub struct FdAll3 {
 }
 
 impl FdAll3 {
-    /// The protocol before the first view. Times that [`FdAll3Config::check`] refuses are for the caller to refuse.
+    /// Creates the layer. The caller refuses a config that [`FdAll3Config::check`] refuses.
     pub fn new(config: FdAll3Config) -> Self {
         Self {
             config,
@@ -78,13 +79,13 @@ impl FdAll3 {
         }
     }
 
-    /// Whoever was not heard for more checks than this is suspected.
+    /// Returns the number of checks after which a member without heartbeat is suspected.
     fn checks(&self) -> u32 {
         let checks = self.config.timeout.as_nanos().div_ceil(self.interval().as_nanos());
         u32::try_from(checks).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The interval, long enough for time to pass between two checks.
+    /// Returns the interval, at least long enough for time to advance between two checks.
     fn interval(&self) -> Duration {
         self.config.interval.max(Duration::from_millis(1))
     }
@@ -93,7 +94,7 @@ impl FdAll3 {
         let local = cx.local().clone();
         self.members.retain(|member, _| view.contains(member));
         self.suspects.retain(|member| view.contains(member));
-        self.tell_silent(cx);
+        self.report_silent(cx);
         for member in view.members().iter().filter(|member| **member != local) {
             self.members.entry(member.clone()).or_insert(0);
         }
@@ -122,10 +123,10 @@ impl FdAll3 {
         let Some(heard) = self.members.get_mut(member) else { return };
         *heard = 0;
         if !self.silent.is_empty() && self.silent.contains(member) {
-            self.tell_silent(cx);
+            self.report_silent(cx);
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::SuspicionNotWithdrawn) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::SuspicionNotWithdrawn) {
             return;
         }
         if !self.suspects.is_empty() && self.suspects.remove(member) {
@@ -134,9 +135,9 @@ impl FdAll3 {
         }
     }
 
-    /// Tells the layers above which members are silent, if these are others than before.
-    fn tell_silent(&mut self, cx: &mut Cx<'_>) {
-        // The number counts the check that has just been as well.
+    /// Reports the silent members to the layers above if they changed.
+    fn report_silent(&mut self, cx: &mut Cx<'_>) {
+        // The count includes the current check.
         let is_silent = |(_, heard): &(&Address, &u32)| **heard > SILENT_CHECKS;
         let is_same = self.members.iter().filter(is_silent).map(|(member, _)| member).eq(&self.silent);
         if !is_same {
@@ -155,20 +156,20 @@ impl FdAll3 {
             }
             *heard = heard.saturating_add(1);
         }
-        self.tell_silent(cx);
+        self.report_silent(cx);
         let before = self.suspects.len();
         self.suspects.extend(silent);
         if self.suspects.len() > before {
             self.suspicions += (self.suspects.len() - before) as u64;
         }
         if !self.suspects.is_empty() && would_lead(cx, &self.suspects) {
-            // Said again with every check: whoever was to act on it may have crashed meanwhile.
+            // Repeated at every check, because the member that had to act may have crashed.
             cx.raise(Event::Suspect(self.suspects.iter().cloned().collect()));
         }
     }
 }
 
-/// Whether we are first in the view without these members: only that one acts on a suspicion.
+/// Returns whether this member is first in the view without `suspects`. Only that member acts on a suspicion.
 pub(super) fn would_lead(cx: &Cx<'_>, suspects: &BTreeSet<Address>) -> bool {
     cx.view().is_some_and(|view| {
         view.members().iter().find(|member| !suspects.contains(member)) == Some(cx.local())
@@ -213,8 +214,8 @@ impl Protocol for FdAll3 {
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         match event {
-            #[cfg(feature = "planted")]
-            Event::Unsuspect(_) if cx.has_planted(crate::Planted::SuspicionNotWithdrawn) => {}
+            #[cfg(feature = "injected-bugs")]
+            Event::Unsuspect(_) if cx.has_bug(crate::InjectedBug::SuspicionNotWithdrawn) => {}
             Event::Unsuspect(members) => {
                 for member in members {
                     self.suspects.remove(member);
@@ -281,14 +282,13 @@ mod tests {
         harness
     }
 
-    /// What was raised of suspicions since it was last asked for.
     fn suspicions(harness: &mut Harness) -> Vec<Event> {
         let events = harness.take_up_events().into_iter();
         events.filter(|event| !matches!(event, Event::Silent(_))).collect()
     }
 
     #[test]
-    fn members_that_miss_heartbeats_are_told_long_before_they_are_suspected_and_when_they_are_heard() {
+    fn silent_members_are_reported_before_they_are_suspected_and_when_they_return() {
         let mut harness = harness(&[1, 2, 3]);
         let interval = FdAll3Config::default().interval;
         harness.advance(2 * interval);
@@ -298,13 +298,13 @@ mod tests {
         assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2)])]);
         harness.up(from(3));
         harness.advance(interval);
-        assert_eq!(harness.take_up_events(), [], "it is told once");
+        assert_eq!(harness.take_up_events(), [], "it is reported once");
         harness.up(from(2));
         assert_eq!(harness.take_up_events(), [Event::Silent(Vec::new())]);
         harness.up(from(3));
         harness.advance(3 * interval);
         assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2), member(3)])]);
-        // Whoever leaves is silent no more.
+        // A member that leaves is no longer silent.
         harness.install(view(2, &[1, 3]));
         assert_eq!(harness.take_up_events().last(), Some(&Event::Silent(vec![member(3)])));
     }
@@ -327,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_nothing_to_say() {
+    fn a_member_alone_sends_no_heartbeat() {
         let mut harness = harness(&[1]);
         harness.advance(Duration::from_secs(100));
         assert_eq!(harness.take_down(), []);
     }
 
     #[test]
-    fn who_is_silent_for_the_timeout_is_suspected_and_any_message_counts() {
+    fn a_member_silent_for_the_timeout_is_suspected_and_any_message_counts() {
         let mut harness = harness(&[1, 2, 3]);
         for _ in 0..8 {
             harness.advance(Duration::from_secs(6));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_suspect_everybody_are_refused() {
+    fn times_that_suspect_all_members_are_refused() {
         for (timeout, interval) in [(40, 0), (8, 8), (8, 9)] {
             let [timeout, interval] = [timeout, interval].map(Duration::from_secs);
             assert!(FdAll3Config { timeout, interval, ..FdAll3Config::default() }.check().is_err());
@@ -384,10 +384,10 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_that_is_set_counts_at_once_and_one_that_suspects_everybody_is_refused() {
+    fn a_new_timeout_takes_effect_at_once_and_an_invalid_one_is_refused() {
         let mut layer = FdAll3::new(FdAll3Config::default());
         let refused = layer.set_attribute("timeout", "8s");
-        assert_eq!(refused, Some(Err("interval (8s) has to be shorter than timeout (8s)".to_owned())));
+        assert_eq!(refused, Some(Err("interval (8s) must be shorter than timeout (8s)".to_owned())));
         assert_eq!(layer.set_attribute("timeouts", "10s"), None);
         assert_eq!(layer.config, FdAll3Config::default());
         assert_eq!(layer.set_attribute("timeout", "10s"), Some(Ok(())));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layers_below_hear_that_a_suspect_lives() {
+    fn the_layers_below_get_unsuspect_for_a_living_suspect() {
         let mut harness = harness(&[1, 2]);
         harness.advance(Duration::from_secs(48));
         harness.take_down_events();

@@ -1,7 +1,7 @@
-//! MERGE3: notices that members of one cluster have different views (facts section 13).
+//! MERGE3: detects members of one cluster that have different views.
 //!
-//! Every member now and then tells all others that it can reach, inside and outside its view, the id of its view.
-//! Whoever sees ids that differ asks for the views behind them and hands those to GMS.
+//! Every member regularly announces its view id to all members that it can reach, inside and outside its
+//! view. A member that sees different ids requests the views and passes them to GMS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,47 +15,47 @@ use crate::{
 crate::properties! {
     /// MERGE3's properties.
     Merge3Config {
-        /// The shortest time between two announcements of a member's view.
+        /// The shortest time between two announcements of a member.
         min_interval: Duration = Duration::from_secs(1),
-        /// Announcements come after a random part of this time, plus half of it.
+        /// The time to the next announcement is half of this plus a random part of it.
         max_interval: Duration = Duration::from_secs(10),
-        /// How often the announced ids are compared. 0 = 1.6 times `max_interval`.
+        /// The time between comparisons of the announced ids. 0 = 1.6 times `max_interval`.
         check_interval: Duration = Duration::ZERO,
-        /// Members asked for their views at most, so that hundreds of groups do not ask each other all at once.
-        /// 0 = no limit.
+        /// The maximum number of members asked for their views, so that hundreds of groups do not all ask
+        /// each other. 0 = unlimited.
         max_participants_in_merge: usize = 100,
     }
 }
 
-/// Announced ids that are remembered between two checks. A flood of invented members must not grow them.
+/// The maximum number of announced ids kept between two checks, so that a flood of invented members cannot
+/// grow them.
 const ANNOUNCED_MAX: usize = 10_000;
 
-/// The shortest span in which time passes.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 const ANNOUNCE: TimerKey = TimerKey(1);
 const CHECK: TimerKey = TimerKey(2);
 const COLLECT: TimerKey = TimerKey(3);
 
-/// The protocol.
+/// The MERGE3 layer.
 pub struct Merge3 {
     config: Merge3Config,
     announced: BTreeMap<Address, ViewId>,
-    /// Whom we have told since the last tick.
-    told: BTreeSet<PhysAddr>,
-    /// Views that were asked for, as they come in.
+    /// The addresses announced to since the last tick.
+    announced_to: BTreeSet<PhysAddr>,
+    /// The requested views that have arrived.
     collected: Option<BTreeMap<Address, View>>,
     asked: BTreeSet<Address>,
     merges: u64,
 }
 
 impl Merge3 {
-    /// The protocol before the first view.
+    /// Creates the layer.
     pub fn new(config: Merge3Config) -> Self {
         Self {
             config,
             announced: BTreeMap::new(),
-            told: BTreeSet::new(),
+            announced_to: BTreeSet::new(),
             collected: None,
             asked: BTreeSet::new(),
             merges: 0,
@@ -69,7 +69,7 @@ impl Merge3 {
         }
     }
 
-    /// The longest time between two announcements, long enough for time to pass.
+    /// Returns the longest time between two announcements, at least long enough for time to advance.
     fn max_interval(&self) -> Duration {
         self.config.max_interval.max(SHORTEST)
     }
@@ -95,7 +95,7 @@ impl Merge3 {
         if cx.view().is_none() {
             return;
         }
-        self.told.clear();
+        self.announced_to.clear();
         if cx.shared().has_multicast {
             if let Some(info) = Self::info(cx, None) {
                 cx.send(info);
@@ -105,12 +105,12 @@ impl Merge3 {
         }
     }
 
-    /// Without multicast, whoever discovery hears of is told.
-    fn tell(&mut self, cx: &mut Cx<'_>, phys: PhysAddr) {
-        if cx.shared().has_multicast || phys == cx.shared().phys || self.told.len() >= ANNOUNCED_MAX {
+    /// Announces to an address. Without multicast, the addresses are those found by discovery.
+    fn announce_to(&mut self, cx: &mut Cx<'_>, phys: PhysAddr) {
+        if cx.shared().has_multicast || phys == cx.shared().phys || self.announced_to.len() >= ANNOUNCED_MAX {
             return;
         }
-        if self.told.insert(phys)
+        if self.announced_to.insert(phys)
             && let Some(info) = Self::info(cx, Some(Address::Ip(phys)))
         {
             cx.send(info);
@@ -156,7 +156,6 @@ impl Merge3 {
         }
     }
 
-    /// Compares what members have announced; where it differs, asks for the views.
     fn check(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         let local = cx.local().clone();
@@ -164,7 +163,7 @@ impl Merge3 {
         announced.insert(local.clone(), view.id().clone());
         let mut smallest: BTreeMap<&ViewId, &Address> = BTreeMap::new();
         for (member, id) in &announced {
-            // Members come in ascending order: the first of each id is its smallest.
+            // Members are in ascending order: the first of each id is its smallest.
             smallest.entry(id).or_insert(member);
         }
         if smallest.len() < 2 {
@@ -189,7 +188,7 @@ impl Merge3 {
         cx.arm(COLLECT, self.check_interval() / 10);
     }
 
-    /// The views are here, or those that will come.
+    /// Passes on the views, once all have arrived or time is up.
     fn conclude(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(COLLECT);
         self.asked.clear();
@@ -202,7 +201,7 @@ impl Merge3 {
     }
 }
 
-/// Without flags and unreliable: the layer sits below those that retransmit.
+/// Builds an unreliable message without flags, because the layer sits below those that retransmit.
 fn message(cx: &Cx<'_>, dest: Option<Address>, header: Merge3Header, payload: Payload) -> Message {
     let mut message =
         Message::new(dest, payload).with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)));
@@ -240,7 +239,7 @@ impl Protocol for Merge3 {
         if let Event::Heard(data) = event
             && let Some(phys) = data.phys
         {
-            self.tell(cx, phys);
+            self.announce_to(cx, phys);
         }
         Pass::On
     }
@@ -251,7 +250,7 @@ impl Protocol for Merge3 {
                 cx.disarm(key);
             }
             self.announced.clear();
-            self.told.clear();
+            self.announced_to.clear();
             self.asked.clear();
             self.collected = None;
         }
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn without_multicast_every_member_heard_of_is_told_once_per_tick() {
+    fn without_multicast_every_known_member_gets_one_announcement_per_tick() {
         let mut harness = harness();
         let heard = PingData {
             sender: member(3),
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ids_are_peace() {
+    fn equal_ids_trigger_no_request() {
         let mut harness = harness();
         harness.up(from(2, Merge3Kind::Info, Some(view(4, &[1, 2]).id().clone()), Payload::Empty));
         harness.advance(Duration::from_secs(16));
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_answered_with_our_view() {
+    fn a_request_is_answered_with_this_members_view() {
         let mut harness = harness();
         harness.up(from(3, Merge3Kind::ViewRequest, None, Payload::Empty));
         let sent = harness.take_down();

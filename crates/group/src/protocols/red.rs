@@ -1,29 +1,29 @@
-//! RED: random early drops below a full send queue. It has no wire effect (facts 20.4), and none here: the edge's
-//! queues are bounded per peer and drop by lane, so that a stack that names RED loads and runs unchanged.
+//! RED: random early drops below a full send queue. It has no effect on the wire, and none here, because the
+//! edge's queues are bounded per peer and drop by lane. A stack that names RED loads and runs unchanged.
 
 use crate::{ProbeOut, Protocol, ProtocolId};
 
 crate::properties! {
-    /// RED's properties, accepted and shown.
+    /// RED's properties, accepted and shown without effect.
     RedConfig {
-        /// Whether it drops at all.
+        /// Whether it drops messages.
         enabled: bool = true,
-        /// The part of the queue from which it would drop.
+        /// The fraction of the queue from which it would drop.
         min_threshold: f64 = 0.5,
-        /// The part of the queue from which it would drop everything.
+        /// The fraction of the queue from which it would drop all messages.
         max_threshold: f64 = 1.0,
-        /// How fast the average follows.
+        /// How fast the average adapts.
         weight_factor: f64 = 1.0,
     }
 }
 
-/// The protocol.
+/// The RED layer.
 pub struct Red {
     config: RedConfig,
 }
 
 impl Red {
-    /// A layer that lets everything pass.
+    /// Creates the layer.
     pub const fn new(config: RedConfig) -> Self {
         Self { config }
     }

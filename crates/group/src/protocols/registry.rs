@@ -1,4 +1,4 @@
-//! The protocols by the names that configurations use, one line each.
+//! The protocols by the names used in configurations.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,29 +9,29 @@ use super::*;
 use crate::config::{HostPort, Position, Properties, Property, PropertyInfo, ProtocolConfig};
 use crate::{Protocol, ProtocolId, Version};
 
-/// Finds the addresses that attributes name. Errors are for people.
+/// Resolves the addresses that attributes name. Errors are texts for the operator.
 pub trait Resolver {
-    /// The addresses of the host with this name, for TCPPING.
+    /// Returns the addresses of the host with this name, for TCPPING.
     ///
     /// # Errors
     ///
     /// If there are none.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
-    /// The address of this host that a list of selectors finds, for FD_SOCK2's `bind_addr`.
+    /// Returns this host's address that a list of selectors matches, for FD_SOCK2's `bind_addr`.
     ///
     /// # Errors
     ///
-    /// If they find none.
+    /// If no address matches.
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
 
-    /// The ports at which members may be, by what the transport says of its own. JGroups' own unless it is known.
+    /// Returns the ports that members may use, derived from the transport's; JGroups' default if unknown.
     fn ports(&self) -> RangeInclusive<u16> {
         7800..=7810
     }
 }
 
-/// Where hosts are simulated they have names, but no interfaces to select from.
+/// Simulated hosts have names, but no interfaces to select from.
 impl<F: FnMut(&str) -> Result<Vec<IpAddr>, String>> Resolver for F {
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
         self(name)
@@ -42,36 +42,35 @@ impl<F: FnMut(&str) -> Result<Vec<IpAddr>, String>> Resolver for F {
     }
 }
 
-/// An attribute has a value that does not fit it.
+/// An invalid value of an attribute.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{protocol}: {what}")]
 pub struct ValueError {
     /// The protocol.
     pub protocol: String,
-    /// What is wrong, with the attribute's name.
+    /// The description, with the attribute's name.
     pub what: String,
-    /// Where.
+    /// The position of the attribute.
     pub position: Position,
 }
 
-/// A protocol's attributes while it is being made.
-struct Making<'c, 'r> {
+/// The attributes of a protocol from which its layer is built.
+struct LayerBuilder<'c, 'r> {
     config: &'c ProtocolConfig,
     resolver: &'r mut dyn Resolver,
 }
 
-impl Making<'_, '_> {
+impl LayerBuilder<'_, '_> {
     fn fail(&self, position: Position, what: String) -> ValueError {
         ValueError { protocol: self.config.short_name().to_owned(), what, position }
     }
 
-    /// About one attribute.
     fn fail_at(&self, position: Position, name: &str, why: &str) -> ValueError {
         self.fail(position, format!("attribute {name}: {why}"))
     }
 
-    /// About attributes that do not fit together, or cannot be as they are: the place is that of the one named, or the
-    /// protocol's if it is not set.
+    /// Turns a failed check into an error at the named attribute, or at the protocol if the attribute is not
+    /// set.
     fn check(&self, result: Result<(), (&str, String)>) -> Result<(), ValueError> {
         result.map_err(|(name, why)| {
             let place = self.config.attributes.iter().find(|(own, _, _)| own == name);
@@ -79,7 +78,6 @@ impl Making<'_, '_> {
         })
     }
 
-    /// A config struct with everything set that it knows.
     fn properties<P: Properties + Default>(&self) -> Result<P, ValueError> {
         let mut properties = P::default();
         for (name, value, position) in &self.config.attributes {
@@ -90,7 +88,7 @@ impl Making<'_, '_> {
         Ok(properties)
     }
 
-    fn one<V: Property>(&self, name: &str, default: V) -> Result<V, ValueError> {
+    fn value_or<V: Property>(&self, name: &str, default: V) -> Result<V, ValueError> {
         match self.config.attributes.iter().find(|(own, _, _)| own == name) {
             Some((_, value, position)) => V::parse(value).map_err(|why| self.fail_at(*position, name, &why)),
             None => Ok(default),
@@ -99,20 +97,19 @@ impl Making<'_, '_> {
 
     fn tcpping(&mut self) -> Result<Source, ValueError> {
         let asked: Vec<HostPort> =
-            self.one("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 7800 }])?;
-        let range: u16 = self.one("port_range", 1)?;
+            self.value_or("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 7800 }])?;
+        let range: u16 = self.value_or("port_range", 1)?;
         let found = Source::tcpping(&asked, range, |host| self.resolver.hosts(host));
         found.map_err(|why| self.fail(self.config.position, why))
     }
 
     fn tcpgossip(&mut self, config: TcpGossipConfig) -> Result<Source, ValueError> {
         let asked: Vec<HostPort> =
-            self.one("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 12001 }])?;
+            self.value_or("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 12001 }])?;
         let found = Source::tcpgossip(&asked, config, |host| self.resolver.hosts(host));
         found.map_err(|why| self.fail(self.config.position, why))
     }
 
-    /// The address that an attribute names or selects, if it is set.
     fn own_address(&mut self, name: &str) -> Result<Option<IpAddr>, ValueError> {
         let place =
             self.config.attributes.iter().find(|(own, value, _)| own == name && !value.trim().is_empty());
@@ -122,48 +119,49 @@ impl Making<'_, '_> {
     }
 }
 
-type Make = fn(&mut Making<'_, '_>) -> Result<Box<dyn Protocol>, ValueError>;
+type Make = fn(&mut LayerBuilder<'_, '_>) -> Result<Box<dyn Protocol>, ValueError>;
 
-/// A protocol that configurations can name.
+/// A protocol usable in configurations.
 pub struct Entry {
     /// The name without package.
     pub name: &'static str,
-    /// What can be set, of what this layer uses itself.
+    /// The properties that this layer uses itself.
     pub properties: fn() -> Vec<PropertyInfo>,
     make: Make,
 }
 
 macro_rules! entries {
     ($($name:literal: [$($properties:ty),+] $make:expr;)+) => {
-        /// All protocols but the transports.
+        /// All protocols except the transports.
         pub const ENTRIES: &[Entry] = &[$(Entry {
             name: $name,
             properties: || [$(<$properties as Properties>::list()),+].concat(),
-            make: |making| {
-                let make: fn(&mut Making<'_, '_>, $(entries!(@ignore $properties)),+) -> Result<_, ValueError> = $make;
-                let layer = make(making, $(entries!(@properties making $properties)),+)?;
+            make: |builder| {
+                let make: fn(&mut LayerBuilder<'_, '_>, $(entries!(@ignore $properties)),+) -> Result<_, ValueError> = $make;
+                let layer = make(builder, $(entries!(@properties builder $properties)),+)?;
                 Ok(Box::new(layer))
             },
         }),+];
     };
     (@ignore $properties:ty) => { $properties };
-    (@properties $making:ident $properties:ty) => { $making.properties::<$properties>()? };
+    (@properties $builder:ident $properties:ty) => { $builder.properties::<$properties>()? };
 }
 
 crate::properties! {
-    /// TCPPING's own properties.
+    /// TCPPING's properties.
     TcpPingConfig {
-        /// Where members may be, as host:port or host with the port in brackets, with commas between them.
+        /// The hosts to ask, as host:port or host with the port in brackets, separated by commas.
         initial_hosts: String = "localhost[7800]".to_owned(),
-        /// How many ports after each are asked too.
+        /// How many further ports of each host are asked.
         port_range: u16 = 1,
     }
 }
 
 crate::properties! {
-    /// Where FD_SOCK2 listens.
+    /// The listen address of FD_SOCK2.
     FdSock2BindConfig {
-        /// The address to listen on, or selectors as in the transport's `bind_addr`; all addresses if not set.
+        /// The address to listen on, or selectors as in the transport's `bind_addr`. All addresses if not
+        /// set.
         bind_addr: String = String::new(),
     }
 }
@@ -213,7 +211,7 @@ entries! {
     "DUPL": [DuplicateConfig] |_, c| Ok(Duplicate::new(c));
 }
 
-/// The transports' names. What their sockets need is set at the edge.
+/// The transports' names. The edge configures their sockets.
 pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("TCP", TransportKind::Tcp),
     ("TCP_NIO2", TransportKind::TcpNio2),
@@ -221,56 +219,57 @@ pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("SHARED_LOOPBACK", TransportKind::SharedLoopback),
 ];
 
-/// What the transport's layer reads of its attributes. The rest is the edge's, or the channel's.
+/// The attributes that the transport's layer reads. The edge or the channel reads the others.
 pub const TRANSPORT_ATTRIBUTES: &[&str] =
     &["bundler_type", "bundler.max_size", "who_has_cache_timeout", "rtt.enabled", "version"];
 
-/// Every name that a configuration may use.
+/// Returns all names usable in configurations.
 pub fn names() -> BTreeSet<&'static str> {
     TRANSPORTS.iter().map(|(name, _)| *name).chain(ENTRIES.iter().map(|entry| entry.name)).collect()
 }
 
-/// Makes a layer. `None`: there is no such protocol, or it is a transport. Attributes that the layer does not know
-/// are left alone: whoever reads configurations checks their names.
+/// Creates a layer. `None`: no such protocol, or a transport. Attributes unknown to the layer are ignored,
+/// because the configuration reader checks their names.
 pub fn layer(
     config: &ProtocolConfig,
     resolver: &mut dyn Resolver,
 ) -> Option<Result<Box<dyn Protocol>, ValueError>> {
     let entry = ENTRIES.iter().find(|entry| entry.name == config.short_name())?;
-    Some((entry.make)(&mut Making { config, resolver }))
+    Some((entry.make)(&mut LayerBuilder { config, resolver }))
 }
 
-/// A layer's own settings, for who makes it himself.
+/// Parses a layer's own settings, for callers that create the layer themselves.
 ///
 /// # Errors
 ///
 /// If a value does not fit its attribute.
 pub fn properties<P: Properties + Default>(config: &ProtocolConfig) -> Result<P, ValueError> {
-    let mut nowhere = |_: &str| Ok(Vec::new());
-    Making { config, resolver: &mut nowhere }.properties()
+    let mut no_hosts = |_: &str| Ok(Vec::new());
+    LayerBuilder { config, resolver: &mut no_hosts }.properties()
 }
 
-/// The number under which a protocol files its headers.
+/// Returns the id under which a protocol stores its headers.
 pub fn id(name: &str) -> Option<ProtocolId> {
     let config =
         ProtocolConfig { name: name.to_owned(), attributes: Vec::new(), position: Position::default() };
-    let mut nowhere = |_: &str| Ok(vec![IpAddr::from([127, 0, 0, 1])]);
-    let own = layer(&config, &mut nowhere).and_then(Result::ok).map(|layer| layer.id());
+    let mut loopback = |_: &str| Ok(vec![IpAddr::from([127, 0, 0, 1])]);
+    let own = layer(&config, &mut loopback).and_then(Result::ok).map(|layer| layer.id());
     own.or_else(|| transport(&config).and_then(Result::ok).map(|(layer, _)| layer.id()))
 }
 
-/// Makes the transport's layer and tells its version. `None`: the protocol is not a transport.
+/// Creates the transport's layer and returns its version. `None`: the protocol is not a transport.
 pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version), ValueError>> {
     let (_, kind) = TRANSPORTS.iter().find(|(name, _)| *name == config.short_name())?;
     let mut layer = TransportLayerConfig::new(*kind);
-    let mut nobody = |_: &str| Ok(Vec::new());
-    let making = Making { config, resolver: &mut nobody };
+    let mut no_hosts = |_: &str| Ok(Vec::new());
+    let builder = LayerBuilder { config, resolver: &mut no_hosts };
     let mut make = || {
-        layer.bundler = making.one("bundler_type", layer.bundler)?;
-        layer.max_size = making.one("bundler.max_size", layer.max_size)?;
-        layer.who_has_cache_timeout = making.one("who_has_cache_timeout", layer.who_has_cache_timeout)?;
-        layer.rtt_enabled = making.one("rtt.enabled", layer.rtt_enabled)?;
-        let version = making.one("version", Version::V5_5_7)?;
+        layer.bundler = builder.value_or("bundler_type", layer.bundler)?;
+        layer.max_size = builder.value_or("bundler.max_size", layer.max_size)?;
+        layer.who_has_cache_timeout =
+            builder.value_or("who_has_cache_timeout", layer.who_has_cache_timeout)?;
+        layer.rtt_enabled = builder.value_or("rtt.enabled", layer.rtt_enabled)?;
+        let version = builder.value_or("version", Version::V5_5_7)?;
         Ok((Transport::new(layer.clone()), version))
     };
     Some(make())
@@ -348,7 +347,7 @@ mod tests {
         assert_eq!(error.position.line, 3);
     }
 
-    /// What a layer of FD_SOCK2 listens on, of a host with one interface that selectors find.
+    /// Returns the address on which FD_SOCK2 listens, on a host with one interface that selectors match.
     fn bound(attributes: &[(&str, &str)]) -> Result<String, ValueError> {
         struct Host;
         impl Resolver for Host {
@@ -366,8 +365,8 @@ mod tests {
         let layer = layer(&config("FD_SOCK2", attributes), &mut Host).unwrap()?;
         let mut out = crate::ProbeOut::default();
         layer.probe(&mut out);
-        let told: Vec<_> = out.attributes.into_iter().filter(|(name, _)| name == "bind_addr").collect();
-        let [(_, bind)] = &told[..] else { panic!("{told:?}") };
+        let shown: Vec<_> = out.attributes.into_iter().filter(|(name, _)| name == "bind_addr").collect();
+        let [(_, bind)] = &shown[..] else { panic!("{shown:?}") };
         Ok(bind.clone())
     }
 

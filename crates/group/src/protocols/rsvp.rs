@@ -1,11 +1,12 @@
-//! RSVP: messages that their receivers acknowledge (facts 20.1).
+//! RSVP: messages that their receivers acknowledge.
 //!
-//! The sender of a message with flag RSVP hears, by its ticket, when everybody has it; RSVP_NB only makes sure that
-//! it is flushed out.
+//! The sender of a message with flag RSVP is notified, by its ticket, when all receivers have it. RSVP_NB
+//! only makes sure that it is flushed out.
 //!
-//! JGroups acknowledges when the application's callback has returned. Here that is when the application has returned as
-//! much credit as had come up with the message and before it, so that a message kept for later is not acknowledged yet.
-//! The acknowledgement is empty and out of band: no flow control holds it up.
+//! JGroups acknowledges when the application's callback returns. Here a receiver acknowledges when the
+//! application has returned as much credit as arrived with the message and before it, so a message kept for
+//! later is not acknowledged yet. The acknowledgement is empty and out of band, so flow control does not
+//! delay it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,28 +19,28 @@ use crate::{
 crate::properties! {
     /// RSVP's properties.
     RsvpConfig {
-        /// How long a sender waits for acknowledgements; 0 = for ever.
+        /// How long a sender waits for acknowledgements; 0 = forever.
         timeout: Duration = Duration::from_secs(10),
-        /// Whether a missing acknowledgement fails the send, or is only logged.
+        /// Whether a missing acknowledgement fails the send or is only logged.
         throw_exception_on_timeout: bool = true,
-        /// Whether a receiver acknowledges when its application has consumed the message, or when it arrives.
+        /// Whether a receiver acknowledges when its application has consumed the message or when it arrives.
         ack_on_delivery: bool = true,
-        /// How often the receivers are reminded while the sender waits; 0 = never.
+        /// The time between reminders to receivers while the sender waits; 0 = never.
         resend_interval: Duration = Duration::from_secs(2),
     }
 }
 
-/// Acknowledgements that a sender waits for at most: the ids are 16 bits wide.
-const WAITING_MAX: usize = 30_000;
+/// The maximum number of sends waiting for acknowledgements, because ids have 16 bits.
+const PENDING_SENDS_MAX: usize = 30_000;
 
-/// Messages of one sender whose acknowledgement waits for the application.
+/// The maximum number of messages of one sender whose acknowledgement waits for the application.
 const UNACKED_MAX: usize = 30_000;
 
 const LATE: TimerKey = TimerKey(1);
 const REMIND: TimerKey = TimerKey(2);
 
-/// A message whose acknowledgements are outstanding.
-struct Waiting {
+/// A sent message with outstanding acknowledgements.
+struct PendingSend {
     dest: Option<Address>,
     missing: BTreeSet<Address>,
     ticket: u32,
@@ -47,30 +48,30 @@ struct Waiting {
     is_blocking: bool,
 }
 
-/// What a sender's messages still have to go through before the application is done with them.
+/// The messages of one sender that the application has not consumed.
 #[derive(Default)]
 struct Unconsumed {
     credit: u64,
-    /// How much has to be consumed until this id is acknowledged.
+    /// The remaining credit to be consumed before this id is acknowledged.
     acks: VecDeque<(u64, i16)>,
 }
 
-/// The protocol.
+/// The RSVP layer.
 pub struct Rsvp {
     config: RsvpConfig,
     members: Vec<Address>,
     next_id: i16,
-    waiting: BTreeMap<i16, Waiting>,
-    /// Per sender and kind.
+    waiting: BTreeMap<i16, PendingSend>,
+    /// By sender and kind.
     unconsumed: BTreeMap<(Address, bool), Unconsumed>,
 }
 
 impl Rsvp {
-    /// The protocol before the first view.
+    /// Creates the layer.
     pub fn new(mut config: RsvpConfig) -> Self {
         if !config.timeout.is_zero() && config.resend_interval >= config.timeout {
             config.resend_interval = config.timeout / 3;
-            tracing::warn!(interval = ?config.resend_interval, "RSVP: resend_interval has to be below timeout");
+            tracing::warn!(interval = ?config.resend_interval, "RSVP: resend_interval must be below timeout");
         }
         Self {
             config,
@@ -82,8 +83,10 @@ impl Rsvp {
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, message: &mut Message) {
-        if self.waiting.len() >= WAITING_MAX {
-            cx.count_drop(DropReason::QueueFull, |_| "a message with RSVP goes without".to_owned());
+        if self.waiting.len() >= PENDING_SENDS_MAX {
+            cx.count_drop(DropReason::QueueFull, |_| {
+                "too many pending RSVP messages: sent without RSVP".to_owned()
+            });
             return self.finish(cx, message.ticket, false);
         }
         while self.waiting.contains_key(&self.next_id) {
@@ -105,7 +108,7 @@ impl Rsvp {
         let until = (!self.config.timeout.is_zero()).then(|| cx.now() + self.config.timeout);
         let is_blocking = message.flags.has(Flags::RSVP);
         let waiting =
-            Waiting { dest: message.dest.clone(), missing, ticket: message.ticket, until, is_blocking };
+            PendingSend { dest: message.dest.clone(), missing, ticket: message.ticket, until, is_blocking };
         self.waiting.insert(id, waiting);
         self.arm(cx);
     }
@@ -132,8 +135,7 @@ impl Rsvp {
         }
     }
 
-    /// Nobody is waited for any more.
-    fn give_up(&mut self, cx: &mut Cx<'_>) {
+    fn end_all_waits(&mut self, cx: &mut Cx<'_>) {
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             self.finish(cx, waiting.ticket, false);
         }
@@ -147,9 +149,8 @@ impl Rsvp {
         self.complete(cx);
     }
 
-    /// Ends the waits that lack nobody any more.
     fn complete(&mut self, cx: &mut Cx<'_>) {
-        let done: Vec<Waiting> = self
+        let done: Vec<PendingSend> = self
             .waiting
             .extract_if(.., |_, waiting| waiting.missing.is_empty())
             .map(|(_, done)| done)
@@ -194,9 +195,9 @@ impl Protocol for Rsvp {
         ProtocolId::RSVP
     }
 
-    /// Also when it is taken out of a stack that goes on.
+    /// Also called when the layer is removed from a running stack.
     fn stop(&mut self, cx: &mut Cx<'_>) {
-        self.give_up(cx);
+        self.end_all_waits(cx);
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
@@ -224,7 +225,7 @@ impl Protocol for Rsvp {
                         Self::ack(cx, &src, id);
                         return true;
                     }
-                    // Something has to be consumed for us to notice.
+                    // The message needs credit, so that its consumption is reported.
                     message.credit = message.credit.max(1);
                     let unconsumed = self.unconsumed.entry((src, message.is_multicast())).or_default();
                     unconsumed.credit += u64::from(message.credit);
@@ -271,14 +272,14 @@ impl Protocol for Rsvp {
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect {
-            self.give_up(cx);
+            self.end_all_waits(cx);
         }
         Pass::On
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == REMIND {
-            // One flushes out whatever else is on its way to the same destination.
+            // One reminder flushes all other messages to the same destination.
             let mut reminded = BTreeSet::new();
             for (&id, waiting) in &self.waiting {
                 if !reminded.insert(waiting.dest.as_ref()) {
@@ -293,7 +294,7 @@ impl Protocol for Rsvp {
             }
         } else {
             let now = cx.now();
-            let late: Vec<Waiting> = self
+            let late: Vec<PendingSend> = self
                 .waiting
                 .extract_if(.., |_, waiting| waiting.until.is_some_and(|until| until <= now))
                 .map(|(_, late)| late)
@@ -301,7 +302,7 @@ impl Protocol for Rsvp {
             for late in late {
                 if late.is_blocking {
                     let missing = cx.shared().book.members(&late.missing);
-                    tracing::warn!(?missing, "not everybody has acknowledged a message");
+                    tracing::warn!(?missing, "members have not acknowledged a message");
                 }
                 self.finish(cx, late.ticket, false);
             }
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_acknowledges_what_its_application_has_consumed() {
+    fn a_receiver_acknowledges_consumed_messages() {
         let mut harness = harness();
         let request = HeaderBody::Rsvp(RsvpHeader { kind: RsvpKind::Request, id: 9 });
         let mut earlier = Message::bytes(None, "0123456789");

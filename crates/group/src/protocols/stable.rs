@@ -1,4 +1,4 @@
-//! STABLE: agrees on which multicasts everybody has, so that senders can forget them (facts section 17).
+//! STABLE: finds the multicasts that all members have, so that senders can purge them.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::{
 crate::properties! {
     /// STABLE's properties.
     StableConfig {
-        /// Mean time between two gossips of a member; the time itself is random between one and two of it, so that
-        /// members do not gossip together. 0 = only `max_bytes` counts.
+        /// The mean time between two gossips of a member. The time is random between one and two of it, so
+        /// that members do not gossip together. 0 = only `max_bytes` counts.
         desired_avg_gossip: Duration = Duration::from_secs(20),
-        /// Received bytes after which a member gossips. Bounds what senders keep. 0 = only time counts.
+        /// The received bytes after which a member gossips. Limits the memory of senders. 0 = only time
+        /// counts.
         max_bytes: crate::config::Bytes = crate::config::Bytes(2_000_000),
     }
 }
@@ -22,12 +23,12 @@ crate::properties! {
 const GOSSIP: TimerKey = TimerKey(1);
 const RESUME: TimerKey = TimerKey(2);
 
-/// The protocol.
+/// The STABLE layer.
 pub struct Stable {
     config: StableConfig,
     bytes: u64,
     is_suspended: bool,
-    /// The coordinator's votes of this round: who has voted, and the combination of what they said.
+    /// The coordinator's votes of this round: the members that have voted, and the combined digest.
     voted: Vec<Address>,
     combined: Option<Digest>,
     gossips: u64,
@@ -35,7 +36,7 @@ pub struct Stable {
 }
 
 impl Stable {
-    /// The protocol before any view.
+    /// Creates the layer.
     pub fn new(config: StableConfig) -> Self {
         Self {
             config,
@@ -70,7 +71,6 @@ impl Stable {
         }
     }
 
-    /// Tells the coordinator how far we are.
     fn gossip(&mut self, cx: &mut Cx<'_>) {
         if self.is_suspended {
             return;
@@ -92,7 +92,7 @@ impl Stable {
         cx.send(message);
     }
 
-    /// The coordinator hears how far a member is; when it has heard all, everybody hears the common part.
+    /// Counts a member's vote. Once all members have voted, the coordinator multicasts the common part.
     fn vote(&mut self, cx: &mut Cx<'_>, member: &Address, digest: &Digest, view: &View) {
         if self.voted.contains(member) || !view.contains(member) || !digest.has_members(view.members()) {
             return;
@@ -102,8 +102,8 @@ impl Stable {
             None => self.combined = Some(digest.clone()),
             Some(combined) => {
                 for (own, theirs) in combined.entries.iter_mut().zip(&digest.entries) {
-                    #[cfg(feature = "planted")]
-                    if cx.has_planted(crate::Planted::StableEarlyPurge) {
+                    #[cfg(feature = "injected-bugs")]
+                    if cx.has_bug(crate::InjectedBug::StableEarlyPurge) {
                         own.highest_delivered = own.highest_delivered.max(theirs.highest_delivered);
                         continue;
                     }

@@ -1,12 +1,12 @@
-//! STATE_TRANSFER: a member gets the application's state from another, exactly up to a point in everybody's
-//! messages (facts 21.1).
+//! STATE_TRANSFER: a member gets the application's state from another, as of an exact point in all members'
+//! messages.
 //!
-//! The provider answers with its digest and the state as of that digest; the requester's windows are set to the
-//! digest, so that the messages after it, and only those, are delivered on top of the state.
+//! The provider answers with its digest and the state as of that digest. The requester sets its windows to
+//! the digest, so that exactly the messages after it are delivered on top of the state.
 //!
-//! Both digests have to agree with what the applications have seen. JGroups closes BARRIER and waits for the threads
-//! above it; here both steps are taken when a sweep is over and nothing is under way between the layers. What a
-//! fragmentation layer has of an incomplete message is not covered, as in JGroups.
+//! Both digests must agree with the messages that the applications have seen. JGroups closes BARRIER and
+//! waits for the threads above it. Here both steps run at the end of a sweep, when no message is between the
+//! layers. Incomplete messages in a fragmentation layer are not covered, as in JGroups.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,42 +21,41 @@ use crate::{
 };
 
 crate::properties! {
-    /// STATE_TRANSFER has nothing to set.
+    /// STATE_TRANSFER has no properties.
     StateTransferConfig {}
 }
 
-/// Requests that wait while another is served. A member asks once.
+/// The maximum number of requests that wait while another is served. A member sends one.
 const REQUESTS_MAX: usize = 1_000;
 
-/// How long the application may take for its state before the next requester is served.
+/// How long the application may take to provide its state before the next requester is served.
 const PROVIDE_MAX: Duration = Duration::from_secs(60);
 
 const WAIT: TimerKey = TimerKey(1);
 const PROVIDE: TimerKey = TimerKey(2);
-/// Makes one more sweep for what was raised after the last.
+/// Triggers one more sweep for events raised after the last.
 const SWEEP: TimerKey = TimerKey(3);
 
-/// The request being served.
-struct Serving {
+struct ServedRequest {
     token: u64,
     from: Address,
     digest: Digest,
 }
 
-/// A state that has arrived and waits for the end of the sweep.
-struct Arrived {
+/// A received state that waits for the end of the sweep.
+struct ReceivedState {
     digest: Option<Digest>,
     state: Option<Bytes>,
 }
 
-/// The protocol.
+/// The STATE_TRANSFER layer.
 #[derive(Default)]
 pub struct StateTransfer {
     members: Vec<Address>,
-    /// The provider we wait for, and how long.
+    /// The awaited provider, and the timeout.
     asked: Option<(Address, Duration)>,
-    arrived: Option<Arrived>,
-    serving: Option<Serving>,
+    received: Option<ReceivedState>,
+    serving: Option<ServedRequest>,
     waiting: VecDeque<Address>,
     next_token: u64,
     states_sent: u64,
@@ -64,7 +63,7 @@ pub struct StateTransfer {
 }
 
 impl StateTransfer {
-    /// The protocol.
+    /// Creates the layer.
     pub fn new(_config: StateTransferConfig) -> Self {
         Self::default()
     }
@@ -86,7 +85,7 @@ impl StateTransfer {
             Some(target) => Some(target.clone()),
             None => self.members.iter().find(|member| **member != local).cloned(),
         };
-        // Nobody else: there is no state, and that is no error.
+        // No other member: there is no state, which is no error.
         let Some(provider) = provider else { return self.end(cx, Ok(None)) };
         let flags = Flags::DONT_BUNDLE | Flags::OOB | Flags::SKIP_BARRIER;
         let request =
@@ -101,11 +100,11 @@ impl StateTransfer {
     fn end(&mut self, cx: &mut Cx<'_>, result: Result<Option<Bytes>, StateError>) {
         cx.disarm(WAIT);
         self.asked = None;
-        self.arrived = None;
+        self.received = None;
         cx.raise(Event::StateReceived(result));
     }
 
-    /// Asks the application for its state, for the requester that has waited longest. Nothing may be under way.
+    /// Requests the state from the application for the longest waiting requester. Must run between sweeps.
     fn serve_next(&mut self, cx: &mut Cx<'_>) {
         while self.serving.is_none()
             && let Some(from) = self.waiting.pop_front()
@@ -121,18 +120,18 @@ impl StateTransfer {
             cx.control(&Control::SuspendStable(PROVIDE_MAX));
             cx.arm(PROVIDE, PROVIDE_MAX);
             cx.raise(Event::StateRequested { token, from: from.clone() });
-            self.serving = Some(Serving { token, from, digest });
+            self.serving = Some(ServedRequest { token, from, digest });
         }
     }
 
-    /// Sets the windows to the digest of the state, and hands the state up. Nothing may be under way.
-    fn take_over(&mut self, cx: &mut Cx<'_>, arrived: Arrived) {
+    /// Sets the windows to the digest of the state and raises the state. Must run between sweeps.
+    fn take_over(&mut self, cx: &mut Cx<'_>, received: ReceivedState) {
         self.states_received += 1;
         cx.control(&Control::CloseBarrier);
-        if let Some(digest) = &arrived.digest {
+        if let Some(digest) = &received.digest {
             cx.control(&Control::OverwriteDigest(digest));
         }
-        self.end(cx, Ok(arrived.state));
+        self.end(cx, Ok(received.state));
         cx.control(&Control::OpenBarrier);
     }
 
@@ -172,7 +171,7 @@ impl StateTransfer {
                         format!("state from {}", book.member(&src))
                     });
                 }
-                self.arrived = Some(Arrived { digest, state: message.payload_bytes().cloned() });
+                self.received = Some(ReceivedState { digest, state: message.payload_bytes().cloned() });
             }
             StateTransferHeader::Exception => {
                 if self.asked.as_ref().is_some_and(|(provider, _)| *provider == src) {
@@ -188,7 +187,7 @@ impl StateTransfer {
         self.members = members.to_vec();
         self.waiting.retain(|member| members.contains(member));
         let has_left = self.asked.as_ref().is_some_and(|(provider, _)| !members.contains(provider));
-        if has_left && self.arrived.is_none() {
+        if has_left && self.received.is_none() {
             self.end(cx, Err(StateError::ProviderLeft));
         }
     }
@@ -208,7 +207,7 @@ impl Protocol for StateTransfer {
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        // What came before the state in this batch is delivered before it.
+        // Messages before the state in this batch are delivered before it.
         let messages = std::mem::take(&mut batch.messages);
         let mut is_first = true;
         for mut message in messages {
@@ -257,10 +256,10 @@ impl Protocol for StateTransfer {
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match (key, &self.asked, &self.serving) {
-            (PROVIDE, _, Some(Serving { token, .. })) => {
-                self.provide(cx, *token, &Err("the application took too long".to_owned()));
+            (PROVIDE, _, Some(ServedRequest { token, .. })) => {
+                self.provide(cx, *token, &Err("the application timed out".to_owned()));
             }
-            (WAIT, &Some((_, timeout)), _) if self.arrived.is_none() => {
+            (WAIT, &Some((_, timeout)), _) if self.received.is_none() => {
                 self.end(cx, Err(StateError::TimedOut(timeout)));
             }
             _ => {}
@@ -272,12 +271,12 @@ impl Protocol for StateTransfer {
     }
 
     fn flush(&mut self, cx: &mut Cx<'_>) {
-        let arrived = self.arrived.take();
-        if arrived.is_none() && (self.serving.is_some() || self.waiting.is_empty()) {
+        let received = self.received.take();
+        if received.is_none() && (self.serving.is_some() || self.waiting.is_empty()) {
             return;
         }
-        if let Some(arrived) = arrived {
-            self.take_over(cx, arrived);
+        if let Some(received) = received {
+            self.take_over(cx, received);
         }
         self.serve_next(cx);
         cx.arm(SWEEP, Duration::ZERO);
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_no_state_and_strangers_have_none() {
+    fn there_is_no_state_alone_or_from_non_members() {
         let mut harness = harness(&[1]);
         harness.lower(get(None)).lower(get(Some(9)));
         let not_member = Event::StateReceived(Err(StateError::NotMember(member(9).into())));
@@ -396,9 +395,10 @@ mod tests {
         message
     }
 
-    /// Otherwise the message is in nobody's state and beyond nobody's digest: the requester never gets it.
+    /// Otherwise a message would be neither in the state nor after its digest, and the requester would never
+    /// get it.
     #[test]
-    fn whatever_the_digest_covers_is_delivered_before_the_application_is_asked() {
+    fn messages_covered_by_the_digest_are_delivered_before_the_state_request() {
         let mut harness = over_nakack(&[1, 2, 3]);
         harness.up_batch(vec![from(2, StateTransferHeader::Request, Payload::Empty), multicast(3, 1)]);
         harness.advance(Duration::ZERO);
@@ -413,9 +413,10 @@ mod tests {
         assert_eq!(digest.get(&member(3)).unwrap().highest_delivered, 1);
     }
 
-    /// Otherwise it is delivered twice on top of the state, once from before its window was set back.
+    /// Otherwise a message would be delivered twice on top of the state, once from before its window was
+    /// reset.
     #[test]
-    fn whatever_was_received_before_the_windows_are_set_is_delivered_before_the_state() {
+    fn messages_received_before_the_windows_are_set_are_delivered_before_the_state() {
         let mut harness = over_nakack(&[1, 2, 3]);
         harness.lower(get(Some(2)));
         let header = StateTransferHeader::Response(Some(digest(&[(3, 0, 0)])));

@@ -1,5 +1,5 @@
-//! VERIFY_SUSPECT2: a suspected member is asked once more before it is given up (facts 14.4). VERIFY_SUSPECT is the
-//! same under older numbers.
+//! VERIFY_SUSPECT2: asks a suspected member before the suspicion is passed up. VERIFY_SUSPECT is the same
+//! protocol under older ids.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::{
 crate::properties! {
     /// VERIFY_SUSPECT2's properties.
     VerifySuspectConfig {
-        /// How long a suspect has to answer.
+        /// How long a suspect has to respond.
         timeout: Duration = Duration::from_secs(1),
-        /// How many questions, and answers to one, are sent at once, against loss.
+        /// How many copies of a question, and of its answer, are sent, against loss.
         num_msgs: u32 = 1,
         /// Whether the answer is multicast, for suspects whose unicasts do not get through.
         use_mcast_rsps: bool = false,
@@ -23,21 +23,21 @@ crate::properties! {
 
 const GIVE_UP: TimerKey = TimerKey(1);
 
-/// The protocol.
+/// The VERIFY_SUSPECT layer.
 pub struct VerifySuspect {
     is_first_version: bool,
     config: VerifySuspectConfig,
-    /// Suspects, and when they are given up. Members of a view only.
+    /// The suspects and their deadlines. Members of a view only.
     suspects: BTreeMap<Address, Time>,
 }
 
 impl VerifySuspect {
-    /// VERIFY_SUSPECT2.
+    /// Creates VERIFY_SUSPECT2.
     pub fn new(config: VerifySuspectConfig) -> Self {
         Self { is_first_version: false, config, suspects: BTreeMap::new() }
     }
 
-    /// VERIFY_SUSPECT.
+    /// Creates VERIFY_SUSPECT.
     pub fn first_version(config: VerifySuspectConfig) -> Self {
         Self { is_first_version: true, ..Self::new(config) }
     }
@@ -55,7 +55,7 @@ impl VerifySuspect {
 
     fn verify(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
         for member in members {
-            // A view without it may have come between the suspicion and now.
+            // A view without the member may have arrived since the suspicion.
             let is_member = cx.view().is_some_and(|view| view.contains(member));
             if !is_member || cx.is_local(member) || self.suspects.contains_key(member) {
                 continue;
@@ -150,7 +150,8 @@ impl Protocol for VerifySuspect {
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if let Control::View(view) = control {
-            // A merge has heard from all its members since; whoever is still silent will be suspected again.
+            // A merge has received a response from all its members; a member that is still silent will be
+            // suspected again.
             self.suspects.retain(|member, _| view.contains(member) && !view.is_merge());
             self.arm(cx);
         }
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_no_member_any_more_is_not_verified() {
+    fn a_former_member_is_not_verified() {
         let mut harness = harness();
         harness.raise(Event::Suspect(vec![member(9), member(1)]));
         assert_eq!(harness.take_down(), []);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_merge_has_heard_from_is_not_given_up() {
+    fn a_suspect_that_responded_to_a_merge_stays() {
         let mut harness = harness();
         harness.raise(Event::Suspect(vec![member(2)]));
         let id = crate::ViewId { creator: member(1), id: 2 };
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn we_answer_that_we_live() {
+    fn a_living_member_answers_a_question() {
         let mut harness = harness();
         harness.up(header(false, 3));
         let sent = harness.take_down();

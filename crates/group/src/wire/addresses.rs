@@ -1,4 +1,4 @@
-//! Addresses on the wire (facts section 3).
+//! Addresses on the wire.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -24,7 +24,6 @@ fn read_uuid(reader: &mut Reader<'_>) -> Result<Uuid> {
     Ok(Uuid { most: reader.u64("uuid")?, least })
 }
 
-/// An IpAddress without flag byte.
 pub(super) fn put_ip(out: &mut impl BufMut, ip: IpAddress) {
     match ip.ip {
         Some(IpAddr::V4(v4)) => {
@@ -55,7 +54,6 @@ pub(super) fn read_ip(reader: &mut Reader<'_>) -> Result<IpAddress> {
     Ok(IpAddress { ip, scope_id, port: reader.u16("port")? })
 }
 
-/// A flagged address (3.1).
 #[inline]
 pub(super) fn put_address(out: &mut impl BufMut, address: Option<&Address>) {
     match address {
@@ -82,7 +80,6 @@ pub(super) fn put_address(out: &mut impl BufMut, address: Option<&Address>) {
     }
 }
 
-/// The class of an address in the magic map.
 pub(super) fn magic_of(address: &Address) -> MagicId {
     match address {
         Address::Uuid(_) => MagicId::UUID,
@@ -97,7 +94,6 @@ pub(super) fn magic_of(address: &Address) -> MagicId {
     }
 }
 
-/// An address' body as its class writes it.
 pub(super) fn put_body(out: &mut impl BufMut, address: &Address) {
     match address {
         Address::Uuid(uuid) => put_uuid(out, *uuid),
@@ -136,7 +132,6 @@ fn put_ext_body(out: &mut impl BufMut, ext: &ExtAddress) {
     }
 }
 
-/// An address of this class.
 pub(super) fn read_body(reader: &mut Reader<'_>, magic: MagicId) -> Result<Address> {
     match magic {
         MagicId::UUID => return Ok(Address::Uuid(read_uuid(reader)?)),
@@ -175,7 +170,6 @@ pub(super) fn read_body(reader: &mut Reader<'_>, magic: MagicId) -> Result<Addre
     Ok(Address::Ext(Arc::new(ExtAddress { uuid, flags, entries, kind })))
 }
 
-/// A flagged address (3.1).
 #[inline]
 pub(super) fn read_address(reader: &mut Reader<'_>) -> Result<Option<Address>> {
     let flags = reader.u8("address flags")?;
@@ -195,12 +189,11 @@ pub(super) fn read_address(reader: &mut Reader<'_>) -> Result<Option<Address>> {
     }
 }
 
-/// An address that has to be there.
 pub(super) fn read_present(reader: &mut Reader<'_>, what: &'static str) -> Result<Address> {
     read_address(reader)?.ok_or(WireError::BadValue { what, value: 0 })
 }
 
-/// A physical address where one may be; another kind of address is taken for none.
+/// Reads an optional physical address. Another kind of address counts as none.
 pub(super) fn read_phys(reader: &mut Reader<'_>) -> Result<Option<IpAddress>> {
     Ok(match read_address(reader)? {
         Some(Address::Ip(ip)) => Some(ip),
@@ -212,7 +205,7 @@ pub(super) fn put_phys(out: &mut impl BufMut, phys: Option<IpAddress>) {
     put_address(out, phys.map(Address::Ip).as_ref());
 }
 
-/// A list with short count, -1 = absent.
+/// Writes a list with a short count; -1 = absent.
 pub(super) fn put_addresses(out: &mut impl BufMut, addresses: Option<&[Address]>) {
     match addresses {
         None => out.put_i16(-1),
@@ -235,7 +228,6 @@ pub(super) fn read_addresses(reader: &mut Reader<'_>) -> Result<Option<Vec<Addre
     }
 }
 
-/// Encoded size of a flagged address, for the bundler.
 pub(super) fn address_size(address: Option<&Address>) -> usize {
     match address {
         None => 1,

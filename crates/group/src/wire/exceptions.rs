@@ -1,13 +1,13 @@
-//! Exceptions as state transfer carries them (facts 7.5): class, message, stack, cause.
+//! Exceptions in state transfer: class, message, stack, cause.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::primitives::{NESTING_MAX, Reader, Result, put_string};
 
-/// Frames of a stack trace that are read over; Java writes as many as there are.
+/// The maximum number of stack frames to skip. Java writes all frames.
 const FRAMES_MAX: usize = 4_096;
 
-/// The payload for a failure with this text: an `IllegalStateException` without stack or cause.
+/// Encodes a failure with this text: an `IllegalStateException` without stack or cause.
 pub fn encode_exception(text: &str) -> Bytes {
     let mut out = BytesMut::new();
     out.put_slice(&[0, 0]);
@@ -18,7 +18,7 @@ pub fn encode_exception(text: &str) -> Bytes {
     out.freeze()
 }
 
-/// The class and message of an exception and of its causes, for people.
+/// Decodes the class and message of an exception and of its causes, as text.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ mod tests {
     use crate::vectors::vector;
 
     #[test]
-    fn the_vectors_of_the_facts_read_as_class_and_message() {
+    fn vectors_decode_as_class_and_message() {
         let text = |name| decode_exception(&vector("02-objects", name)).unwrap();
         assert_eq!(text("exception"), "java.lang.IllegalStateException: boom");
         assert_eq!(text("exception.ite"), "java.lang.IllegalStateException: boom");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_write_reads_back_and_cut_bytes_are_errors() {
+    fn an_encoded_exception_decodes_and_truncated_bytes_are_errors() {
         let bytes = encode_exception("no state yet");
         assert_eq!(decode_exception(&bytes).unwrap(), "java.lang.IllegalStateException: no state yet");
         for end in 0..bytes.len() {

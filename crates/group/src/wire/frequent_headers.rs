@@ -1,4 +1,4 @@
-//! The headers that the application's messages have (facts 15, 16 and 23): written and read for every one of them.
+//! The headers of application messages, written and read for every message.
 
 use bytes::BufMut;
 
@@ -9,12 +9,12 @@ use crate::{
     Header, HeaderBody, Headers, MagicId, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader,
 };
 
-/// Types of those headers that number the application's messages.
+/// The types of the headers that number application messages.
 const UNICAST_DATA: u8 = 0;
 const NAKACK_MSG: u8 = 1;
 
-/// Reads a header behind those that are there. Those of almost all messages are made where they stay: what is put together
-/// elsewhere and moved at once has to be waited for, longer than reading it takes.
+/// Reads a header and appends it to `headers`. The frequent ones are constructed in place: to construct a
+/// header elsewhere and move it stalls longer than reading it takes.
 #[inline]
 pub(super) fn read_behind(headers: &mut Headers, reader: &mut Reader<'_>) -> Result<()> {
     let mut put = |id, body| headers.0.push(Header { id, body });
@@ -41,7 +41,7 @@ fn ids_and_type(&[high, low, magic_high, magic_low, kind]: &[u8; 5]) -> (Protoco
     (id, MagicId(i16::from_be_bytes([magic_high, magic_low])), kind)
 }
 
-/// What stands behind a header's ids and type.
+/// Reads the part after a header's ids and type.
 #[inline]
 fn read_nakack_msg(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
     reader.skip(5);
@@ -56,10 +56,10 @@ fn read_unicast_data(reader: &mut Reader<'_>) -> Result<UnicastHeader> {
     Ok(UnicastHeader::Data { seqno, conn_id, first })
 }
 
-/// What a short header takes at most, ids included.
+/// The maximum size of a short header in bytes, ids included.
 pub(super) const SHORT_MAX: usize = 24;
 
-/// Whether a header surely takes [`SHORT_MAX`] bytes at most.
+/// Returns whether a header takes at most [`SHORT_MAX`] bytes.
 #[inline]
 pub(super) const fn is_short(body: &HeaderBody) -> bool {
     match body {
@@ -142,7 +142,7 @@ pub(super) fn read_nakack(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
     if kind == 2 {
         return Ok(NakAckHeader::XmitReq { sender: Box::new(read_present(reader, "original sender")?) });
     }
-    // Java creates XMIT_RSP with seqno -1 before it fills it in; the bytes of that state occur in vectors.
+    // Java creates XMIT_RSP with seqno -1 before it sets the seqno; vectors contain that state.
     let seqno = reader.compressed_long("nakack seqno")? as u64;
     Ok(match kind {
         NAKACK_MSG => NakAckHeader::Msg { seqno },

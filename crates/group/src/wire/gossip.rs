@@ -1,4 +1,4 @@
-//! What members and routers tell each other (facts 26): the frames of TCPGOSSIP, of TUNNEL and of GossipRouter.
+//! The frames of TCPGOSSIP, TUNNEL and GossipRouter between members and routers.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use super::primitives::{Reader, Result, WireError, put_string};
 use super::views::{PING_DATA_MAX, put_ping_data, read_ping_data};
 use crate::{Address, PhysAddr, PingData};
 
-/// What a frame is about.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GossipKind {
-    /// A member of a group is reached through this connection.
+    /// Registers a member of a group, reached through this connection.
     Register,
-    /// It is no more.
+    /// Ends a registration.
     Unregister,
-    /// Who is in the group? Without a group: who is in any?
+    /// Requests the members of a group; without a group, of all groups.
     GetMembers,
-    /// Some of those.
+    /// The response to `GetMembers`, or a part of it.
     Members,
-    /// A payload for a member, or for all.
+    /// A payload for a member, or for all members.
     Message,
-    /// Are you there? The answer is the same.
+    /// Checks the connection. The answer is a `Heartbeat`, too.
     Heartbeat,
     /// A member's connection has ended.
     Suspect,
-    /// The last of those.
+    /// The last part of the response to `GetMembers`.
     LastMembers,
 }
 
@@ -44,26 +44,26 @@ const KINDS: [GossipKind; 8] = [
 /// A frame without its length.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GossipData {
-    /// What it is about.
+    /// The kind.
     pub kind: GossipKind,
     /// The cluster.
     pub group: Option<Arc<str>>,
-    /// The member that it is about; of a message the destination, all if absent.
+    /// The member in question. In a `Message`, the destination; all members if absent.
     pub addr: Option<Address>,
-    /// Who has sent the message.
+    /// The sender of the message.
     pub sender: Option<Address>,
-    /// The member's logical name. A message has none, nor what follows.
+    /// The member's logical name. A `Message` has neither a name nor the fields after it.
     pub name: Option<Arc<str>>,
     /// The group's members.
     pub members: Vec<PingData>,
-    /// Where the member is reached.
+    /// The member's physical address.
     pub phys: Option<PhysAddr>,
     /// A message's payload.
     pub payload: Bytes,
 }
 
 impl GossipData {
-    /// A frame about a group, with nothing else in it.
+    /// Creates a frame for a group, with all other fields empty.
     pub fn new(kind: GossipKind, group: Option<Arc<str>>) -> Self {
         Self {
             kind,
@@ -77,13 +77,13 @@ impl GossipData {
         }
     }
 
-    /// The same about a member.
-    pub fn about(self, member: Address) -> Self {
+    /// Sets the member in question.
+    pub fn with_member(self, member: Address) -> Self {
         Self { addr: Some(member), ..self }
     }
 }
 
-/// A frame's bytes.
+/// Encodes a frame.
 pub fn encode_gossip(data: &GossipData) -> Bytes {
     let mut out = BytesMut::new();
     let kind = KINDS.iter().position(|kind| *kind == data.kind);
@@ -103,11 +103,11 @@ pub fn encode_gossip(data: &GossipData) -> Bytes {
     out.freeze()
 }
 
-/// The reverse of [`encode_gossip`]. A payload is a slice of the bytes.
+/// Decodes a frame. The payload is a slice of `bytes`.
 ///
 /// # Errors
 ///
-/// If the bytes are no such frame, or more than one.
+/// If the bytes are not exactly one frame.
 pub fn decode_gossip(bytes: &Bytes) -> Result<GossipData> {
     let mut reader = Reader::new(bytes);
     let kind = reader.u8("kind of gossip")?;
@@ -120,7 +120,7 @@ pub fn decode_gossip(bytes: &Bytes) -> Result<GossipData> {
     if kind != GossipKind::Message {
         data.name = reader.string("logical name")?.map(Arc::from);
         let count = usize::from(reader.u16("number of members")?);
-        // The least that a member takes: an address, flags, no name, no place, nobody wanted.
+        // The smallest member: an address, flags, and no name, physical address or requested members.
         reader.need("members", count * 6)?;
         if count > PING_DATA_MAX {
             return Err(WireError::BadValue { what: "number of members", value: count as i64 });

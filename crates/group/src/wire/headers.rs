@@ -1,4 +1,4 @@
-//! Headers on the wire: protocol id, magic id, body (facts 6.2 and the protocols' sections).
+//! Headers on the wire: protocol id, magic id, body.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::primitives::{
 use super::views::{put_digest, put_view_id_option, read_digest, read_view_id_option};
 use crate::*;
 
-/// The magic id of a header's class.
+/// Returns the magic id of a header's class.
 pub fn magic_of_header(header: &Header) -> MagicId {
     match &header.body {
         HeaderBody::Tp(_) => MagicId::TP,
@@ -54,7 +54,6 @@ pub fn magic_of_header(header: &Header) -> MagicId {
     }
 }
 
-/// A header with its ids.
 #[inline]
 pub(super) fn put_header(out: &mut impl BufMut, header: &Header) {
     out.put_i16(header.id.0);
@@ -198,7 +197,7 @@ fn read_tp(reader: &mut Reader<'_>) -> Result<TpHeader> {
     Ok(TpHeader { cluster, rtt })
 }
 
-/// A text that was written one byte per character.
+/// Reads a text that was written as one byte per character.
 pub(super) fn ascii_text(bytes: &[u8]) -> Arc<str> {
     bytes.iter().map(|&b| char::from(b)).collect::<String>().into()
 }
@@ -324,7 +323,6 @@ pub(super) fn bad(what: &'static str, value: u8) -> WireError {
     WireError::BadValue { what, value: value.into() }
 }
 
-/// A header with its ids.
 #[inline]
 pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header> {
     let id = ProtocolId(reader.i16("protocol id")?);
@@ -340,7 +338,6 @@ pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header> {
     Ok(Header { id, body })
 }
 
-/// The body of a header that few messages have.
 fn read_rare(reader: &mut Reader<'_>, id: ProtocolId, magic: MagicId) -> Result<HeaderBody> {
     let body = match magic {
         MagicId::TP => HeaderBody::Tp(Box::new(read_tp(reader)?)),
@@ -521,7 +518,7 @@ fn read_gms(reader: &mut Reader<'_>) -> Result<GmsHeader> {
     Ok(GmsHeader { kind, member, merge_id, merge_rejected: flags & 16 != 0 })
 }
 
-/// Encoded size of a header with its ids; the frequent ones without encoding them.
+/// Returns the encoded size of a header with its ids. The frequent ones are not encoded for it.
 #[inline]
 pub(super) fn header_size(header: &Header) -> usize {
     let number = |value: u64| super::primitives::compressed_long_length(value as i64);

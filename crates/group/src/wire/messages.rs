@@ -1,4 +1,4 @@
-//! Message bodies (facts 6.2, 6.3).
+//! Message bodies.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,19 +12,20 @@ use crate::{Address, EarlyBatch, Flags, HeaderBody, Message, Payload};
 const DEST: u8 = 1;
 const SRC: u8 = 2;
 
-/// Headers of one message at most. Stacks have some twenty protocols.
+/// The maximum number of headers of a message. Stacks have about 20 protocols.
 const HEADERS_MAX: u16 = 128;
 
-/// Where the bytes of a message's payload go.
+/// How the bytes of a message's payload are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bulk {
-    /// Behind the rest, as they are on the wire.
+    /// Copied after the other fields, in wire order.
     Copied,
-    /// The caller sends them behind what is written: those of [`Payload::Bytes`] end a body.
+    /// Not written: the caller sends them after the rest. Possible because the bytes of [`Payload::Bytes`]
+    /// end a body.
     Apart,
 }
 
-/// The message type (6.3).
+/// Returns the message type.
 pub fn message_type(payload: &Payload) -> i16 {
     match payload {
         Payload::Bytes(_) => 0,
@@ -38,13 +39,13 @@ pub fn message_type(payload: &Payload) -> i16 {
     }
 }
 
-/// Heads of plain fields are written into room that is made for them at once: making room in the packet for each of
-/// their fields costs more than the fields. This is what they take at most besides headers and the transport's: 11 bytes of
-/// type, flags, count and length, and two plain addresses of 17 bytes each.
+/// The maximum size of a plain head, besides the headers and the transport's: 11 bytes of type, flags, count
+/// and length, and two plain addresses of 17 bytes each. Space for the whole head is reserved once, because
+/// reserving it per field costs more than the fields.
 const PLAIN_MAX: usize = 11 + 2 * 17;
 
-/// A body. With `list_src` it is one inside a list: no destination, and a source only if it differs. `tp` is put
-/// behind the headers, unless the message has a transport header of its own.
+/// Writes a body. With `list_src` it is a body inside a list: no destination, and a source only if it
+/// differs. `tp` follows the headers, unless the message has its own transport header.
 #[inline]
 pub(super) fn put_body(
     out: &mut BytesMut,
@@ -56,7 +57,7 @@ pub(super) fn put_body(
     put_with(out, None, message, list_src, tp, bulk);
 }
 
-/// The message's type, and its body as [`put_body`] puts it.
+/// Writes the message's type and its body as [`put_body`] does.
 #[inline]
 pub(super) fn put_typed(
     out: &mut BytesMut,
@@ -79,7 +80,7 @@ fn put_with(
 ) {
     let start = out.len();
     let most = PLAIN_MAX + message.headers.0.len() * SHORT_MAX + tp.len();
-    // A buffer that was made to measure is not made larger for it.
+    // A buffer allocated to measure must not grow for it.
     if has_plain_head(message) && most <= out.capacity() - start {
         out.put_bytes(0, most);
         let mut room = &mut out[start..];
@@ -94,7 +95,6 @@ fn put_with(
     }
 }
 
-/// Whether addresses are plain and headers short.
 #[inline]
 fn has_plain_head(message: &Message) -> bool {
     let is_plain = |address: &Option<Address>| matches!(address, None | Some(Address::Uuid(_)));
@@ -103,8 +103,8 @@ fn has_plain_head(message: &Message) -> bool {
         && message.headers.0.iter().all(|header| is_short(&header.body))
 }
 
-/// The type, if it is wanted, and all of a body before the payload's own bytes; with the length of those of
-/// [`Payload::Bytes`].
+/// Writes the type, if given, and the body up to the payload's own bytes. The length of [`Payload::Bytes`] is
+/// part of it.
 #[inline]
 fn put_head(
     out: &mut impl BufMut,
@@ -155,7 +155,7 @@ fn put_parts(out: &mut BytesMut, messages: &[Message], src: Option<&Address>) {
     }
 }
 
-/// What follows [`put_head`].
+/// Writes the part after [`put_head`].
 fn put_rest(out: &mut BytesMut, message: &Message) {
     match &message.payload {
         Payload::Empty | Payload::Bytes(None) => {}
@@ -179,7 +179,7 @@ fn put_rest(out: &mut BytesMut, message: &Message) {
     }
 }
 
-/// A body. `dest` and `src` are preset from a list. A transport header equal to `own_tp` is skipped.
+/// Reads a body. `dest` and `src` are preset from a list. A transport header equal to `own_tp` is skipped.
 pub(super) fn read_body(
     reader: &mut Reader<'_>,
     kind: i16,
@@ -192,7 +192,7 @@ pub(super) fn read_body(
     Ok(message)
 }
 
-/// The same into a fresh message, which stands where it will stay: moving it costs as much as reading it.
+/// Reads a body into a message in its final place, because moving a message costs as much as reading it.
 #[inline]
 pub(super) fn read_body_into(
     message: &mut Message,
@@ -217,7 +217,7 @@ pub(super) fn read_body_into(
         }
     }
     message.payload = match kind {
-        // As almost all are, also made where it stays.
+        // The frequent case, also constructed in place.
         0 => match reader.length("payload length")? {
             None => Payload::Bytes(None),
             Some(0) => Payload::Bytes(Some(Bytes::new())),
@@ -228,7 +228,8 @@ pub(super) fn read_body_into(
     Ok(())
 }
 
-/// Whether the next header is our transport's. Its first bytes, the protocol's id, tell it from almost all others.
+/// Returns whether the next header equals the local transport's. The protocol id in its first bytes excludes
+/// almost all others.
 #[inline]
 fn is_own_tp(bytes: &[u8], own_tp: &[u8]) -> bool {
     own_tp.first_chunk::<2>().is_some_and(|id| bytes.first_chunk() == Some(id)) && bytes.starts_with(own_tp)
@@ -261,7 +262,7 @@ fn read_parts(
     parts
 }
 
-/// Bytes of the smallest message inside another: type, leading byte, flags, number of headers.
+/// The size in bytes of the smallest message inside another: type, leading byte, flags, number of headers.
 const PART_SIZE_MIN: usize = 7;
 
 fn read_payload(
@@ -293,7 +294,7 @@ fn read_payload(
     })
 }
 
-/// Encoded size of a message with its type, as a list's part (`Some(list's source)`) or alone.
+/// Returns the encoded size of a message with its type, in a list (`Some(list's source)`) or alone.
 #[inline]
 pub fn message_size(message: &Message, tp_len: usize, list_src: Option<Option<&Address>>) -> usize {
     let addresses = match list_src {
@@ -332,18 +333,18 @@ fn payload_size(message: &Message) -> usize {
     }
 }
 
-/// `Message.writeTo`: the body with addresses.
+/// Encodes the body with addresses (`Message.writeTo`).
 pub fn encode_body(message: &Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message_size(message, 0, None));
     put_body(&mut out, message, None, &[], Bulk::Copied);
     out.freeze()
 }
 
-/// The reverse of [`encode_body`]; bytes behind the body are an error.
+/// Decodes the output of [`encode_body`].
 ///
 /// # Errors
 ///
-/// If the bytes are not a message of this type.
+/// If the bytes are not exactly a message of this type.
 pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
     let mut reader = Reader::new(bytes);
     let message = read_body(&mut reader, kind, None, None, &[])?;
@@ -351,14 +352,14 @@ pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
     Ok(message)
 }
 
-/// Type and body, as fragments and wrapped messages carry whole messages.
+/// Encodes type and body, as in fragments and wrapped messages.
 pub fn encode_typed(message: &Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message_size(message, 0, None));
     put_typed(&mut out, message, None, &[], Bulk::Copied);
     out.freeze()
 }
 
-/// The reverse of [`encode_typed`].
+/// Decodes the output of [`encode_typed`].
 ///
 /// # Errors
 ///
@@ -376,7 +377,7 @@ mod tests {
     use super::*;
     use crate::{Header, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
-    /// The largest head of plain fields fits the room that is made for it, and its bytes are those of any other.
+    /// The largest plain head fits into the reserved space, and its bytes equal those of the general path.
     #[test]
     fn the_longest_plain_head_fits() {
         let (seqno, conn_id, timestamp) = (i64::MAX as u64, i16::MAX, -1);
@@ -408,7 +409,7 @@ mod tests {
         }
     }
 
-    /// S000-76: the size is known before a message is written, so that its buffer is allocated once and to measure.
+    /// S000-76: the size is known before a message is encoded, so that its buffer is allocated once.
     #[test]
     fn a_message_is_written_into_one_buffer_of_its_size() {
         for size in [10, 10_000, 1_000_000] {
@@ -416,7 +417,7 @@ mod tests {
             let mut body = Bytes::new();
             let used = allocation_counter::measure(|| body = encode_body(&message));
             assert!(body.len() >= size);
-            // The buffer, and the handle that makes it shared.
+            // The buffer and its shared handle.
             assert!(used.count_total <= 2, "{used:?}");
             assert!(used.bytes_total as usize <= body.len() * 5 / 4 + 64, "{used:?} for {size}");
         }

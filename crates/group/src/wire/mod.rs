@@ -1,6 +1,6 @@
-//! The JGroups 5.5 encoding (facts sections 1 to 8): primitives, addresses, headers, objects, messages, packets.
+//! The JGroups 5.5 encoding: primitives, addresses, headers, objects, messages, packets.
 //!
-//! Every length is checked before memory is taken; bytes that are not what they should be give a [`WireError`].
+//! Every length is checked before memory is allocated. Invalid bytes return a [`WireError`].
 
 mod addresses;
 mod exceptions;

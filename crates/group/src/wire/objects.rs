@@ -1,4 +1,4 @@
-//! Objects in ObjectMessages, and Java's primitive wrappers (facts section 7).
+//! Objects in ObjectMessages, and Java's primitive wrappers.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,12 +12,12 @@ use super::views::{
 };
 use crate::{MagicId, Object, Primitive};
 
-/// Which of Java's two encodings of a primitive is meant.
+/// One of Java's two encodings of a primitive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Compressed numbers, arrays to the end (7.2).
+    /// Compressed numbers; arrays extend to the end.
     Buffer,
-    /// Fixed-width numbers, arrays with length (7.3).
+    /// Fixed-width numbers; arrays have a length.
     Stream,
 }
 
@@ -103,14 +103,14 @@ pub(super) fn read_primitive(reader: &mut Reader<'_>, form: Form) -> Result<Prim
     })
 }
 
-/// A value in the "buffer" form (7.2), as BytesMessages with flag SERIALIZED carry it.
+/// Encodes a value in the "buffer" form, as BytesMessages with flag SERIALIZED carry it.
 pub fn encode_primitive(value: &Primitive) -> Bytes {
     let mut out = BytesMut::new();
     put_primitive(&mut out, value, Form::Buffer);
     out.freeze()
 }
 
-/// The reverse of [`encode_primitive`].
+/// Decodes the output of [`encode_primitive`].
 ///
 /// # Errors
 ///
@@ -134,7 +134,6 @@ fn magic(object: &Object) -> Option<MagicId> {
     })
 }
 
-/// An ObjectMessage's payload (7.1).
 pub(super) fn put_object(out: &mut impl BufMut, object: &Object) {
     let Some(magic) = magic(object) else { return out.put_u8(0) };
     out.put_u8(1);
@@ -177,7 +176,7 @@ pub(super) fn read_object(reader: &mut Reader<'_>) -> Result<Object> {
     })
 }
 
-/// Length of an ObjectMessage's payload as flow control counts it (6.3).
+/// Returns the length of an ObjectMessage's payload as flow control counts it.
 pub fn object_length(object: &Object) -> usize {
     match object {
         Object::Null => 1,
@@ -192,7 +191,6 @@ pub fn object_length(object: &Object) -> usize {
     }
 }
 
-/// Length of a LongMessage's payload.
 pub(super) const fn long_length(value: i64) -> usize {
     compressed_long_length(value)
 }

@@ -1,5 +1,4 @@
-//! Transport payloads: what follows TCP's length word, or fills one datagram (facts 6.1), and TCP's set-up bytes
-//! (4.2).
+//! Transport payloads (the part after TCP's length word, or one datagram) and TCP's set-up bytes.
 
 use std::sync::Arc;
 
@@ -26,15 +25,15 @@ pub enum Packet {
         /// The message.
         message: Message,
     },
-    /// Several messages of one destination.
+    /// Several messages to one destination.
     List {
         /// The sender's version.
         version: Version,
         /// Whether it was multicast.
         is_multicast: bool,
-        /// The destination of all.
+        /// The destination of all messages.
         dest: Option<Address>,
-        /// The source of those that say no other.
+        /// The source of messages without their own source.
         src: Option<Address>,
         /// The cluster's name.
         cluster: Option<Arc<str>>,
@@ -43,7 +42,7 @@ pub enum Packet {
     },
 }
 
-/// The transport header of a cluster as it stands in messages.
+/// Encodes a cluster's transport header as it is in messages.
 pub fn encode_tp(cluster: &str) -> Bytes {
     let body = HeaderBody::Tp(Box::new(TpHeader { cluster: Some(cluster.into()), rtt: None }));
     let mut out = BytesMut::new();
@@ -55,20 +54,20 @@ fn flags_of(dest: Option<&Address>) -> u8 {
     if dest.is_none() { MULTICAST } else { 0 }
 }
 
-/// Writes a packet of one message; `tp` goes behind its headers.
+/// Writes a packet of one message. `tp` follows its headers.
 pub fn write_single(out: &mut BytesMut, version: Version, message: &Message, tp: &[u8], bulk: Bulk) {
     out.put_u16(version.0);
     out.put_u8(flags_of(message.dest.as_ref()));
     put_typed(out, message, None, tp, bulk);
 }
 
-/// Where a list's count has to be filled in.
+/// The position of a list's count, to be filled in.
 #[derive(Clone, Copy, Debug)]
 pub struct ListStart {
     count_at: usize,
 }
 
-/// Begins a list.
+/// Begins a list packet.
 pub fn begin_list(
     out: &mut BytesMut,
     version: Version,
@@ -85,7 +84,8 @@ pub fn begin_list(
     ListStart { count_at: out.len() - 4 }
 }
 
-/// Appends a message to a list that was begun with this source. With [`Bulk::Apart`] it is the last one.
+/// Appends a message to a list that was begun with this source. A message with [`Bulk::Apart`] must be the
+/// last one.
 #[inline]
 pub fn append_to_list(
     out: &mut BytesMut,
@@ -97,12 +97,12 @@ pub fn append_to_list(
     put_typed(out, message, Some(list_src), tp, bulk);
 }
 
-/// Fills in the count.
+/// Fills in the list's count.
 pub fn finish_list(out: &mut BytesMut, start: ListStart, count: u32) {
     out[start.count_at..start.count_at + 4].copy_from_slice(&count.to_be_bytes());
 }
 
-/// The version at the start of a packet; `None` if it is too short to be one.
+/// Returns the version at the start of a packet; `None` if it is too short.
 pub fn peek_version(packet: &[u8]) -> Option<Version> {
     match packet {
         [high, low, _flags, ..] => Some(Version(u16::from_be_bytes([*high, *low]))),
@@ -110,12 +110,12 @@ pub fn peek_version(packet: &[u8]) -> Option<Version> {
     }
 }
 
-/// Decodes a packet. Payloads are slices of it. Transport headers equal to `own_tp` ([`encode_tp`]) are skipped,
-/// others stand in their messages.
+/// Decodes a packet. Payloads are slices of it. Transport headers equal to `own_tp` ([`encode_tp`]) are
+/// skipped; others stay in their messages.
 ///
 /// # Errors
 ///
-/// If the bytes are not a packet, down to the last one.
+/// If the bytes are not exactly one packet.
 pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let mut reader = Reader::new(packet);
     let version = Version(reader.u16("version")?);
@@ -134,7 +134,7 @@ pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let src = read_address(&mut reader)?;
     let cluster = reader.ascii("cluster name")?.map(|name| ascii_text(&name));
     let count = reader.count("number of messages", 7)?;
-    // Made where they will stay, all at once: each that is pushed is copied there.
+    // All are created in place at once: `push` would copy each message.
     let mut messages: Vec<Message> = (0..count).map(|_| Message::empty(None)).collect();
     for message in &mut messages {
         let kind = reader.i16("message type")?;
@@ -144,10 +144,10 @@ pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     Ok(Packet::List { version, is_multicast, dest, src, cluster, messages })
 }
 
-/// The cookie at the start of every connection.
+/// The magic bytes at the start of every connection.
 const COOKIE: &[u8; 4] = b"bela";
 
-/// The set-up bytes that a connecting side writes first.
+/// Encodes the set-up bytes that the connecting side writes first.
 pub fn encode_setup(version: Version, listener: IpAddress) -> Bytes {
     let mut address = BytesMut::new();
     put_ip(&mut address, listener);
@@ -159,11 +159,12 @@ pub fn encode_setup(version: Version, listener: IpAddress) -> Bytes {
     out.freeze()
 }
 
-/// Decodes set-up bytes: `Ok(None)` if more bytes are needed, else version, listener and the bytes used.
+/// Decodes set-up bytes into version, listener and the number of bytes used. `Ok(None)` if more bytes are
+/// needed.
 ///
 /// # Errors
 ///
-/// A wrong cookie or address: close the connection.
+/// If the magic bytes or the address are wrong. Close the connection then.
 pub fn decode_setup(bytes: &[u8]) -> Result<Option<(Version, IpAddress, usize)>> {
     let known = bytes.len().min(COOKIE.len());
     if bytes[..known] != COOKIE[..known] {

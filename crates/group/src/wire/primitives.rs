@@ -1,30 +1,30 @@
-//! Integers, strings and buffers (facts section 1).
+//! Integers, strings and buffers.
 
 use bytes::{BufMut, Bytes};
 
-/// Why bytes could not be decoded. Nothing was consumed that matters: the packet is dropped as a whole.
+/// The reason why bytes could not be decoded. The whole packet is dropped.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// The bytes end too early.
-    #[error("{wanted} bytes wanted for {what}, {left} left")]
+    #[error("{what} needs {wanted} bytes, {left} left")]
     Truncated {
-        /// What was being read.
+        /// The field being read.
         what: &'static str,
-        /// How many bytes it needs.
+        /// The number of bytes it needs.
         wanted: usize,
-        /// How many there are.
+        /// The number of bytes left.
         left: usize,
     },
-    /// A value is outside of what the format allows.
-    #[error("{what} has the impossible value {value}")]
+    /// A value outside the allowed range.
+    #[error("{what} has the invalid value {value}")]
     BadValue {
-        /// What was being read.
+        /// The field being read.
         what: &'static str,
-        /// What stood there.
+        /// The value.
         value: i64,
     },
-    /// A header of a class that we do not know. Headers carry no length, so the rest cannot be read either.
+    /// A header of an unknown class. Headers carry no length, so the rest of the message is unreadable.
     #[error("unknown header {magic} of protocol {protocol}")]
     UnknownHeader {
         /// The protocol's id.
@@ -32,22 +32,22 @@ pub enum WireError {
         /// The magic id.
         magic: i16,
     },
-    /// Messages within messages, deeper than anybody needs.
+    /// Messages are nested too deeply.
     #[error("messages are nested more than {NESTING_MAX} deep")]
     TooDeep,
-    /// Bytes are left where none should be.
+    /// Bytes are left after the end.
     #[error("{0} bytes are left over")]
     Trailing(usize),
 }
 
-/// Composite and batch messages within each other. Real ones nest once or twice.
+/// The maximum nesting of composite and batch messages. Real messages nest once or twice.
 pub const NESTING_MAX: u8 = 4;
 
-/// Reads from the front of shared bytes; payloads are slices of them, not copies.
+/// A reader of shared bytes. Payloads are slices of them, not copies.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a Bytes,
-    /// Where the next read begins; never beyond the end.
+    /// The position of the next read, never beyond the end.
     at: usize,
     pub(super) depth: u8,
 }
@@ -55,23 +55,23 @@ pub struct Reader<'a> {
 pub(super) type Result<T> = std::result::Result<T, WireError>;
 
 impl<'a> Reader<'a> {
-    /// Reads these bytes.
+    /// Creates a reader of these bytes.
     pub const fn new(bytes: &'a Bytes) -> Self {
         Self { bytes, at: 0, depth: 0 }
     }
 
-    /// How many bytes are left.
+    /// Returns how many bytes are left.
     #[inline]
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// What is left.
+    /// Returns the bytes that are left.
     pub fn rest(self) -> Bytes {
         self.bytes.slice(self.at..)
     }
 
-    /// Fails if anything is left.
+    /// Fails if any bytes are left.
     pub fn end(&self) -> Result<()> {
         if self.left() == 0 { Ok(()) } else { Err(WireError::Trailing(self.left())) }
     }
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// A length or count as a signed int; -1 is `None`.
+    /// Reads a length or count as a signed int; -1 is `None`.
     pub(super) fn length(&mut self, what: &'static str) -> Result<Option<usize>> {
         match self.i32(what)? {
             -1 => Ok(None),
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A count of things of which each needs at least `each` bytes: more than the bytes can hold is a lie.
+    /// Reads a count of items of at least `each` bytes. Fails if that exceeds the bytes left.
     pub(super) fn count(&mut self, what: &'static str, each: usize) -> Result<usize> {
         let count = self.length(what)?.unwrap_or(0);
         self.need(what, count.saturating_mul(each))?;
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
     fn partial(&mut self, what: &'static str, count: u8) -> Result<u64> {
         let count = usize::from(count);
         if let Some(&word) = self.peek().first_chunk() {
-            // Eight bytes at once, and without those behind: copying as many as there are costs a call.
+            // Reads eight bytes and masks the unused ones, because a copy of variable length costs a call.
             self.at += count;
             let unused = 64 - 8 * count as u32;
             return Ok(u64::from_le_bytes(word).checked_shl(unused).map_or(0, |word| word >> unused));
@@ -186,25 +186,22 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// A compressed int (1.1).
     pub(super) fn compressed_int(&mut self, what: &'static str) -> Result<i32> {
         Ok(self.little_endian(what, 4)? as u32 as i32)
     }
 
-    /// A compressed long (1.1).
     #[inline]
     pub(super) fn compressed_long(&mut self, what: &'static str) -> Result<i64> {
         Ok(self.little_endian(what, 8)? as i64)
     }
 
-    /// A seqno: a compressed long that is not negative.
+    /// Reads a seqno: a compressed long that is not negative.
     #[inline]
     pub(super) fn seqno(&mut self, what: &'static str) -> Result<u64> {
         let value = self.compressed_long(what)?;
         u64::try_from(value).map_err(|_| WireError::BadValue { what, value })
     }
 
-    /// A pair of seqnos (1.2).
     pub(super) fn long_sequence(&mut self, what: &'static str) -> Result<(u64, u64)> {
         let counts = self.u8(what)?;
         if counts == 0 {
@@ -220,19 +217,19 @@ impl<'a> Reader<'a> {
         high.map(|high| (low, high)).ok_or(WireError::BadValue { what, value: delta as i64 })
     }
 
-    /// A string without presence byte, in Java's modified UTF-8.
+    /// Reads a string without presence byte, in Java's modified UTF-8.
     pub(super) fn utf(&mut self, what: &'static str) -> Result<String> {
         let count = self.u16(what)?;
         let bytes = self.bytes(what, usize::from(count))?;
         decode_modified_utf8(&bytes).ok_or(WireError::BadValue { what, value: count.into() })
     }
 
-    /// A string with presence byte (1.3).
+    /// Reads a string with presence byte.
     pub(super) fn string(&mut self, what: &'static str) -> Result<Option<String>> {
         if self.bool(what)? { self.utf(what).map(Some) } else { Ok(None) }
     }
 
-    /// A tagged string (1.3).
+    /// Reads a tagged string.
     pub(super) fn tagged_string(&mut self, what: &'static str) -> Result<String> {
         if !self.bool(what)? {
             return self.utf(what);
@@ -241,7 +238,7 @@ impl<'a> Reader<'a> {
         Ok(self.bytes(what, count)?.iter().map(|&b| char::from(b)).collect())
     }
 
-    /// An ascii string with short length, -1 = absent.
+    /// Reads an ASCII string with a short length; -1 = absent.
     pub(super) fn ascii(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         match self.i16(what)? {
             -1 => Ok(None),
@@ -253,7 +250,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A byte buffer with presence byte (1.4).
+    /// Reads a byte buffer with presence byte.
     pub(super) fn byte_buffer(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         if !self.bool(what)? {
             return Ok(None);
@@ -286,7 +283,6 @@ fn decode_modified_utf8(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf16_lossy(&units))
 }
 
-/// The number of significant bytes, at least one.
 fn width(value: u64) -> u8 {
     (8 - (value.leading_zeros() / 8).min(7)) as u8
 }
@@ -305,7 +301,8 @@ fn put_little_endian(out: &mut impl BufMut, value: u64) {
     put_low_bytes(out, value, count);
 }
 
-/// So many bytes of it, the lowest first. In pieces of fixed size: copying a slice costs a call.
+/// Writes the `count` lowest bytes, the lowest first. Uses pieces of fixed size, because copying a slice
+/// costs a call.
 #[inline]
 fn put_low_bytes(out: &mut impl BufMut, mut value: u64, count: u8) {
     if count == 8 {
@@ -333,7 +330,7 @@ pub(super) fn put_compressed_long(out: &mut impl BufMut, value: i64) {
     put_little_endian(out, value as u64);
 }
 
-/// Length of a compressed long (facts 1.1).
+/// Returns the length of a compressed long in bytes.
 pub const fn compressed_long_length(value: i64) -> usize {
     1 + (8 - (value.leading_zeros() / 8) as usize)
 }
@@ -349,7 +346,7 @@ pub(super) fn put_long_sequence(out: &mut impl BufMut, low: u64, high: u64) {
     put_low_bytes(out, delta, second);
 }
 
-/// A string without presence byte; what does not fit Java's 65535 bytes is cut at a character.
+/// Writes a string without presence byte. A text beyond Java's 65535 bytes is truncated at a character.
 pub(super) fn put_utf(out: &mut impl BufMut, text: &str) {
     let length_of = |unit: u16| match unit {
         1..0x80 => 1,
@@ -395,7 +392,7 @@ pub(super) fn put_tagged_string(out: &mut impl BufMut, text: &str) {
     }
 }
 
-/// One byte per character, its low byte: cluster names are ASCII (facts 29.17).
+/// Writes the low byte of each character, because cluster names are ASCII.
 pub(super) fn put_ascii(out: &mut impl BufMut, text: Option<&str>) {
     match text {
         None => out.put_i16(-1),
@@ -420,7 +417,7 @@ mod tests {
 
     use super::*;
 
-    /// S000-77: numbers are read out of the packet itself.
+    /// S000-77: numbers are read directly from the packet.
     #[test]
     fn numbers_are_read_without_allocation() {
         let mut out = BytesMut::new();

@@ -1,4 +1,4 @@
-//! Method calls of JGroups' RpcDispatcher (facts 23.3).
+//! Method calls of JGroups' RpcDispatcher.
 
 use bytes::{BufMut, BytesMut};
 
@@ -6,10 +6,10 @@ use super::objects::{Form, put_primitive, read_primitive};
 use super::primitives::{Reader, Result, WireError, put_bool, put_string};
 use crate::{MagicId, Object, Primitive};
 
-/// How a method is named.
+/// The reference to a method.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Method {
-    /// By a number both sides agree on.
+    /// By a number that caller and callee agree on.
     Id(i16),
     /// By name, with the types of its parameters.
     Name(Option<String>, Vec<Primitive>),
@@ -58,7 +58,7 @@ pub(super) fn read_method_call(reader: &mut Reader<'_>) -> Result<MethodCall> {
     Ok(MethodCall { method, args: list(reader, "number of arguments")? })
 }
 
-/// The call as the object of an ObjectMessage.
+/// Encodes the call as the object of an ObjectMessage.
 pub fn encode_method_call(call: &MethodCall) -> Object {
     let mut out = BytesMut::new();
     out.put_u8(STREAMABLE);
@@ -68,11 +68,11 @@ pub fn encode_method_call(call: &MethodCall) -> Object {
     Object::Serialized(Some(out.freeze()))
 }
 
-/// The call in an ObjectMessage's object.
+/// Decodes the call in an ObjectMessage's object.
 ///
 /// # Errors
 ///
-/// If the object is something else, or an argument is not a primitive value.
+/// If the object is not a method call, or an argument is not a primitive value.
 pub fn decode_method_call(object: &Object) -> Result<MethodCall> {
     let Object::Serialized(Some(bytes)) = object else {
         return Err(WireError::BadValue { what: "method call", value: 0 });

@@ -1,5 +1,5 @@
-//! Every byte vector of the facts decodes, and encodes back to exactly its bytes. `tests/vectors/README.md` says which
-//! files are about what, and which of them are tested elsewhere.
+//! Every byte vector decodes, and encodes back to the same bytes. `tests/vectors/README.md` lists the files,
+//! and which of them are tested elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::vectors::{FILES, files, lines, vector};
 use crate::{Address, Header, HeaderBody, Message, Payload, ProtocolId, Uuid, Version};
 
 #[test]
-fn no_file_is_left_out() {
+fn every_file_is_listed() {
     let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors")).unwrap();
     let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut there: Vec<String> =
@@ -29,9 +29,9 @@ fn no_file_is_left_out() {
     assert_eq!(there, known);
 }
 
-/// The tests that are said to read a file do, and no others.
+/// Each file is read by the tests that it names, and by no others.
 #[test]
-fn every_file_is_tested_where_it_is_said_to_be() {
+fn every_file_is_read_by_the_tests_it_names() {
     let source = |path: &str| {
         let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -44,7 +44,7 @@ fn every_file_is_tested_where_it_is_said_to_be() {
     }
 }
 
-/// Whether a source goes through all lines of a file, or names it if it does not go through any.
+/// Returns whether a source reads all lines of a file, or names the file if it does not read any.
 fn reads(source: &str, file: &str) -> bool {
     let goes_through = |what: &str| source.contains(&format!("in lines({what})"));
     if file.contains("session") {
@@ -168,7 +168,7 @@ fn set_up_bytes() {
     }
 }
 
-/// S003-3, S003-12: every header has the numbers and exactly the bytes that JGroups gives it.
+/// S003-3, S003-12: every header has JGroups' ids and exactly its bytes.
 #[test]
 fn headers() {
     for (name, bytes, _) in lines("07-headers") {
@@ -255,7 +255,7 @@ fn values_in_both_forms() {
         let form = match form {
             "buf" => Form::Buffer,
             "stream" => Form::Stream,
-            // Java-serialized streams and exceptions are opaque to us.
+            // Java-serialized streams and exceptions stay opaque.
             _ => continue,
         };
         let mut reader = Reader::new(&bytes);
@@ -307,7 +307,7 @@ fn membership_payloads() {
                 let (view, digest) = decode_view_and_digest(&bytes).unwrap();
                 encode_view_and_digest(view.as_ref(), digest.as_ref())
             }
-            // Read through the payloads above that contain them.
+            // Covered by the payloads above that contain them.
             "deltaview" | "writeview" | "digest.noaddrs" => continue,
             other => panic!("untested vector {other}"),
         };
@@ -316,7 +316,7 @@ fn membership_payloads() {
 }
 
 #[test]
-fn frames_of_routers() {
+fn router_frames() {
     for (name, bytes, _) in lines("10-gossip") {
         let data = decode_gossip(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
         let kind = match name {
@@ -384,7 +384,7 @@ fn transformed_messages() {
     }
 }
 
-/// What a session's comment says of a message: type, flags, length and the protocols of its headers.
+/// Checks a session's comment on a message: type, flags, length and the protocols of its headers.
 fn check_comment(comment: &str, message: &Message, at: &str) {
     let kind = match &message.payload {
         Payload::Bytes(_) => "BytesMessage",
@@ -458,7 +458,7 @@ fn captured_sessions() {
 }
 
 #[test]
-fn a_message_in_a_message_in_a_message_has_an_end() {
+fn nested_messages_have_a_limit() {
     let mut message = Message::empty(None);
     for _ in 0..=NESTING_MAX {
         message = Message::new(None, Payload::Composite(vec![message]));

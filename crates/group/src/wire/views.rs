@@ -1,4 +1,4 @@
-//! Views, digests and the payloads of membership messages (facts 7.6, 11.2, 12.2, 12.3).
+//! Views, digests and the payloads of membership messages.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::primitives::{
 };
 use crate::{Address, DeltaView, Digest, DigestEntry, PingData, SeqnoList, View, ViewId};
 
-/// Seqnos in a list at most: JGroups' largest max_xmit_req_size in use is far below; it bounds what a request can
-/// make us resend.
+/// The maximum number of seqnos in a list. It limits how many messages a request can make this member resend;
+/// JGroups' largest max_xmit_req_size in use is far below.
 pub const SEQNO_LIST_MAX: u32 = 1 << 20;
 
 pub(super) fn put_view_id(out: &mut impl BufMut, id: &ViewId) {
@@ -37,7 +37,6 @@ pub(super) fn read_view_id_option(reader: &mut Reader<'_>) -> Result<Option<View
     if reader.bool("view id presence")? { read_view_id(reader).map(Some) } else { Ok(None) }
 }
 
-/// A view; a merge view with its subgroups.
 pub(super) fn put_view(out: &mut impl BufMut, view: &View) {
     put_view_id(out, view.id());
     put_addresses(out, Some(view.members()));
@@ -51,7 +50,7 @@ pub(super) fn put_view(out: &mut impl BufMut, view: &View) {
     }
 }
 
-/// A member of a subgroup, by its place in the view if it has one.
+/// Writes a member of a subgroup, as its rank in the view if it has one.
 fn put_member(out: &mut impl BufMut, view: &View, member: &Address) {
     match view.rank(member) {
         Some(rank) => out.put_i16(rank as i16),
@@ -111,7 +110,6 @@ fn put_rows(out: &mut impl BufMut, digest: &Digest) {
     }
 }
 
-/// A digest with its members.
 pub(super) fn put_digest(out: &mut impl BufMut, digest: &Digest) {
     out.put_i16(digest.entries.len() as i16);
     digest.entries.iter().for_each(|entry| put_address(out, Some(&entry.member)));
@@ -166,12 +164,12 @@ pub(super) fn read_seqno_list(reader: &mut Reader<'_>) -> Result<SeqnoList> {
     Ok(SeqnoList { size, offset, words })
 }
 
-/// A view in any of its forms.
+/// A view in one of its encodings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ViewForm {
     /// The whole view; a merge view with its subgroups.
     Full(View),
-    /// The difference from another.
+    /// The difference from another view.
     Delta(DeltaView),
 }
 
@@ -181,7 +179,7 @@ const MERGE_VIEW: u16 = 4;
 const DELTA_VIEW: u16 = 8;
 const READ_ADDRS: u16 = 16;
 
-/// GMS' payload of view and digest (12.3).
+/// Encodes GMS' payload of view and digest.
 pub fn encode_view_and_digest(view: Option<&ViewForm>, digest: Option<&Digest>) -> Bytes {
     let mut out = BytesMut::new();
     let members_match = match (view, digest) {
@@ -210,7 +208,7 @@ pub fn encode_view_and_digest(view: Option<&ViewForm>, digest: Option<&Digest>) 
     out.freeze()
 }
 
-/// The reverse of [`encode_view_and_digest`].
+/// Decodes the output of [`encode_view_and_digest`].
 ///
 /// # Errors
 ///
@@ -239,19 +237,19 @@ pub fn decode_view_and_digest(bytes: &Bytes) -> Result<(Option<ViewForm>, Option
     Ok((view, digest))
 }
 
-/// What a coordinator answers to a joiner.
+/// A coordinator's response to a joiner.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct JoinRsp {
-    /// The view with the joiner in it.
+    /// The view that includes the joiner.
     pub view: Option<View>,
-    /// Where every member's messages stand.
+    /// The members' seqnos.
     pub digest: Option<Digest>,
-    /// Why the joiner is refused.
+    /// The reason for a refusal.
     pub fail_reason: Option<String>,
 }
 
-/// JOIN_RSP's payload: presence byte and body (12.2). A merge view is written plain, because members before 5.5.7
-/// cannot read the other form.
+/// Encodes JOIN_RSP's payload: presence byte and body. A merge view is written as a plain view, because
+/// members before 5.5.7 cannot read the other form.
 pub fn encode_join_rsp(rsp: &JoinRsp) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(1);
@@ -259,7 +257,7 @@ pub fn encode_join_rsp(rsp: &JoinRsp) -> Bytes {
     out.freeze()
 }
 
-/// The body alone, a merge view as such (flag 8).
+/// Writes the body alone; a merge view in its own form (flag 8).
 pub(super) fn put_join_rsp(out: &mut impl BufMut, rsp: &JoinRsp) {
     let view_flag = rsp.view.as_ref().map_or(0, |view| if view.is_merge() { 8 } else { 1 });
     let digest_flag = if rsp.digest.is_some() { 2 } else { 0 };
@@ -287,7 +285,7 @@ pub(super) fn read_join_rsp(reader: &mut Reader<'_>) -> Result<JoinRsp> {
     Ok(JoinRsp { view, digest, fail_reason })
 }
 
-/// The reverse of [`encode_join_rsp`].
+/// Decodes the output of [`encode_join_rsp`].
 ///
 /// # Errors
 ///
@@ -300,14 +298,14 @@ pub fn decode_join_rsp(bytes: &Bytes) -> Result<JoinRsp> {
     read_join_rsp(&mut reader)
 }
 
-/// MERGE_REQ's payload.
+/// Encodes MERGE_REQ's payload.
 pub fn encode_address_list(addresses: &[Address]) -> Bytes {
     let mut out = BytesMut::new();
     put_addresses(&mut out, Some(addresses));
     out.freeze()
 }
 
-/// The reverse of [`encode_address_list`].
+/// Decodes the output of [`encode_address_list`].
 ///
 /// # Errors
 ///
@@ -316,14 +314,14 @@ pub fn decode_address_list(bytes: &Bytes) -> Result<Vec<Address>> {
     Ok(read_addresses(&mut Reader::new(bytes))?.unwrap_or_default())
 }
 
-/// GET_CURRENT_VIEW's payload.
+/// Encodes GET_CURRENT_VIEW's payload.
 pub fn encode_view_id_option(id: Option<&ViewId>) -> Bytes {
     let mut out = BytesMut::new();
     put_view_id_option(&mut out, id);
     out.freeze()
 }
 
-/// The reverse of [`encode_view_id_option`].
+/// Decodes the output of [`encode_view_id_option`].
 ///
 /// # Errors
 ///
@@ -332,7 +330,7 @@ pub fn decode_view_id_option(bytes: &Bytes) -> Result<Option<ViewId>> {
     read_view_id_option(&mut Reader::new(bytes))
 }
 
-/// MERGE3's VIEW_RSP payload: presence byte and view.
+/// Encodes MERGE3's VIEW_RSP payload: presence byte and view.
 pub fn encode_view_option(view: Option<&View>) -> Bytes {
     let mut out = BytesMut::new();
     put_bool(&mut out, view.is_some());
@@ -342,7 +340,7 @@ pub fn encode_view_option(view: Option<&View>) -> Bytes {
     out.freeze()
 }
 
-/// The reverse of [`encode_view_option`]; subgroups behind the view are ignored, as JGroups does.
+/// Decodes the output of [`encode_view_option`]. Subgroups after the view are ignored, as in JGroups.
 ///
 /// # Errors
 ///
@@ -352,10 +350,10 @@ pub fn decode_view_option(bytes: &Bytes) -> Result<Option<View>> {
     if reader.bool("view presence")? { read_view(&mut reader, false).map(Some) } else { Ok(None) }
 }
 
-/// Members in one discovery message at most. Responses with a whole cache carry one per member.
+/// The maximum number of members in a discovery message. Responses with a whole cache carry one per member.
 pub const PING_DATA_MAX: usize = 10_000;
 
-/// A discovery message's payload (11.2).
+/// Encodes a discovery message's payload.
 pub fn encode_ping_data(list: &[PingData]) -> Bytes {
     let mut out = BytesMut::new();
     out.put_i32(list.len() as i32);
@@ -371,7 +369,7 @@ pub(super) fn put_ping_data(out: &mut impl BufMut, data: &PingData) {
     put_addresses(out, data.wanted.as_deref());
 }
 
-/// The reverse of [`encode_ping_data`].
+/// Decodes the output of [`encode_ping_data`].
 ///
 /// # Errors
 ///
@@ -391,7 +389,7 @@ pub(super) fn read_ping_data(reader: &mut Reader<'_>) -> Result<PingData> {
     let name = reader.string("logical name")?.map(Arc::from);
     let phys = read_phys(reader)?;
     let wanted = read_addresses(reader)?;
-    // A coordinator is a server, also where a peer's flags forget to say so.
+    // A coordinator is a server, even if the peer's flags omit it.
     Ok(PingData { sender, is_server: flags & 3 != 0, is_coordinator: flags & 2 != 0, name, phys, wanted })
 }
 
@@ -401,7 +399,7 @@ mod tests {
     use crate::Uuid;
 
     #[test]
-    fn whoever_says_to_be_coordinator_is_a_server() {
+    fn a_coordinator_is_decoded_as_a_server() {
         let member = Address::Uuid(Uuid { most: 1, least: 2 });
         let data = |is_server, is_coordinator| PingData {
             sender: member.clone(),

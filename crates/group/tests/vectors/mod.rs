@@ -1,4 +1,4 @@
-//! The byte vectors, for tests of any crate: names and bytes of a file's lines.
+//! The byte vectors, for tests of all crates: names and bytes of a file's lines.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use bytes::Bytes;
 /// A file of vectors.
 pub struct File {
     pub name: &'static str,
-    /// The source whose tests read all of it, in the folder of the crates.
+    /// The source whose tests read the whole file, relative to the `crates` folder.
     pub tested_in: &'static str,
     text: &'static str,
 }
@@ -33,12 +33,12 @@ files! {
     "router/src/routes.rs" => "29-gossiprouter";
 }
 
-/// The names of all files.
+/// Returns the names of all files.
 pub fn files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|file| file.name)
 }
 
-/// Name, bytes and the comment before of a file's lines.
+/// Returns name, bytes and preceding comment of each line of a file.
 pub fn lines(file: &str) -> Vec<(&'static str, Bytes, &'static str)> {
     let text = FILES.iter().find(|one| one.name == file).expect("a file of vectors").text;
     let mut comment = "";
@@ -56,7 +56,7 @@ pub fn lines(file: &str) -> Vec<(&'static str, Bytes, &'static str)> {
     found
 }
 
-/// The bytes of a file's line of that name.
+/// Returns the bytes of the named line of a file.
 pub fn vector(file: &str, name: &str) -> Bytes {
     let line = lines(file).into_iter().find(|(own, _, _)| *own == name);
     line.unwrap_or_else(|| panic!("{file} has no {name}")).1

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use consort_group::{ConnId, Effect, External, Lane, Outcome, PhysAddr, Shared, Time, Token};
+use consort_group::{ConnId, Effect, ExternalAddress, Lane, Outcome, PhysAddr, Shared, Time, Token};
 use tokio::net::TcpListener;
 
 use self::group::Group;
@@ -223,7 +223,7 @@ impl Side {
         token: Token,
         bind: Option<IpAddr>,
         ports: &[u16],
-        external: Option<External>,
+        external: Option<ExternalAddress>,
         phys: PhysAddr,
     ) {
         let outcome = match open_listener(bind, ports, phys) {

@@ -1,8 +1,9 @@
-//! Discovery: finds members, their names and physical addresses (facts section 11).
+//! Discovery: finds members, their names and physical addresses.
 //!
-//! All discovery protocols share the questions and answers; they differ in how a question reaches others: by
-//! multicast (PING), to a list of hosts (TCPPING), over a multicast group of their own (MPING), to those whom routers
-//! know (TCPGOSSIP), to what names stand for (DNS_PING), through files (FILE_PING) or within the process (LOCAL_PING).
+//! All discovery protocols share requests and responses. They differ in how a request is sent: by multicast
+//! (PING), to a list of hosts (TCPPING), to a separate multicast group (MPING), to members known to routers
+//! (TCPGOSSIP), to the addresses of DNS names (DNS_PING), through files (FILE_PING) or within the process
+//! (LOCAL_PING).
 
 mod names;
 mod routers;
@@ -24,38 +25,36 @@ use crate::{
 };
 
 crate::properties! {
-    /// What all discovery protocols can be told.
+    /// The properties of all discovery protocols.
     DiscoveryConfig {
-        /// Whether a join's discovery ends with the first coordinator's answer.
+        /// Whether a join's discovery ends with the first coordinator's response.
         break_on_coord_rsp: bool = true,
-        /// How often the question is asked within the timeout.
+        /// How often the request is sent within the timeout.
         num_discovery_runs: u32 = 1,
-        /// Whether answers carry everything we know.
+        /// Whether responses carry all known members.
         return_entire_cache: bool = false,
-        /// Members with a higher rank do not answer joiners; 0 = everybody answers.
+        /// Members with a higher rank do not respond to joiners; 0 = all members respond.
         max_rank_to_reply: usize = 0,
-        /// A question names the members it looks for only up to this number.
+        /// A request lists the members it looks for, up to this number.
         max_members_in_discovery_request: usize = 500,
-        /// Answers are delayed by rank over this time; 0 = not at all.
+        /// Responses are delayed by rank over this time; 0 = no delay.
         stagger_timeout: Duration = Duration::ZERO,
-        /// Whether the coordinator tells joiners and old members of each other's addresses.
+        /// Whether the coordinator sends joiners' addresses to members and members' addresses to joiners.
         send_cache_on_join: bool = true,
     }
 }
 
-/// Members that one discovery remembers. A flood of invented answers must not grow it.
+/// The maximum number of members kept per discovery, so that a flood of invented responses cannot grow it.
 const RESPONSES_MAX: usize = 2_000;
 
 const END: TimerKey = TimerKey(1);
 const RUN: TimerKey = TimerKey(2);
 const STAGGER: TimerKey = TimerKey(3);
-/// Of TCPGOSSIP: routers that are away are tried again.
+/// TCPGOSSIP: the next attempt to connect to unreachable routers.
 const RECONNECT: TimerKey = TimerKey(4);
 
-/// Answers that wait for their turn at most.
 const STAGGERED_MAX: usize = 500;
 
-/// A join's discovery under way.
 struct Search {
     responses: BTreeMap<Address, PingData>,
     runs_left: u32,
@@ -69,7 +68,7 @@ pub struct Discovery {
     search: Option<Search>,
     is_leaving: bool,
     staggered: Vec<(Time, Address)>,
-    /// The view's members, to tell who is new in the next one.
+    /// The view's members, to detect new members in the next view.
     members: Vec<Address>,
     requests_sent: u64,
     requests_received: u64,
@@ -77,7 +76,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// A discovery that reaches others by `source`.
+    /// Creates a discovery layer that sends requests by `source`.
     pub fn new(source: Source, config: DiscoveryConfig) -> Self {
         Self {
             config,
@@ -104,8 +103,8 @@ impl Discovery {
         }
     }
 
-    /// Asks; `wanted` = whose addresses are missing, `None` = everybody is meant.
-    fn ask_around(&mut self, cx: &mut Cx<'_>, is_initial: bool, wanted: Option<Vec<Address>>) {
+    /// Sends a request. `wanted` lists the members whose addresses are missing; `None` = all members respond.
+    fn send_request(&mut self, cx: &mut Cx<'_>, is_initial: bool, wanted: Option<Vec<Address>>) {
         self.requests_sent += 1;
         let wanted = wanted.filter(|wanted| {
             !wanted.is_empty() && wanted.len() <= self.config.max_members_in_discovery_request
@@ -149,7 +148,7 @@ impl Discovery {
                 self.responses_received += 1;
                 for data in list {
                     let is_own_word = data.sender == src;
-                    self.heard(cx, data, is_own_word);
+                    self.note_member(cx, data, is_own_word);
                 }
             }
         }
@@ -169,7 +168,7 @@ impl Discovery {
         self.requests_received += 1;
         let wanted = list.first().and_then(|data| data.wanted.clone()).unwrap_or_default();
         for data in list {
-            self.heard(cx, data, true);
+            self.note_member(cx, data, true);
         }
         if self.config.return_entire_cache {
             let all = self.cached(cx);
@@ -206,7 +205,7 @@ impl Discovery {
         }
     }
 
-    /// Ourselves and all members of the view that we know the addresses of.
+    /// Returns the data of the local member and of all view members with known addresses.
     fn cached(&self, cx: &Cx<'_>) -> Vec<PingData> {
         let mut all = vec![Self::own_data(cx, None)];
         let Some(view) = cx.view() else { return all };
@@ -224,8 +223,8 @@ impl Discovery {
         all
     }
 
-    /// Something was said of a member, by itself or by another.
-    fn heard(&mut self, cx: &mut Cx<'_>, data: PingData, is_own_word: bool) {
+    /// Records data about a member, from itself (`is_own_word`) or from another.
+    fn note_member(&mut self, cx: &mut Cx<'_>, data: PingData, is_own_word: bool) {
         if cx.is_local(&data.sender) {
             return;
         }
@@ -244,9 +243,9 @@ impl Discovery {
         cx.raise(Event::Heard(data));
     }
 
-    /// Files say where others are, and not where we are, unless ours was read: whoever we ask to let us in has to
-    /// know where its answer goes (facts 27.1).
-    fn tell_those_read(&self, cx: &mut Cx<'_>, found: &[source::FoundBySource]) {
+    /// Announces this member to the members read from files, unless its own file was read. They need its
+    /// address to respond to its join.
+    fn announce_to_members_in_files(&self, cx: &mut Cx<'_>, found: &[source::FoundBySource]) {
         let read = found.iter().filter_map(|found| match found {
             source::FoundBySource::Data(data) => Some(data),
             _ => None,
@@ -269,7 +268,7 @@ impl Discovery {
         }
     }
 
-    /// The coordinator tells joiners of the members, and members of the joiners (11.6).
+    /// Sends joiners' data to members and members' data to joiners, if this member is the coordinator.
     fn disseminate(&self, cx: &mut Cx<'_>, view: &View, previous: &[Address]) {
         if !self.config.send_cache_on_join || !self.source.needs_dissemination() || !cx.is_coordinator() {
             return;
@@ -319,7 +318,7 @@ impl Protocol for Discovery {
 
     fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if let Event::WhoHas(members) = event {
-            self.ask_around(cx, false, Some(members.clone()));
+            self.send_request(cx, false, Some(members.clone()));
             return Pass::Stop;
         }
         Pass::On
@@ -351,7 +350,7 @@ impl Protocol for Discovery {
                         cx.arm(RUN, interval);
                     }
                 }
-                self.ask_around(cx, *is_initial, None);
+                self.send_request(cx, *is_initial, None);
                 Pass::Stop
             }
             _ => Pass::On,
@@ -376,7 +375,7 @@ impl Protocol for Discovery {
                     search.runs_left -= 1;
                     let interval = search.interval;
                     cx.arm(RUN, interval);
-                    self.ask_around(cx, true, None);
+                    self.send_request(cx, true, None);
                 }
             }
             RECONNECT => self.source.reach(cx),
@@ -396,7 +395,7 @@ impl Protocol for Discovery {
     fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
         let heard = self.source.done(cx, token, outcome, self.search.is_some());
         if let Source::FilePing { .. } = self.source {
-            self.tell_those_read(cx, &heard);
+            self.announce_to_members_in_files(cx, &heard);
         }
         for found in heard {
             match found {
@@ -406,7 +405,7 @@ impl Protocol for Discovery {
                         self.receive(cx, &header, &message);
                     }
                 }
-                source::FoundBySource::Data(data) => self.heard(cx, data, true),
+                source::FoundBySource::Data(data) => self.note_member(cx, data, true),
                 source::FoundBySource::End => self.end_search(cx),
             }
         }
@@ -421,7 +420,7 @@ impl Protocol for Discovery {
     }
 }
 
-/// The cluster's name as text, for files.
+/// Returns the cluster's name as text, for files.
 fn cluster_of(cx: &Cx<'_>) -> Arc<str> {
     cx.shared().cluster.clone().unwrap_or_else(|| "".into())
 }

@@ -1,5 +1,5 @@
-//! Names that stand for all members, as that of a headless service does on Kubernetes (DNS_PING, facts 27.4): what they stand
-//! for is looked up with every question.
+//! DNS_PING: finds members through DNS names, such as that of a headless service on Kubernetes. Every request
+//! resolves the names again.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -8,16 +8,16 @@ use super::*;
 use crate::Effect;
 
 crate::properties! {
-    /// DNS_PING's own properties.
+    /// DNS_PING's properties.
     DnsPingConfig {
-        /// The names, with commas between them.
+        /// The DNS names, separated by commas.
         dns_query: String = String::new(),
-        /// Which of their addresses are asked: A (IPv4) or AAAA (IPv6).
+        /// The record type to look up: A (IPv4) or AAAA (IPv6).
         dns_record_type: RecordType = RecordType::A,
     }
 }
 
-/// A kind of address that a name stands for.
+/// A DNS record type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordType {
     /// IPv4.
@@ -31,7 +31,9 @@ impl crate::config::Property for RecordType {
         match text.trim().to_ascii_uppercase().as_str() {
             "A" => Ok(Self::A),
             "AAAA" => Ok(Self::Aaaa),
-            "SRV" => Err("SRV is not asked for here: a headless service has A or AAAA as well".to_owned()),
+            "SRV" => {
+                Err("SRV is not supported: use A or AAAA, which a headless service has as well".to_owned())
+            }
             other => Err(format!("`{other}` is neither A nor AAAA")),
         }
     }
@@ -43,24 +45,24 @@ impl crate::config::Property for RecordType {
     }
 }
 
-/// Addresses of one name that are asked at most, of which each has some ports.
+/// The maximum number of addresses per name. Each address may have several ports.
 const ADDRESSES_MAX: usize = 2_000;
 
-/// What a member asks names for.
+/// The source of DNS_PING.
 pub struct Names {
     config: DnsPingConfig,
-    /// The ports at which members may be, at each address: those that the transport may take.
+    /// The ports to try at each address: those that the transport may bind to.
     ports: RangeInclusive<u16>,
-    /// The last question: it goes to what names stand for.
+    /// The last request. It is sent to the addresses of the names.
     question: Option<Message>,
-    /// Names that are being looked up.
+    /// Lookups in progress.
     waiting: usize,
-    /// It was said that names stand for nothing.
+    /// Whether the last lookup failed, so that a failure is logged once.
     is_failing: bool,
 }
 
 impl Names {
-    /// Looks up what the configuration says, for members at these ports.
+    /// Creates a source for members at these ports.
     pub fn new(config: DnsPingConfig, ports: RangeInclusive<u16>) -> Self {
         Self { config, ports, question: None, waiting: 0, is_failing: false }
     }
@@ -70,7 +72,7 @@ impl Names {
         source::send_to(cx, &question, known);
         self.question = Some(question);
         if self.waiting > 0 {
-            // What comes of it is for this question, too.
+            // The running lookups serve this request, too.
             return;
         }
         let names = self.config.dns_query.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -86,7 +88,7 @@ impl Names {
             Outcome::Failed(why) => {
                 self.waiting = self.waiting.saturating_sub(1);
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(why, "DNS_PING: a name stands for nothing");
+                    tracing::warn!(why, "DNS_PING: cannot resolve a name");
                 }
                 return;
             }
@@ -144,15 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn every_question_goes_to_what_the_names_stand_for_then() {
+    fn every_request_resolves_the_names_again() {
         let mut harness = harness("grid.shop.svc, other");
         find(&mut harness);
         let [(first, grid), (second, other)] = &looked_up(&mut harness)[..] else { panic!("two names") };
         assert_eq!((&**grid, &**other), ("grid.shop.svc", "other"));
         let four = |last| IpAddr::from([10, 0, 0, last]);
         harness.done(*first, Outcome::Addresses(vec![four(7), "::1".parse().unwrap()]));
-        assert_eq!(asked(&mut harness), ["10.0.0.7:1", "10.0.0.7:2"], "and nobody of IPv6");
-        // Asked again while one is being looked up.
+        assert_eq!(asked(&mut harness), ["10.0.0.7:1", "10.0.0.7:2"], "and no IPv6 address");
+        // A request during a lookup.
         find(&mut harness);
         assert_eq!(looked_up(&mut harness), []);
         harness.done(*second, Outcome::Failed("no such host".to_owned()));
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_already_is_asked_at_once_and_not_twice() {
+    fn known_members_get_one_request_at_once() {
         let mut harness = harness("grid");
         harness.learn(3);
         find(&mut harness);
@@ -176,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn other_records_are_refused() {
+    fn other_record_types_are_refused() {
         use crate::config::Property;
         assert_eq!(RecordType::parse("aaaa"), Ok(RecordType::Aaaa));
-        assert!(RecordType::parse("SRV").unwrap_err().starts_with("SRV is not asked for here"));
+        assert!(RecordType::parse("SRV").unwrap_err().starts_with("SRV is not supported"));
         assert!(RecordType::parse("MX").is_err());
     }
 }

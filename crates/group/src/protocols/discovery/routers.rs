@@ -1,5 +1,5 @@
-//! Routers that know where members are (TCPGOSSIP, facts 26): a member registers with each of them, and asks them for the
-//! others. What they say counts as no answer: those who are registered are asked themselves.
+//! TCPGOSSIP: finds members through routers. A member registers with every router and requests the other
+//! members from them. A router's list is no discovery response: the listed members get a request themselves.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,23 @@ use crate::wire::{GossipData, GossipKind};
 use crate::{ConnId, Effect};
 
 crate::properties! {
-    /// TCPGOSSIP's own properties.
+    /// TCPGOSSIP's properties.
     TcpGossipConfig {
-        /// The routers, as host:port or host with the port in brackets, with commas between them. 12001 is their usual port.
+        /// The routers, as host:port or host with the port in brackets, separated by commas. 12001 is their
+        /// usual port.
         initial_hosts: String = "localhost[12001]".to_owned(),
-        /// How long a connection to a router may take to stand.
+        /// The limit for connecting to a router.
         sock_conn_timeout: Duration = Duration::from_millis(1000),
-        /// After so long one that could not be reached, or was lost, is tried again.
+        /// The time after which an unreachable or lost router is tried again.
         reconnect_interval: Duration = Duration::from_secs(10),
     }
 }
 
-/// The routers of a member.
+/// A member's connections to routers.
 pub struct Routers {
     config: TcpGossipConfig,
     all: Vec<Router>,
-    /// The last question: it goes to those whom routers name.
+    /// The last request. It is sent to the members that routers list.
     question: Option<Message>,
     is_registered: bool,
 }
@@ -31,37 +32,35 @@ pub struct Routers {
 struct Router {
     place: PhysAddr,
     link: Link,
-    /// It was said that it is away.
-    is_missed: bool,
+    /// Whether a warning about its loss was logged.
+    is_loss_logged: bool,
 }
 
 #[derive(PartialEq, Eq)]
 enum Link {
-    /// There is none; it is tried again when the timer says so.
+    /// Not connected. The timer starts the next attempt.
     None,
     Connecting(Token),
     Open(Token, ConnId),
 }
 
 impl Routers {
-    /// These routers, with nothing to them yet.
+    /// Creates the source for these routers, without connections.
     pub fn new(places: Vec<PhysAddr>, config: TcpGossipConfig) -> Self {
-        let router = |place| Router { place, link: Link::None, is_missed: false };
+        let router = |place| Router { place, link: Link::None, is_loss_logged: false };
         Self { all: places.into_iter().map(router).collect(), config, question: None, is_registered: false }
     }
 
-    /// Registers with all of them, now or as soon as they are reached.
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
         self.is_registered = true;
         self.reach(cx);
     }
 
-    /// Takes the registrations back.
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
         self.is_registered = false;
         self.question = None;
         cx.disarm(RECONNECT);
-        let unregister = about(cx, GossipKind::Unregister).about(cx.local().clone());
+        let unregister = frame_for(cx, GossipKind::Unregister).with_member(cx.local().clone());
         for router in &mut self.all {
             if let Link::Open(_, conn) = std::mem::replace(&mut router.link, Link::None) {
                 cx.request(Effect::Write { conn, frame: wire::encode_gossip(&unregister) });
@@ -70,7 +69,6 @@ impl Routers {
         }
     }
 
-    /// Tries those that are not reached.
     pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
         for router in self.all.iter_mut().filter(|router| router.link == Link::None) {
             let timeout = self.config.sock_conn_timeout;
@@ -82,10 +80,10 @@ impl Routers {
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
         self.question = Some(question);
         let conns: Vec<ConnId> = self.all.iter().filter_map(Router::conn).collect();
-        conns.into_iter().for_each(|conn| ask_for_members(cx, conn));
+        conns.into_iter().for_each(|conn| request_members(cx, conn));
     }
 
-    /// `is_searching`: the last question is still waited for.
+    /// Handles an outcome. `is_searching`: a discovery waits for the last request.
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome, is_searching: bool) {
         match outcome {
             Outcome::Connected(conn) => {
@@ -94,35 +92,34 @@ impl Routers {
                     cx.request(Effect::Close { conn, is_graceful: true });
                     return;
                 };
-                if std::mem::take(&mut router.is_missed) {
-                    tracing::info!(router = %router.place, "TCPGOSSIP: the router is there");
+                if std::mem::take(&mut router.is_loss_logged) {
+                    tracing::info!(router = %router.place, "TCPGOSSIP: reconnected to the router");
                 }
                 router.link = Link::Open(token, conn);
                 let shared = cx.shared();
                 let register = GossipData {
                     name: Some(shared.name.clone()),
                     phys: Some(shared.phys),
-                    ..about(cx, GossipKind::Register).about(cx.local().clone())
+                    ..frame_for(cx, GossipKind::Register).with_member(cx.local().clone())
                 };
                 cx.request(Effect::Write { conn, frame: wire::encode_gossip(&register) });
                 if is_searching {
-                    ask_for_members(cx, conn);
+                    request_members(cx, conn);
                 }
             }
             Outcome::Frame { conn, frame } if self.all.iter().any(|router| router.conn() == Some(conn)) => {
                 match wire::decode_gossip(&frame) {
-                    Ok(data) => self.told(cx, &data),
+                    Ok(data) => self.handle_members(cx, &data),
                     Err(error) => cx.count_drop(DropReason::Malformed, |_| format!("from a router: {error}")),
                 }
             }
             Outcome::Failed(why) => self.lost(cx, token, &why),
-            Outcome::Closed { .. } => self.lost(cx, token, "the connection has ended"),
+            Outcome::Closed { .. } => self.lost(cx, token, "the connection was closed"),
             _ => {}
         }
     }
 
-    /// A router has said who is registered.
-    fn told(&mut self, cx: &mut Cx<'_>, data: &GossipData) {
+    fn handle_members(&mut self, cx: &mut Cx<'_>, data: &GossipData) {
         let is_list = matches!(data.kind, GossipKind::Members | GossipKind::LastMembers);
         let Some(question) = self.question.as_ref().filter(|_| is_list && data.group == cx.shared().cluster)
         else {
@@ -137,7 +134,6 @@ impl Routers {
         source::send_to(cx, question, places);
     }
 
-    /// A router could not be reached, or is gone.
     fn lost(&mut self, cx: &mut Cx<'_>, token: Token, why: &str) {
         let is_this = |router: &&mut Router| match router.link {
             Link::Connecting(own) | Link::Open(own, _) => own == token,
@@ -145,9 +141,9 @@ impl Routers {
         };
         let Some(router) = self.all.iter_mut().find(is_this) else { return };
         router.link = Link::None;
-        if !std::mem::replace(&mut router.is_missed, true) {
+        if !std::mem::replace(&mut router.is_loss_logged, true) {
             let again = self.config.reconnect_interval;
-            tracing::warn!(router = %router.place, why, ?again, "TCPGOSSIP: the router is not there");
+            tracing::warn!(router = %router.place, why, ?again, "TCPGOSSIP: cannot reach the router");
         }
         cx.arm(RECONNECT, self.config.reconnect_interval);
     }
@@ -166,12 +162,12 @@ impl Router {
     }
 }
 
-fn about(cx: &Cx<'_>, kind: GossipKind) -> GossipData {
+fn frame_for(cx: &Cx<'_>, kind: GossipKind) -> GossipData {
     GossipData::new(kind, cx.shared().cluster.clone())
 }
 
-fn ask_for_members(cx: &mut Cx<'_>, conn: ConnId) {
-    let frame = wire::encode_gossip(&about(cx, GossipKind::GetMembers));
+fn request_members(cx: &mut Cx<'_>, conn: ConnId) {
+    let frame = wire::encode_gossip(&frame_for(cx, GossipKind::GetMembers));
     cx.request(Effect::Write { conn, frame });
 }
 
@@ -184,7 +180,6 @@ mod tests {
     const NEAR: ConnId = ConnId(7);
     const FAR: ConnId = ConnId(8);
 
-    /// A member of `demo` with two routers, and what it does to reach them.
     fn connected() -> (Harness, Vec<Token>) {
         let routers = Routers::new(vec![phys(91), phys(92)], TcpGossipConfig::default());
         let mut harness =
@@ -195,7 +190,6 @@ mod tests {
         (harness, tokens)
     }
 
-    /// The attempts that are under way, to these routers.
     fn reached(harness: &mut Harness, routers: &[u16]) -> Vec<Token> {
         let effects = harness.take_effects();
         let places: Vec<PhysAddr> = routers.iter().map(|&n| phys(n)).collect();
@@ -210,10 +204,9 @@ mod tests {
         attempts.into_iter().map(|(token, _)| token).collect()
     }
 
-    /// What routers are told, by connection.
     fn written(harness: &mut Harness) -> Vec<(ConnId, GossipKind)> {
         let effects = harness.take_effects().into_iter();
-        let told = effects.map(|(_, effect)| match effect {
+        let frames = effects.map(|(_, effect)| match effect {
             Effect::Write { conn, frame } => {
                 let data = wire::decode_gossip(&frame).unwrap();
                 assert_eq!(data.group.as_deref(), Some("demo"));
@@ -224,7 +217,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         });
-        told.collect()
+        frames.collect()
     }
 
     fn members(group: &str, all: &[u64]) -> Outcome {
@@ -248,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn those_whom_a_router_names_are_asked_and_count_once_they_answer() {
+    fn members_that_a_router_lists_get_a_request_and_count_once_they_respond() {
         let (mut harness, tokens) = connected();
         harness.done(tokens[0], Outcome::Connected(NEAR));
         assert_eq!(written(&mut harness), [(NEAR, GossipKind::Register)]);
@@ -259,13 +252,13 @@ mod tests {
         harness.done(tokens[0], members("demo", &[1, 2, 3]));
         assert_eq!(asked(&mut harness), [2, 3].map(|n| Some(Address::Ip(phys(n)))));
         let is_found = |event: &Event| matches!(event, Event::Found(_));
-        assert!(!harness.take_up_events().iter().any(is_found), "what a router says is no answer");
+        assert!(!harness.take_up_events().iter().any(is_found), "a router's list is no response");
         harness.advance(TIMEOUT);
         assert!(matches!(&harness.take_up_events()[..], [Event::Found(none)] if none.is_empty()));
     }
 
     #[test]
-    fn a_router_that_is_reached_late_is_asked_while_somebody_waits() {
+    fn a_router_connected_late_gets_a_request_while_a_discovery_runs() {
         let (mut harness, tokens) = connected();
         harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
         assert_eq!(harness.take_effects(), []);
@@ -273,12 +266,12 @@ mod tests {
         assert_eq!(written(&mut harness), [(NEAR, GossipKind::Register), (NEAR, GossipKind::GetMembers)]);
         harness.advance(TIMEOUT);
         harness.done(tokens[1], Outcome::Connected(FAR));
-        assert_eq!(written(&mut harness), [(FAR, GossipKind::Register)], "nobody waits any more");
+        assert_eq!(written(&mut harness), [(FAR, GossipKind::Register)], "no discovery runs any more");
     }
 
-    /// S003-4: a router that comes back has forgotten everybody.
+    /// S003-4: a restarted router has lost all registrations.
     #[test]
-    fn a_router_that_was_lost_is_tried_again_and_told_again() {
+    fn a_lost_router_is_reconnected_and_gets_the_registration_again() {
         let (mut harness, tokens) = connected();
         harness.done(tokens[0], Outcome::Connected(NEAR));
         harness.done(tokens[1], Outcome::Failed("connection refused".to_owned()));
@@ -290,14 +283,14 @@ mod tests {
         let again = reached(&mut harness, &[91, 92]);
         harness.done(again[0], Outcome::Connected(FAR));
         assert_eq!(written(&mut harness), [(FAR, GossipKind::Register)]);
-        // What comes of the old attempts is of no interest any more.
+        // Outcomes of the old attempts are ignored.
         harness.done(tokens[1], Outcome::Connected(ConnId(9)));
         let closed = Effect::Close { conn: ConnId(9), is_graceful: true };
         assert!(matches!(&harness.take_effects()[..], [(_, effect)] if *effect == closed));
     }
 
     #[test]
-    fn who_disconnects_is_registered_no_more_and_tries_no_router() {
+    fn a_disconnected_member_ends_its_registration_and_connects_to_no_router() {
         let (mut harness, tokens) = connected();
         harness.done(tokens[0], Outcome::Connected(NEAR));
         harness.take_effects();
@@ -318,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn what_no_router_says_is_counted_and_left_alone() {
+    fn unexpected_router_frames_are_counted_and_ignored() {
         let (mut harness, tokens) = connected();
         harness.done(tokens[0], Outcome::Connected(NEAR));
         harness.take_effects();
         harness.done(tokens[0], Outcome::Frame { conn: NEAR, frame: vec![200; 9].into() });
-        // A list before anything was asked, and what only TUNNEL listens to.
+        // A list without a request, and a frame that only TUNNEL handles.
         harness.done(tokens[0], members("demo", &[2]));
-        let suspect = GossipData::new(GossipKind::Suspect, Some("demo".into())).about(member(2));
+        let suspect = GossipData::new(GossipKind::Suspect, Some("demo".into())).with_member(member(2));
         harness.done(tokens[0], Outcome::Frame { conn: NEAR, frame: wire::encode_gossip(&suspect) });
         assert_eq!((asked(&mut harness), harness.take_effects()), (vec![], vec![]));
     }

@@ -1,4 +1,4 @@
-//! How a question reaches others.
+//! The ways in which a discovery request reaches other members.
 
 use super::{Names, Routers, TcpGossipConfig, cluster_of};
 use crate::config::HostPort;
@@ -8,74 +8,74 @@ use crate::{
 };
 
 crate::properties! {
-    /// MPING's own properties.
+    /// MPING's properties.
     MpingConfig {
-        /// The group; of the address family we are bound to.
+        /// The multicast group, of the address family of the bound address.
         mcast_addr: String = "230.5.6.7".to_owned(),
         /// Its port.
         mcast_port: u16 = 7555,
-        /// Time to live of questions.
+        /// Time to live of requests.
         ip_ttl: u32 = 8,
     }
 }
 
 crate::properties! {
-    /// FILE_PING's own properties.
+    /// FILE_PING's properties.
     FilePingConfig {
-        /// The directory shared by all members; each cluster has a directory in it.
+        /// The directory shared by all members. Each cluster has a subdirectory.
         location: String = "/tmp/jgroups".to_owned(),
     }
 }
 
-/// Addresses learnt at run time that TCPPING and DNS_PING ask at most (JGroups' max_dynamic_hosts).
+/// The maximum number of addresses learned at run time that TCPPING and DNS_PING use (JGroups'
+/// max_dynamic_hosts).
 const DYNAMIC_HOSTS_MAX: usize = 2_000;
 
-/// What a source came upon.
 pub(super) enum FoundBySource {
     Message(Box<Message>),
     Data(PingData),
-    /// There is nothing more to come.
+    /// The source is done.
     End,
 }
 
-/// The ways to ask.
+/// The source of a discovery protocol.
 pub enum Source {
     /// By multicast through the transport.
     Ping,
-    /// To a list of hosts: every host with its first port and as many after it.
+    /// To a list of hosts, each with a range of ports.
     TcpPing {
         /// The resolved hosts with all their ports.
         hosts: Vec<PhysAddr>,
     },
-    /// By datagrams to a group of its own; answers come through the transport.
+    /// By datagrams to a separate group. Responses come through the transport.
     Mping {
         /// Group and time to live.
         config: MpingConfig,
     },
-    /// To those whom routers know.
+    /// To the members that routers list.
     TcpGossip(Routers),
-    /// To all that names stand for.
+    /// To the addresses of DNS names.
     Dns(Names),
     /// Through files in a shared directory.
     FilePing {
-        /// Where.
+        /// The directory.
         config: FilePingConfig,
         /// Whether a join waits for the files.
         is_reading: bool,
     },
     /// Within the process (LOCAL_PING and SHARED_LOOPBACK_PING).
     Local {
-        /// Which of the two names.
+        /// Whether the name is SHARED_LOOPBACK_PING.
         is_loopback: bool,
     },
 }
 
 impl Source {
-    /// TCPPING with these hosts, resolved by `resolve`, each with `range` further ports.
+    /// Creates TCPPING with these hosts, resolved by `resolve`, each with `range` further ports.
     ///
     /// # Errors
     ///
-    /// What `resolve` says of a host it cannot resolve.
+    /// The error of `resolve` for a host.
     pub fn tcpping(
         hosts: &[HostPort],
         range: u16,
@@ -91,11 +91,11 @@ impl Source {
         Ok(Self::TcpPing { hosts: all })
     }
 
-    /// TCPGOSSIP with these routers, resolved by `resolve`: the first address of each.
+    /// Creates TCPGOSSIP with these routers, resolved by `resolve` to the first address of each.
     ///
     /// # Errors
     ///
-    /// What `resolve` says of a host it cannot resolve.
+    /// The error of `resolve` for a host.
     pub fn tcpgossip(
         hosts: &[HostPort],
         config: TcpGossipConfig,
@@ -138,7 +138,8 @@ impl Source {
         }
     }
 
-    /// Whether members need to be told of each other: those that multicast hear of everybody anyway.
+    /// Returns whether the coordinator must disseminate members' data. With multicast all members receive all
+    /// requests.
     pub(super) fn needs_dissemination(&self) -> bool {
         matches!(self, Self::TcpPing { .. } | Self::TcpGossip(_) | Self::Dns(_) | Self::FilePing { .. })
     }
@@ -161,7 +162,6 @@ impl Source {
         }
     }
 
-    /// Tries again whom a source could not reach.
     pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
         if let Self::TcpGossip(routers) = self {
             routers.reach(cx);
@@ -213,7 +213,6 @@ impl Source {
         }
     }
 
-    /// What a source has to show of its own.
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         match self {
             Self::TcpGossip(routers) => routers.probe(out),
@@ -222,7 +221,6 @@ impl Source {
         }
     }
 
-    /// A view was installed.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         match self {
             Self::FilePing { config, .. } if cx.is_coordinator() => {
@@ -234,7 +232,7 @@ impl Source {
                 let data = super::Discovery::own_data(cx, None);
                 let data = PingData { is_server: true, ..data };
                 cx.request(Effect::AnnounceLocally(data));
-                // Names and addresses of those who came after we had asked.
+                // Requests names and addresses of members that joined after the last request.
                 if view.members().iter().any(|member| cx.book().name(member).is_none()) {
                     cx.request(Effect::FindLocally);
                 }
@@ -243,7 +241,7 @@ impl Source {
         }
     }
 
-    /// `is_searching`: somebody waits for what the last question finds.
+    /// Handles an outcome. `is_searching`: a discovery waits for the last request.
     pub(super) fn done(
         &mut self,
         cx: &mut Cx<'_>,
@@ -276,7 +274,7 @@ impl Source {
                 let mut found: Vec<FoundBySource> =
                     files.iter().flat_map(|(_, text)| parse_file(text)).map(FoundBySource::Data).collect();
                 if found.is_empty() && was_reading && cx.view().is_none() {
-                    // We are the first: others shall find us.
+                    // The first member writes its file so that others find it.
                     let (directory, name) = (directory(cx, config), file_name(cx));
                     let phys = cx.shared().phys;
                     let content =
@@ -305,13 +303,12 @@ impl Source {
     }
 }
 
-/// Where members are of whom we have heard.
 pub(super) fn known(cx: &Cx<'_>) -> impl Iterator<Item = PhysAddr> + use<> {
     let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
     book.take(DYNAMIC_HOSTS_MAX).collect::<Vec<_>>().into_iter()
 }
 
-/// Asks whoever is at these places, but not ourselves.
+/// Sends the request to these addresses, except to this member's own.
 pub(super) fn send_to(cx: &mut Cx<'_>, question: &Message, places: impl IntoIterator<Item = PhysAddr>) {
     let own = cx.shared().phys;
     for place in places.into_iter().filter(|place| *place != own) {
@@ -327,7 +324,7 @@ fn file_name(cx: &Cx<'_>) -> String {
     sanitized(&format!("{}.{}.list", cx.local(), cx.shared().name))
 }
 
-/// Characters that some file system refuses become dashes, as JGroups does (facts 27.1).
+/// Replaces characters that some file system refuses by dashes, as JGroups does.
 fn sanitized(name: &str) -> String {
     name.chars()
         .map(|c| if matches!(c, '\0' | '<' | '>' | ':' | '"' | '/' | '|' | '?' | '*') { '-' } else { c })
@@ -353,7 +350,7 @@ fn file_content(cx: &Cx<'_>, view: &View) -> String {
         .collect()
 }
 
-/// What a file of FILE_PING says: lines of `name uuid ip:port T|F`; lines that are something else are left out.
+/// Parses a file of FILE_PING: lines of `name uuid ip:port T|F`. Other lines are skipped.
 pub fn parse_file(text: &str) -> Vec<PingData> {
     text.lines()
         .filter_map(|line| {

@@ -55,7 +55,7 @@ fn found(harness: &mut Harness) -> Option<Vec<Address>> {
 }
 
 #[test]
-fn a_question_goes_to_every_host_but_ourselves() {
+fn a_request_goes_to_every_host_except_this_member() {
     let mut harness = tcpping();
     harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
     let sent = harness.take_down();
@@ -84,7 +84,7 @@ fn a_join_without_answers_ends_at_the_timeout() {
 }
 
 #[test]
-fn questions_are_answered_unless_they_are_for_others() {
+fn requests_get_a_response_unless_they_look_for_other_members() {
     let mut harness = tcpping();
     harness.up(request(2, "demo", None));
     let sent = harness.take_down();
@@ -96,7 +96,7 @@ fn questions_are_answered_unless_they_are_for_others() {
 }
 
 #[test]
-fn the_answer_says_whether_we_are_coordinator() {
+fn the_response_says_whether_this_member_is_coordinator() {
     let mut harness = tcpping();
     harness.install(view(1, &[1, 3]));
     harness.take_down();
@@ -106,9 +106,9 @@ fn the_answer_says_whether_we_are_coordinator() {
     assert!(data[0].is_coordinator);
 }
 
-/// Facts 27.1: whoever we read of could not answer us otherwise.
+/// The members in the files could not respond otherwise.
 #[test]
-fn those_in_the_files_are_told_where_we_are_unless_we_are_in_them() {
+fn members_in_the_files_get_this_members_address_unless_it_has_a_file() {
     let searched = |text: String| {
         let source = Source::FilePing { config: FilePingConfig::default(), is_reading: false };
         let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
@@ -122,10 +122,10 @@ fn those_in_the_files_are_told_where_we_are_unless_we_are_in_them() {
     };
     let line =
         |n: u64, name: &str| format!("{name} \t{} \t127.0.0.1:{} \tF\n", member(n), phys(n as u16).port);
-    let told = searched(line(2, "B") + &line(3, "C"));
-    let dests: Vec<_> = told.iter().map(|message| message.dest.clone()).collect();
+    let sent = searched(line(2, "B") + &line(3, "C"));
+    let dests: Vec<_> = sent.iter().map(|message| message.dest.clone()).collect();
     assert_eq!(dests, [Some(Address::Ip(phys(2))), Some(Address::Ip(phys(3)))]);
-    let data = wire::decode_ping_data(told[0].payload_bytes().unwrap()).unwrap();
+    let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
     assert_eq!((&data[0].sender, data[0].phys), (&member(1), Some(phys(1))));
     assert_eq!(searched(line(1, "A") + &line(2, "B") + &line(3, "C")), []);
 }

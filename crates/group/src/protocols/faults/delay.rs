@@ -1,4 +1,4 @@
-//! DELAY: holds every message up for a random or constant time.
+//! DELAY: delays every message by a random or constant time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use crate::{Cx, MessageBatch, ProbeOut, Protocol, ProtocolId, Time, TimerKey};
 crate::properties! {
     /// DELAY's properties.
     DelayConfig {
-        /// Milliseconds that incoming messages are held up at most.
+        /// The maximum delay of incoming messages in milliseconds.
         in_delay: u32 = 0,
-        /// Milliseconds that outgoing messages are held up at most.
+        /// The maximum delay of outgoing messages in milliseconds.
         out_delay: u32 = 0,
-        /// Nanoseconds that incoming messages are held up besides, in any case.
+        /// A further constant delay of incoming messages in nanoseconds.
         in_delay_nanos: u32 = 0,
-        /// Nanoseconds that outgoing messages are held up besides, in any case.
+        /// A further constant delay of outgoing messages in nanoseconds.
         out_delay_nanos: u32 = 0,
-        /// Whether every message is held up for exactly the milliseconds.
+        /// Whether every message is delayed by exactly the milliseconds.
         constant_delay: bool = false,
     }
 }
 
-/// Batches held at most; beyond it they pass at once.
+/// The maximum number of delayed batches. Beyond it they pass at once.
 const HELD_MAX: usize = 100_000;
 
 const NEXT: TimerKey = TimerKey(1);
 
-/// The protocol.
+/// The DELAY layer.
 pub struct Delay {
     config: DelayConfig,
-    /// Due time, a number that keeps the order, the way, and the batch.
+    /// Due time, a number that keeps the order, the direction, and the batch.
     held: BTreeMap<(Time, u64), (bool, MessageBatch)>,
     next: u64,
 }
 
 impl Delay {
-    /// Holds messages up as the configuration says.
+    /// Creates a layer that delays as configured.
     pub const fn new(config: DelayConfig) -> Self {
         Self { config, held: BTreeMap::new(), next: 0 }
     }

@@ -1,4 +1,4 @@
-//! DISCARD: loses messages by chance, by count, or from certain members.
+//! DISCARD: drops messages by chance, by count, or of certain members.
 
 use crate::{
     Address, Cx, DropReason, HeaderBody, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, Transient,
@@ -8,32 +8,32 @@ crate::properties! {
     /// DISCARD's properties, in JGroups' spelling.
     #[allow(non_snake_case)]
     DiscardConfig {
-        /// The chance of losing a message that comes in, from 0 to 1.
+        /// The probability of dropping an incoming message, from 0 to 1.
         up: f64 = 0.0,
-        /// The chance of losing a message that goes out.
+        /// The probability of dropping an outgoing message.
         down: f64 = 0.0,
-        /// Whether our own messages to ourselves get through, and our multicasts to us at least.
+        /// Whether this member's messages to itself always pass, including its copy of its multicasts.
         excludeItself: bool = true,
-        /// Whether everything is lost.
+        /// Whether all messages are dropped.
         discard_all: bool = false,
-        /// How many of the next unicasts that go out are lost.
+        /// How many of the next outgoing unicasts are dropped.
         drop_down_unicasts: u32 = 0,
-        /// How many of the next multicasts that go out are lost.
+        /// How many of the next outgoing multicasts are dropped.
         drop_down_multicasts: u32 = 0,
     }
 }
 
-/// The protocol.
+/// The DISCARD layer.
 pub struct Discard {
     config: DiscardConfig,
-    /// Members whose messages are lost, by logical name or address.
+    /// Members whose messages are dropped, by logical name or address.
     ignored: Vec<String>,
     lost_up: u64,
     lost_down: u64,
 }
 
 impl Discard {
-    /// Loses what the configuration says.
+    /// Creates a layer that drops as configured.
     pub const fn new(config: DiscardConfig) -> Self {
         Self { config, ignored: Vec::new(), lost_up: 0, lost_down: 0 }
     }
@@ -69,13 +69,13 @@ impl Discard {
     }
 }
 
-/// Nobody else gets a multicast; its sender does. The transport loops it back in its turn, as a unicast.
+/// Redirects a dropped multicast to its sender only. The transport loops it back in order, as a unicast.
 fn to_self_only(cx: &Cx<'_>, message: &mut Message) {
     message.dest = Some(cx.local().clone());
     message.headers.put(ProtocolId::DISCARD, HeaderBody::Heartbeat);
 }
 
-/// Whether it was one of those, which it is not any more.
+/// Returns whether it was redirected by `to_self_only`, and clears the mark.
 fn was_to_self_only(message: &mut Message) -> bool {
     let is_marked =
         message.transient.has(Transient::LOOPED_BACK) && message.headers.take(ProtocolId::DISCARD).is_some();
@@ -130,7 +130,7 @@ impl Protocol for Discard {
         crate::config::Properties::set(&mut self.config, name, value)
     }
 
-    /// `ignore` with members' names adds them, `ignoreNobody` forgets them.
+    /// `ignore` adds the named members, `ignoreNobody` clears the list.
     fn operations(&self) -> &'static [&'static str] {
         &["ignore", "ignoreNobody"]
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_lost_each_way_but_nothing_of_our_own() {
+    fn a_tenth_is_dropped_each_way_but_no_own_message() {
         let config = DiscardConfig { up: 0.1, down: 0.1, ..DiscardConfig::default() };
         let mut harness = Harness::new(Discard::new(config));
         harness.up_batch(vec![from(2); 1_000]);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_members_are_cut_off_both_ways_until_they_are_not() {
+    fn messages_of_ignored_members_are_dropped_both_ways() {
         let mut harness = Harness::new(Discard::new(DiscardConfig::default()));
         let name = member(2).to_string();
         harness.stack.operation(harness.now, "DISCARD", "ignore", &[&name]);
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(harness.up(from(2)).take_up(), []);
     }
 
-    /// Over a transport that loops back, as all do.
+    /// Creates the layer above a transport that loops back, as all do.
     fn over_transport(config: DiscardConfig) -> Harness {
         struct Loop;
         impl Protocol for Loop {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn with_everything_lost_a_member_still_hears_itself_unless_it_is_not_excluded() {
+    fn with_discard_all_a_member_receives_its_own_messages_if_excluded() {
         for exclude in [true, false] {
             let config =
                 DiscardConfig { discard_all: true, excludeItself: exclude, ..DiscardConfig::default() };
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_messages_are_lost_on_the_way_up_only_if_we_are_not_excluded() {
+    fn own_messages_are_dropped_on_the_way_up_only_if_not_excluded() {
         for exclude in [true, false] {
             let config = DiscardConfig { up: 1.0, excludeItself: exclude, ..DiscardConfig::default() };
             let mut harness = Harness::new(Discard::new(config));

@@ -17,18 +17,18 @@ crate::properties! {
     }
 }
 
-/// The protocol.
+/// The DUPL layer.
 pub struct Duplicate {
     config: DuplicateConfig,
 }
 
 impl Duplicate {
-    /// Repeats as the configuration says.
+    /// Creates a layer that repeats as configured.
     pub const fn new(config: DuplicateConfig) -> Self {
         Self { config }
     }
 
-    /// It stands for nothing that anybody waits for or gives back a second time.
+    /// Returns a copy without credit and ticket, so that neither is returned twice.
     fn copy(message: &Message) -> Message {
         Message { credit: 0, ticket: 0, ..message.clone() }
     }

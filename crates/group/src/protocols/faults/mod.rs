@@ -1,5 +1,5 @@
-//! Layers that make trouble, for tests: DISCARD loses messages, DELAY holds them up, SHUFFLE reorders and DUPL
-//! repeats them. They sit right above the transport; all chance comes from the stack's seed.
+//! Fault-injection layers for tests: DISCARD drops messages, DELAY delays them, SHUFFLE reorders and DUPL
+//! repeats them. They sit directly above the transport. All randomness comes from the stack's seed.
 
 mod delay;
 mod discard;
@@ -13,5 +13,5 @@ pub use shuffle::{Shuffle, ShuffleConfig};
 
 use crate::ProtocolId;
 
-/// None of them has a header; JGroups numbers DISCARD only.
+/// These layers have no headers. JGroups numbers DISCARD only.
 const NO_HEADER: ProtocolId = ProtocolId(0);

@@ -1,4 +1,4 @@
-//! SHUFFLE: gathers messages and passes them on in random order.
+//! SHUFFLE: collects messages and passes them on in random order.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ crate::properties! {
         up: bool = true,
         /// Whether outgoing messages are shuffled.
         down: bool = false,
-        /// Messages to gather before they are passed on.
+        /// How many messages to collect before they pass.
         max_size: usize = 10,
-        /// How long to gather at most.
+        /// The maximum time to collect.
         max_time: Duration = Duration::from_millis(1_500),
     }
 }
@@ -22,7 +22,7 @@ crate::properties! {
 const UP: TimerKey = TimerKey(1);
 const DOWN: TimerKey = TimerKey(2);
 
-/// The protocol.
+/// The SHUFFLE layer.
 pub struct Shuffle {
     config: ShuffleConfig,
     up: Vec<Message>,
@@ -30,7 +30,7 @@ pub struct Shuffle {
 }
 
 impl Shuffle {
-    /// Shuffles as the configuration says.
+    /// Creates a layer that shuffles as configured.
     pub const fn new(config: ShuffleConfig) -> Self {
         Self { config, up: Vec::new(), down: Vec::new() }
     }

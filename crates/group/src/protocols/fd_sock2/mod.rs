@@ -1,15 +1,15 @@
-//! FD_SOCK2: every member holds a connection to the next one in the view; when it breaks, that one is suspected
-//! (facts 14.1).
+//! FD_SOCK2: every member connects to the next member in the view and suspects it when the connection breaks.
 //!
-//! The connections are apart from the transport's. A crash closes them at once, so it is noticed within milliseconds;
-//! a host that vanishes without a word is left to FD_ALL3.
+//! The connections are separate from the transport's. A crash closes them at once, so it is detected within
+//! milliseconds. A host that vanishes without closing them is left to FD_ALL3.
 //!
-//! A connection that is closed gracefully proves nothing: members that leave do it, and so does the rule for two
-//! members that connect to each other at once. If its member is still in the view a moment later, it is connected to
-//! again, and suspected only if that fails.
+//! A graceful close proves no crash: members close gracefully when they leave, and when two members connected
+//! to each other at once. If the member is still in the view shortly after, this member reconnects and
+//! suspects it only if that fails.
 //!
-//! Suspicions are told without reliability, and so is that one was wrong. Who found one repeats it as long as it holds;
-//! who heard of it forgets it when it is not repeated. (JGroups keeps it until the member is gone.)
+//! Suspicions, and their withdrawal, are sent without reliability. The member that detected a crash repeats
+//! the suspicion while it holds; other members forget it when it is not repeated. (JGroups keeps it until the
+//! member is gone.)
 
 mod ring;
 
@@ -22,43 +22,44 @@ use ring::Link;
 use super::fd_all3::would_lead;
 use crate::wire;
 use crate::{
-    Address, ConnId, Control, Cx, DropReason, Effect, Event, External, FdSock2Header, HeaderBody, HeaderIds,
-    Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, StackCount, Time,
-    TimerKey, Token, Transient,
+    Address, ConnId, Control, Cx, DropReason, Effect, Event, ExternalAddress, FdSock2Header, HeaderBody,
+    HeaderIds, Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, StackCount,
+    Time, TimerKey, Token, Transient,
 };
 
 crate::properties! {
     /// FD_SOCK2's properties.
     FdSock2Config {
-        /// The address to advertise instead of the one that is listened on (behind address translation).
+        /// The address to advertise instead of the bound one (behind address translation).
         external_addr: Option<IpAddr> = None,
-        /// The port to advertise together with `external_addr`; 0 = the one that is listened on.
+        /// The port to advertise with `external_addr`; 0 = the bound one.
         external_port: u16 = 0,
-        /// The port to connect from. Any other than 0, which is any, is refused: connections to one member after the
-        /// other cannot share it.
+        /// The port to connect from. Any value other than 0 (any port) is refused, because connections to
+        /// several members cannot share it.
         client_bind_port: u16 = 0,
-        /// Added to the transport's port, it gives the first port to listen on.
+        /// The offset from the transport's port to the first port to listen on.
         offset: u16 = 100,
-        /// How many ports after the first are tried, here and at the neighbour.
+        /// How many further ports are tried, for the listener and at the neighbour.
         port_range: u16 = 3,
-        /// Ports below this one get it added.
+        /// Ports below this one are raised by it.
         min_port: u16 = 1024,
-        /// Ports from this one on begin again at 0.
+        /// Ports from this one on wrap to 0.
         max_port: u32 = 65_536,
-        /// How long a neighbour may take for the connection, and for the answer on it.
+        /// The limit for connecting to a neighbour, and for its response.
         connect_timeout: Duration = Duration::from_secs(1),
-        /// How often a suspicion is told again while the suspect is a member. All members need the same: who hears of a
-        /// suspicion forgets it when it is not repeated in three of its own.
+        /// The time between repetitions of a suspicion while the suspect is a member. All members must use
+        /// the same value: a member forgets a received suspicion that is not repeated within three of its own
+        /// intervals.
         suspect_msg_interval: Duration = Duration::from_secs(5),
     }
 }
 
 impl FdSock2Config {
-    /// Whether the connections can be made as it says.
+    /// Checks that the connections are possible.
     ///
     /// # Errors
     ///
-    /// The attribute because of which they cannot, and why.
+    /// The invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         match self.client_bind_port {
             0 => Ok(()),
@@ -73,28 +74,28 @@ impl FdSock2Config {
     }
 }
 
-/// Connections that may be open: each member has at most one to and one from every other. Beyond any view that works.
+/// The maximum number of open connections. Each member has at most one to and one from every other, so no
+/// working view exceeds it.
 const CONNECTIONS_MAX: usize = 2_000;
 
 const ANSWER: TimerKey = TimerKey(1);
-const TELL: TimerKey = TimerKey(2);
+const REPORT: TimerKey = TimerKey(2);
 const RETRY: TimerKey = TimerKey(3);
-const FORGET: TimerKey = TimerKey(4);
+const EXPIRE: TimerKey = TimerKey(4);
 
-/// A suspicion that is heard of holds for so many of its intervals: two repetitions may be lost.
-const HEARD_INTERVALS: u32 = 3;
+/// The intervals for which a received suspicion holds. Two repetitions may be lost.
+const RECEIVED_INTERVALS: u32 = 3;
 
-/// A connection that stands.
 struct Conn {
-    /// The listener's address in its set-up bytes, or the one we connected to.
+    /// The listener's address in its set-up bytes, or the address connected to.
     peer: PhysAddr,
-    /// Whether we opened it.
-    is_ours: bool,
-    /// Whether the peer watches us through it.
+    /// Whether this member opened it.
+    is_outgoing: bool,
+    /// Whether the peer monitors this member through it.
     is_watched_by_peer: bool,
 }
 
-/// The protocol.
+/// The FD_SOCK2 layer.
 pub struct FdSock2 {
     config: FdSock2Config,
     /// The address to listen on; `None` = all.
@@ -105,20 +106,20 @@ pub struct FdSock2 {
     conns: BTreeMap<ConnId, Conn>,
     neighbour: Option<Address>,
     link: Link,
-    /// Members that are not connected to before this time: they have closed their connection gracefully, or could not
-    /// be reached. Members of the view only.
+    /// Members that are not connected to before this time, because they closed gracefully or could not be
+    /// reached. Members of the view only.
     pauses: BTreeMap<Address, Time>,
-    /// Suspects of ours and of the other members.
+    /// All suspects, detected here or received.
     suspects: BTreeSet<Address>,
-    /// Of those, whom others have found, and until when we take their word for it.
-    heard: BTreeMap<Address, Time>,
-    /// Those whose connection to us broke. We tell the others until they are gone.
-    found: BTreeSet<Address>,
+    /// The received suspects, and until when the suspicion holds.
+    received: BTreeMap<Address, Time>,
+    /// The members whose connection to this member broke. Reported to the other members until they are gone.
+    detected: BTreeSet<Address>,
     suspicions: u64,
 }
 
 impl FdSock2 {
-    /// The protocol before it listens, which it does on all addresses.
+    /// Creates a layer that listens on all addresses.
     pub fn new(config: FdSock2Config) -> Self {
         Self {
             config,
@@ -131,19 +132,19 @@ impl FdSock2 {
             link: Link::None,
             pauses: BTreeMap::new(),
             suspects: BTreeSet::new(),
-            heard: BTreeMap::new(),
-            found: BTreeSet::new(),
+            received: BTreeMap::new(),
+            detected: BTreeSet::new(),
             suspicions: 0,
         }
     }
 
-    /// The same, listening on this address; on all if absent.
+    /// Sets the address to listen on; all addresses if absent.
     #[must_use]
     pub fn bound_to(self, bind: Option<IpAddr>) -> Self {
         Self { bind, ..self }
     }
 
-    /// The ports on which a member whose transport has this port may listen.
+    /// Returns the ports on which a member with this transport port may listen.
     fn ports(&self, transport_port: u16) -> Vec<u16> {
         let FdSock2Config { offset, port_range, min_port, max_port, .. } = self.config;
         let first = u32::from(transport_port) + u32::from(offset);
@@ -161,7 +162,7 @@ impl FdSock2 {
         let ports = self.ports(cx.shared().phys.port);
         let FdSock2Config { external_addr, external_port, .. } = self.config;
         let bind = self.bind;
-        let external = External::configured(external_addr, external_port);
+        let external = ExternalAddress::configured(external_addr, external_port);
         self.listener = Some(cx.request(Effect::Listen { bind, ports, external }));
     }
 
@@ -173,7 +174,7 @@ impl FdSock2 {
         for conn in std::mem::take(&mut self.conns).into_keys() {
             cx.request(Effect::Close { conn, is_graceful: true });
         }
-        for key in [ANSWER, TELL, RETRY, FORGET] {
+        for key in [ANSWER, REPORT, RETRY, EXPIRE] {
             cx.disarm(key);
         }
         self.listener = None;
@@ -182,11 +183,11 @@ impl FdSock2 {
         self.link = Link::None;
         self.pauses.clear();
         self.suspects.clear();
-        self.heard.clear();
-        self.found.clear();
+        self.received.clear();
+        self.detected.clear();
     }
 
-    /// A frame on one of our connections is the body of an empty message with our header.
+    /// Writes a frame: the body of an empty message with an FD_SOCK2 header.
     fn write(&self, cx: &mut Cx<'_>, conn: ConnId, header: FdSock2Header) {
         let mut message =
             Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
@@ -200,7 +201,7 @@ impl FdSock2 {
             wire::decode_body(empty, frame).map(|mut message| message.headers.take(ProtocolId::FD_SOCK2));
         let Ok(Some(HeaderBody::FdSock2(header))) = decoded else {
             cx.request(Effect::Close { conn, is_graceful: false });
-            // The edge says nothing of what we close, but our watch over it has ended.
+            // The edge reports no close for connections that this member closes, so the watch ends here.
             self.closed(cx, conn, false);
             return cx
                 .count_drop(DropReason::Malformed, |_| "frame on a failure detection socket".to_owned());
@@ -215,15 +216,15 @@ impl FdSock2 {
                 self.write(cx, conn, FdSock2Header::ConnectResponse { cluster, server });
             }
             FdSock2Header::ConnectResponse { cluster, server } => {
-                let is_ours = cluster.as_deref() == cx.shared().cluster.as_deref();
-                self.answered(cx, conn, is_ours.then_some(server));
+                let is_same_cluster = cluster.as_deref() == cx.shared().cluster.as_deref();
+                self.answered(cx, conn, is_same_cluster.then_some(server));
             }
             _ => {}
         }
     }
 
-    /// Suspicions are multicast without reliability and repeated instead.
-    fn tell(&self, cx: &mut Cx<'_>, header: FdSock2Header) {
+    /// Multicasts without reliability. Suspicions are repeated instead.
+    fn multicast(&self, cx: &mut Cx<'_>, header: FdSock2Header) {
         let mut message =
             Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
         message.transient |= Transient::DONT_LOOPBACK;
@@ -233,19 +234,20 @@ impl FdSock2 {
 
     fn suspect(&mut self, cx: &mut Cx<'_>, member: Address) {
         self.suspicions += 1;
-        tracing::debug!(member = %cx.shared().book.member(&member), "the connection to it broke");
+        tracing::debug!(member = %cx.shared().book.member(&member), "the connection to the member broke");
         self.suspects.insert(member.clone());
-        self.found.insert(member);
-        self.tell_suspects(cx);
+        self.detected.insert(member);
+        self.report_suspects(cx);
     }
 
-    /// Tells the others, and acts ourselves if that has become our part: whoever led before may be gone.
-    fn tell_suspects(&self, cx: &mut Cx<'_>) {
-        if self.found.is_empty() {
-            return cx.disarm(TELL);
+    /// Reports the suspects to the other members. Acts itself if this member would now lead, because the
+    /// previous leader may be gone.
+    fn report_suspects(&self, cx: &mut Cx<'_>) {
+        if self.detected.is_empty() {
+            return cx.disarm(REPORT);
         }
-        self.tell(cx, FdSock2Header::Suspect(self.found.iter().cloned().collect()));
-        cx.arm(TELL, self.tell_interval());
+        self.multicast(cx, FdSock2Header::Suspect(self.detected.iter().cloned().collect()));
+        cx.arm(REPORT, self.report_interval());
         self.raise_suspects(cx);
     }
 
@@ -261,9 +263,9 @@ impl FdSock2 {
         match header {
             FdSock2Header::Suspect(members) => {
                 let local = cx.local().clone();
-                let until = cx.now() + self.tell_interval().saturating_mul(HEARD_INTERVALS);
+                let until = cx.now() + self.report_interval().saturating_mul(RECEIVED_INTERVALS);
                 for member in members.into_iter().filter(|member| view.contains(member) && *member != local) {
-                    self.heard.insert(member.clone(), until);
+                    self.received.insert(member.clone(), until);
                     self.suspects.insert(member);
                 }
                 self.arm_forget(cx);
@@ -273,56 +275,57 @@ impl FdSock2 {
                 self.withdraw(cx, members);
                 self.follow_ring(cx);
             }
-            // These belong on sockets.
+            // Valid on sockets only.
             _ => cx.count_drop(DropReason::Unexpected, |_| "FD_SOCK2 connect in a message".to_owned()),
         }
     }
 
-    fn tell_interval(&self) -> Duration {
+    fn report_interval(&self) -> Duration {
         self.config.suspect_msg_interval.max(Duration::from_millis(1))
     }
 
     fn arm_forget(&self, cx: &mut Cx<'_>) {
-        match self.heard.values().min() {
+        match self.received.values().min() {
             Some(until) => {
                 let rest = until.since(cx.now());
-                cx.arm(FORGET, rest);
+                cx.arm(EXPIRE, rest);
             }
-            None => cx.disarm(FORGET),
+            None => cx.disarm(EXPIRE),
         }
     }
 
-    /// Whoever told us of these has fallen silent: it is wrong, or it is gone. What is right will be found again.
-    fn forget_heard(&mut self, cx: &mut Cx<'_>) {
+    /// Forgets received suspicions that were not repeated. Their reporter was wrong or is gone; a real crash
+    /// is detected again.
+    fn expire_received(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let over: Vec<Address> =
-            self.heard.extract_if(.., |_, until| *until <= now).map(|(member, _)| member).collect();
-        self.withdraw(cx, over.into_iter().filter(|member| !self.found.contains(member)).collect());
+            self.received.extract_if(.., |_, until| *until <= now).map(|(member, _)| member).collect();
+        self.withdraw(cx, over.into_iter().filter(|member| !self.detected.contains(member)).collect());
         self.arm_forget(cx);
     }
 
-    /// Suspects no more whom others have cleared. The layers above may still wait to act on what they were told, and
-    /// nobody else tells them: who asked the member was another one.
+    /// Withdraws suspicions of members that are alive. The layers above may wait to act on them, and another
+    /// member's verification does not reach them otherwise.
     fn withdraw(&mut self, cx: &mut Cx<'_>, mut members: Vec<Address>) {
         members.retain(|member| self.suspects.contains(member));
         if !members.is_empty() {
-            self.keep_suspects(cx, |member| !members.contains(member));
+            self.retain_suspects(cx, |member| !members.contains(member));
             cx.raise(Event::Unsuspect(members));
         }
     }
 
     fn unsuspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
-        self.keep_suspects(cx, |member| !members.contains(member));
+        self.retain_suspects(cx, |member| !members.contains(member));
         self.follow_ring(cx);
     }
 
-    fn keep_suspects(&mut self, cx: &mut Cx<'_>, keep: impl Fn(&Address) -> bool) {
+    fn retain_suspects(&mut self, cx: &mut Cx<'_>, keep: impl Fn(&Address) -> bool) {
         self.suspects.retain(&keep);
-        self.found.retain(&keep);
-        self.heard.retain(|member, _| keep(member));
+        self.detected.retain(&keep);
+        self.received.retain(|member, _| keep(member));
         self.arm_forget(cx);
-        if self.found.is_empty() {
-            cx.disarm(TELL);
+        if self.detected.is_empty() {
+            cx.disarm(REPORT);
         }
     }
 }
@@ -363,7 +366,7 @@ impl Protocol for FdSock2 {
             Event::Disconnect => self.close_all(cx),
             Event::Unsuspect(members) => {
                 if members.iter().any(|member| self.suspects.contains(member)) {
-                    self.tell(cx, FdSock2Header::Unsuspect(members.clone()));
+                    self.multicast(cx, FdSock2Header::Unsuspect(members.clone()));
                 }
                 self.unsuspect(cx, members);
             }
@@ -374,7 +377,7 @@ impl Protocol for FdSock2 {
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if let Control::View(view) = control {
-            self.keep_suspects(cx, |member| view.contains(member));
+            self.retain_suspects(cx, |member| view.contains(member));
             self.pauses.retain(|member, _| view.contains(member));
             self.follow_ring(cx);
         }
@@ -387,8 +390,8 @@ impl Protocol for FdSock2 {
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match key {
             ANSWER => self.no_answer(cx),
-            TELL => self.tell_suspects(cx),
-            FORGET => self.forget_heard(cx),
+            REPORT => self.report_suspects(cx),
+            EXPIRE => self.expire_received(cx),
             _ => self.follow_ring(cx),
         }
     }
@@ -409,7 +412,7 @@ impl Protocol for FdSock2 {
                 if !self.is_connected || self.conns.len() >= CONNECTIONS_MAX {
                     cx.request(Effect::Close { conn, is_graceful: false });
                 } else {
-                    self.conns.insert(conn, Conn { peer, is_ours: false, is_watched_by_peer: false });
+                    self.conns.insert(conn, Conn { peer, is_outgoing: false, is_watched_by_peer: false });
                 }
             }
             Outcome::Connected(conn) => self.connected(cx, token, conn),

@@ -1,35 +1,33 @@
-//! The client's side: whom we watch, and the connection to it.
+//! The monitoring side: the neighbour that this member watches, and the connection to it.
 
 use std::collections::VecDeque;
 
 use super::{ANSWER, Conn, FdSock2, RETRY};
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
 
-/// How far the connection to the neighbour is.
 pub(super) enum Link {
-    /// There is nobody to watch, or the neighbour cannot be connected to yet.
+    /// No neighbour, or no attempt may start yet.
     None,
-    /// A connection attempt runs; these addresses are left to try.
+    /// An attempt is in progress; `left` has the addresses left to try.
     Connecting { token: Token, to: PhysAddr, left: VecDeque<PhysAddr> },
-    /// The neighbour has been asked who it is.
+    /// Connected; the neighbour has been asked for its identity.
     Asking { conn: ConnId, left: VecDeque<PhysAddr> },
-    /// It has answered. When this connection breaks, it has crashed.
+    /// The identity is confirmed. When this connection breaks, the neighbour has crashed.
     Watching { conn: ConnId },
 }
 
 impl FdSock2 {
-    /// The next member in the view whose connection has not broken, which is the one to watch.
+    /// Returns the next member in the view whose connection has not broken: the one to watch.
     fn next_in_ring(&self, cx: &Cx<'_>) -> Option<Address> {
         let view = cx.view()?;
         let rank = view.rank(cx.local())?;
         let members = view.members();
         (1..members.len())
             .map(|step| &members[(rank + step) % members.len()])
-            .find(|member| !self.found.contains(member))
+            .find(|member| !self.detected.contains(member))
             .cloned()
     }
 
-    /// Watches whoever is next now.
     pub(super) fn follow_ring(&mut self, cx: &mut Cx<'_>) {
         if !self.is_connected || self.own.is_none() {
             return;
@@ -38,7 +36,7 @@ impl FdSock2 {
         if next == self.neighbour && !matches!(self.link, Link::None) {
             return;
         }
-        self.let_go(cx);
+        self.stop_watching(cx);
         self.neighbour = next;
         let Some(neighbour) = &self.neighbour else { return };
         if let Some(&until) = self.pauses.get(neighbour) {
@@ -51,7 +49,7 @@ impl FdSock2 {
         let Some(phys) = cx.shared().book.phys(neighbour) else {
             return cx.arm(RETRY, self.config.connect_timeout);
         };
-        // Members of one host have ports side by side: one of them is our own.
+        // Members on one host have adjacent ports, one of which is this member's own.
         let candidates = self
             .ports(phys.port)
             .into_iter()
@@ -61,20 +59,19 @@ impl FdSock2 {
         self.try_next(cx, candidates);
     }
 
-    /// Leaves the neighbour alone for a while.
     fn pause(&mut self, cx: &mut Cx<'_>, neighbour: Address) {
         let pause = self.config.connect_timeout;
         self.pauses.insert(neighbour, cx.now() + pause);
         cx.arm(RETRY, pause);
     }
 
-    /// The connection that a peer and we share, whoever opened it.
+    /// Returns the connection shared with a peer, whichever member opened it.
     fn open_to(&self, peer: PhysAddr) -> Option<ConnId> {
         self.conns.iter().find(|(_, conn)| conn.peer == peer).map(|(&conn, _)| conn)
     }
 
-    /// Ends the watch. A connection through which the peer watches us stays.
-    fn let_go(&mut self, cx: &mut Cx<'_>) {
+    /// Ends the watch. A connection through which the peer monitors this member stays open.
+    fn stop_watching(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(ANSWER);
         if let Link::Asking { conn, .. } | Link::Watching { conn } =
             std::mem::replace(&mut self.link, Link::None)
@@ -88,7 +85,8 @@ impl FdSock2 {
         let (Some(to), Some(own)) = (left.pop_front(), self.own) else {
             self.link = Link::None;
             if let Some(neighbour) = self.neighbour.take() {
-                // Should it turn out to live, the next attempt waits: it would fail as fast as this one.
+                // If it turns out to be alive, the next attempt waits, because it would fail as fast as this
+                // one.
                 self.pause(cx, neighbour.clone());
                 self.suspect(cx, neighbour);
                 self.follow_ring(cx);
@@ -112,7 +110,7 @@ impl FdSock2 {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, token: Token, conn: ConnId) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Connecting { token: own, to, left } if own == token => {
-                self.conns.insert(conn, Conn { peer: to, is_ours: true, is_watched_by_peer: false });
+                self.conns.insert(conn, Conn { peer: to, is_outgoing: true, is_watched_by_peer: false });
                 self.ask(cx, conn, left);
             }
             other => {
@@ -125,7 +123,7 @@ impl FdSock2 {
     pub(super) fn connect_failed(&mut self, cx: &mut Cx<'_>, token: Token) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Connecting { token: own, to, left } if own == token => match self.open_to(to) {
-                // The peer was faster: its connection serves both.
+                // The peer connected first: its connection serves both.
                 Some(conn) => self.ask(cx, conn, left),
                 None => self.try_next(cx, left),
             },
@@ -133,7 +131,7 @@ impl FdSock2 {
         }
     }
 
-    /// Somebody has said who it is; `None` = of another cluster.
+    /// Handles an identity response; `None` = of another cluster.
     pub(super) fn answered(&mut self, cx: &mut Cx<'_>, conn: ConnId, server: Option<Address>) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Asking { conn: own, left } if own == conn => {
@@ -159,18 +157,19 @@ impl FdSock2 {
         }
     }
 
-    /// Closes a connection that we opened and need no more, unless the peer watches us through it.
+    /// Closes a connection that this member opened and no longer needs, unless the peer monitors this member
+    /// through it.
     fn abandon(&mut self, cx: &mut Cx<'_>, conn: ConnId) {
-        if self.conns.get(&conn).is_some_and(|known| known.is_ours && !known.is_watched_by_peer) {
+        if self.conns.get(&conn).is_some_and(|known| known.is_outgoing && !known.is_watched_by_peer) {
             self.conns.remove(&conn);
             cx.request(Effect::Close { conn, is_graceful: true });
         }
     }
 
-    /// A connection has ended. What a graceful end means, the view will tell.
+    /// Handles a closed connection. After a graceful close the view decides what it means.
     pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, is_graceful: bool) {
         let known = self.conns.remove(&conn);
-        // Two connections that were opened at once become one; the other is there already.
+        // Two connections opened at the same time are merged into the other one.
         let other = known.and_then(|known| self.open_to(known.peer));
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Watching { conn: own } if own == conn => {

@@ -5,7 +5,6 @@ fn at(n: u16, offset: u16) -> PhysAddr {
     PhysAddr { port: phys(n).port + 100 + offset, ..phys(n) }
 }
 
-/// Member 1 of cluster `demo`, listening.
 fn harness(numbers: &[u64]) -> Harness {
     let mut harness = Harness::new(FdSock2::new(FdSock2Config::default()));
     harness.stack.handle_connect(harness.now, "demo");
@@ -31,7 +30,6 @@ fn answer(n: u64) -> bytes::Bytes {
     frame(FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: member(n) })
 }
 
-/// Lets member 1 watch member `n` over connection `conn`.
 fn watch(harness: &mut Harness, n: u64, conn: u64) -> Token {
     let (token, effect) = harness.take_effects().remove(0);
     assert!(matches!(effect, Effect::Connect { to, .. } if to == at(n as u16, 0)), "{effect:?}");
@@ -54,8 +52,7 @@ fn suspected(harness: &mut Harness) -> Vec<FdSock2Header> {
         .collect()
 }
 
-/// A message from member `n`.
-fn heard(header: FdSock2Header, n: u64) -> Message {
+fn from_member(header: FdSock2Header, n: u64) -> Message {
     let mut message =
         Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
     message.src = Some(member(n));
@@ -63,7 +60,7 @@ fn heard(header: FdSock2Header, n: u64) -> Message {
 }
 
 #[test]
-fn the_right_neighbour_is_watched_and_suspected_when_its_connection_breaks() {
+fn the_next_member_is_watched_and_suspected_when_its_connection_breaks() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
     harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
@@ -98,7 +95,7 @@ fn another_member_on_the_port_is_not_the_neighbour() {
 }
 
 #[test]
-fn a_neighbour_that_says_nothing_is_tried_on_the_next_port() {
+fn a_silent_neighbour_is_tried_on_the_next_port() {
     let mut harness = harness(&[1, 2]);
     let (token, _) = harness.take_effects().remove(0);
     harness.done(token, Outcome::Connected(ConnId(7)));
@@ -108,7 +105,7 @@ fn a_neighbour_that_says_nothing_is_tried_on_the_next_port() {
 }
 
 #[test]
-fn whoever_asks_is_answered_with_cluster_and_address() {
+fn a_connect_request_is_answered_with_cluster_and_address() {
     let mut harness = harness(&[1]);
     let token = Token { layer: 1, number: 0 };
     harness.done(token, Outcome::Accepted { conn: ConnId(4), peer: at(2, 0) });
@@ -173,49 +170,49 @@ fn only_the_member_that_would_lead_passes_a_suspicion_up() {
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
 }
 
-/// The message that it was wrong can be lost.
+/// The message that withdraws it can be lost.
 #[test]
-fn a_suspicion_that_is_not_told_again_is_forgotten() {
+fn a_suspicion_that_is_not_repeated_is_forgotten() {
     let suspects = |harness: &Harness| harness.stack.attribute("FD_SOCK2", "suspects").unwrap();
     let mut harness = harness(&[3, 2, 1]);
     for _ in 0..3 {
-        harness.up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+        harness.up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
         harness.advance(Duration::from_secs(10));
         assert_ne!(suspects(&harness), "{}", "two of three may be lost");
     }
     harness.advance(Duration::from_secs(5));
     assert_eq!(suspects(&harness), "{}");
     assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(2)])]);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(3)]), 2));
     assert_eq!(harness.take_up_events(), [], "2 would lead, since it is not suspected any more");
 }
 
-/// GMS may know of a suspicion on which it waits to act until it leads, and the suspect's answer to us was lost.
+/// GMS may keep a suspicion until it leads, and the suspect's response to this member was lost.
 #[test]
-fn who_lives_by_what_others_say_is_not_suspected_above() {
+fn a_suspicion_withdrawn_by_another_member_is_withdrawn_above() {
     let mut harness = harness(&[3, 2, 1]);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(2), member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(2), member(3)]), 2));
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
-    harness.up(heard(FdSock2Header::Unsuspect(vec![member(3), member(1)]), 2));
+    harness.up(from_member(FdSock2Header::Unsuspect(vec![member(3), member(1)]), 2));
     assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(3)])]);
-    harness.up(heard(FdSock2Header::Unsuspect(vec![member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Unsuspect(vec![member(3)]), 2));
     assert_eq!(harness.take_up_events(), [], "they know");
 }
 
 #[test]
-fn the_longest_interval_keeps_what_is_heard_for_ever() {
+fn with_the_longest_interval_a_received_suspicion_holds_forever() {
     let config = FdSock2Config { suspect_msg_interval: Duration::MAX, ..FdSock2Config::default() };
     let mut harness = Harness::new(FdSock2::new(config));
-    harness.install(view(1, &[3, 2, 1])).up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+    harness.install(view(1, &[3, 2, 1])).up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
     harness.advance(Duration::from_secs(3_600));
     assert_ne!(harness.stack.attribute("FD_SOCK2", "suspects").unwrap(), "{}");
 }
 
 #[test]
-fn what_was_found_here_does_not_hang_on_what_others_say() {
+fn a_suspicion_detected_here_does_not_expire() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
     harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
     harness.advance(Duration::from_secs(60)).take_up_events();
     harness.advance(Duration::from_secs(5));
@@ -258,7 +255,6 @@ fn leaving_closes_the_listener_and_every_connection() {
     assert_eq!(effects, [Effect::CloseListener, Effect::Close { conn: ConnId(7), is_graceful: true }]);
 }
 
-/// How many connections the layer asked for.
 fn connects(harness: &mut Harness) -> Vec<(Token, PhysAddr)> {
     let effects = harness.take_effects().into_iter();
     effects
@@ -280,7 +276,7 @@ fn a_graceful_close_alone_is_no_suspicion() {
 }
 
 #[test]
-fn who_closes_gracefully_and_stays_a_member_is_watched_again() {
+fn a_member_that_closes_gracefully_and_stays_is_watched_again() {
     let mut harness = harness(&[1, 2]);
     let token = watch(&mut harness, 2, 7);
     harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true });
@@ -326,10 +322,10 @@ fn garbage_from_the_neighbour_ends_the_watch() {
 }
 
 #[test]
-fn only_what_was_found_here_is_told_again() {
+fn only_suspicions_detected_here_are_repeated() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
-    harness.up(heard(FdSock2Header::Suspect(vec![member(3)]), 2));
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(3)]), 2));
     harness.take_up_events();
     harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
     assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
@@ -337,7 +333,7 @@ fn only_what_was_found_here_is_told_again() {
 }
 
 #[test]
-fn whoever_comes_to_lead_acts_on_older_suspicions() {
+fn a_member_that_becomes_first_acts_on_older_suspicions() {
     let mut harness = harness(&[3, 1, 2]);
     let token = watch(&mut harness, 2, 7);
     harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
@@ -369,7 +365,7 @@ fn a_living_member_that_cannot_be_reached_is_tried_once_per_connect_timeout() {
 }
 
 #[test]
-fn a_port_that_another_member_answers_on_is_asked_over_its_connection() {
+fn a_port_of_another_member_is_tried_over_its_existing_connection() {
     let mut harness = harness(&[1]);
     let token = Token { layer: 1, number: 0 };
     harness.done(token, Outcome::Accepted { conn: ConnId(4), peer: at(2, 1) });
@@ -395,7 +391,7 @@ fn ports_wrap_at_max_port_and_stay_above_min_port() {
 }
 
 #[test]
-fn listening_that_is_told_of_after_leaving_counts_for_nothing() {
+fn a_listener_reported_after_leaving_is_ignored() {
     let mut harness = Harness::new(FdSock2::new(FdSock2Config::default()));
     harness.stack.handle_connect(harness.now, "demo");
     harness.stack.run(harness.now);

@@ -1,37 +1,36 @@
-//! The receiver's side: what each sender's messages have used, and when it gets credits back.
+//! The receiver's side: the credits that each sender has used, and when they return.
 //!
-//! Views do not come to all at the same moment, and who stops for a while may never have seen those without it. So a
-//! sender is counted also before it is in the view, and goes on where it was when it is in the view again: what it lacks
-//! and we do not know of would be lost to it for good. Where it has begun anew and we have not, it gets credits back
-//! earlier than it needs them. (JGroups counts members only and forgets those who leave; its senders ask once they have
-//! waited for `max_block_time`.)
+//! Members install views at different moments, and a paused member may miss views. So a sender is also
+//! counted before it is in the view, and its count continues when it is in the view again; otherwise the
+//! sender would lose these credits for good. If the sender has restarted its count and this member has not,
+//! credits return earlier than needed. (JGroups counts members only and forgets those that leave; its senders
+//! request credits after `max_block_time`.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::{Address, ProbeOut, Time, View};
 
-/// Senders that are not in the view, and that are counted. A flood of invented ones, or of members that leave, must not
-/// grow the table; who is forgotten may have to wait for `max_block_time`, once.
-pub(super) const STRANGERS_MAX: usize = 1_000;
+/// The maximum number of counted senders outside the view, so that invented senders or leavers cannot grow
+/// the table. A forgotten sender may have to wait for `max_block_time` once.
+pub(super) const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 
-/// An answer is with its sender within this time: whoever asks again before has asked for the same. (What was asked over
-/// and over while nothing got through arrives together.)
+/// A second request within this time asks for the same credits as the first. Requests sent repeatedly while
+/// the network was blocked arrive together.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// A sender as this receiver sees it.
 struct Sender {
-    /// What the sender has left by our count.
+    /// The credits that the sender has left, by this member's count.
     left: u64,
-    /// Delivered to the application and not consumed yet.
+    /// The bytes delivered to the application and not yet consumed.
     outstanding: u64,
-    /// It has asked when what it lacks was not known yet, as when it had us in its view and we did not have it in ours, or
-    /// when that had just been given.
+    /// Whether its last request was granted in part, because it was unclear which messages were lost. Happens
+    /// when the sender installed the view first, or lost credits were replaced just before.
     is_owed: bool,
-    /// When it was given what was lost to it.
+    /// When lost credits were last replaced.
     replaced_at: Option<Time>,
-    /// How often that was since credits went back for what was consumed. What was taken for lost may come all the same: a merge
-    /// that had begun before brings it.
+    /// How often lost credits were replaced since consumed bytes last returned. Messages taken for lost may
+    /// still arrive through a merge that had begun before.
     replacements: u64,
 }
 
@@ -41,41 +40,40 @@ impl Sender {
     }
 }
 
-/// Credits to give back, per sender.
 pub(super) struct Granting {
     max: u64,
     min: u64,
-    /// Those in the view, and strangers.
+    /// Members of the view and other senders.
     senders: BTreeMap<Address, Sender>,
-    /// Those of them that are not in the view, in the order in which they came.
-    strangers: VecDeque<Address>,
+    /// The senders outside the view, oldest first.
+    non_members: VecDeque<Address>,
 }
 
 impl Granting {
     pub(super) const fn new(max: u64, min: u64) -> Self {
-        Self { max, min, senders: BTreeMap::new(), strangers: VecDeque::new() }
+        Self { max, min, senders: BTreeMap::new(), non_members: VecDeque::new() }
     }
 
-    /// A sender with this much left gets credits back.
+    /// Returns the limit of credits left at which a sender gets credits back.
     pub(super) const fn min(&self) -> u64 {
         self.min
     }
 
-    /// A view begins. Members of the view keep the bytes that were counted of them before. Returns the senders that have to ask for
-    /// credits again: they asked before they were in this member's view. Their digest says from which message on this member
-    /// receives them; messages before it never arrive and return no credits.
+    /// Applies a view. Members that were counted before keep their counts. Returns the senders that must
+    /// request credits again because they requested them before they were in this view. Messages before a
+    /// sender's digest never arrive here, so they return no credits.
     pub(super) fn view(&mut self, view: &View) -> Vec<Address> {
         let mut owed = Vec::new();
-        for stranger in self.strangers.iter().filter(|stranger| view.contains(stranger)) {
-            let is_owed = self.senders.get_mut(stranger).map(|sender| &mut sender.is_owed);
+        for non_member in self.non_members.iter().filter(|non_member| view.contains(non_member)) {
+            let is_owed = self.senders.get_mut(non_member).map(|sender| &mut sender.is_owed);
             if is_owed.is_some_and(std::mem::take) {
-                owed.push(stranger.clone());
+                owed.push(non_member.clone());
             }
         }
-        self.strangers.retain(|stranger| !view.contains(stranger));
+        self.non_members.retain(|non_member| !view.contains(non_member));
         for sender in self.senders.keys().filter(|sender| !view.contains(sender)) {
-            if !self.strangers.contains(sender) {
-                self.strangers.push_back(sender.clone());
+            if !self.non_members.contains(sender) {
+                self.non_members.push_back(sender.clone());
             }
         }
         self.bound();
@@ -88,14 +86,16 @@ impl Granting {
     }
 
     fn bound(&mut self) {
-        for stranger in self.strangers.drain(..self.strangers.len().saturating_sub(STRANGERS_MAX)) {
-            self.senders.remove(&stranger);
+        for non_member in
+            self.non_members.drain(..self.non_members.len().saturating_sub(NON_MEMBER_SENDERS_MAX))
+        {
+            self.senders.remove(&non_member);
         }
     }
 
     fn sender(&mut self, address: &Address) -> &mut Sender {
         if !self.senders.contains_key(address) {
-            self.strangers.push_back(address.clone());
+            self.non_members.push_back(address.clone());
             self.bound();
         }
         let max = self.max;
@@ -106,13 +106,13 @@ impl Granting {
         self.sender(sender).outstanding += bytes;
     }
 
-    /// The application is done with messages. Returns the credits that go back now, if enough have gathered: a
-    /// receiver that is not done gives none (S000-3).
+    /// Subtracts consumed bytes. Returns the credits to send back now, if enough have accumulated. A receiver
+    /// that consumes nothing returns none.
     pub(super) fn consumed(&mut self, sender: &Address, bytes: u64) -> Option<u64> {
         let (max, min) = (self.max, self.min);
         let sender = self.sender(sender);
         sender.outstanding = sender.outstanding.saturating_sub(bytes);
-        // More than the credits together: it has had those of the rest already.
+        // More bytes than all credits: the sender got the credits of the excess already.
         sender.left = sender.left.saturating_sub(bytes).max(sender.outstanding.min(max));
         if sender.left > min {
             return None;
@@ -123,40 +123,41 @@ impl Granting {
         Some(granted)
     }
 
-    /// A sender has waited for long and asks for what it lacks. JGroups gives all of it. Here it gets what the application
-    /// has consumed: what lies before that is the application's, so that waiting long enough is no way around a slow
-    /// receiver. The rest was never meant for us, as around a join or a merge, and is lost to the sender unless we give it;
-    /// or it is still on its way, for certain if there is a gap; or we have given it just now. Then the sender is to ask
-    /// again when more is known ([`Self::settled`]).
+    /// Handles a sender's request after a long wait. JGroups grants all requested credits. Here the sender
+    /// gets the credits of consumed bytes only, so that waiting does not bypass a slow receiver.
+    ///
+    /// The rest may be lost to the sender, as around a join or a merge, and is then replaced. It may also be
+    /// in transit (certain if there is a gap), or just have been replaced. In these cases the sender
+    /// requests again later ([`Self::settled`]).
     pub(super) fn requested(&mut self, now: Time, sender: &Address, bytes: u64, has_gap: bool) -> u64 {
         let max = self.max;
         self.sender(sender);
-        let is_stranger = self.strangers.contains(sender);
+        let is_non_member = self.non_members.contains(sender);
         let sender = self.sender(sender);
         let consumed = max - std::mem::replace(&mut sender.left, max);
-        let elsewhere = bytes.saturating_sub(consumed + sender.outstanding);
+        let not_received = bytes.saturating_sub(consumed + sender.outstanding);
         let is_answered = sender.replaced_at.is_some_and(|at| now.since(at) < ANSWER_TIME);
-        let is_unknown = elsewhere > 0 && (has_gap || is_answered);
-        sender.is_owed = is_unknown || is_stranger;
-        if elsewhere == 0 || is_unknown {
+        let is_unknown = not_received > 0 && (has_gap || is_answered);
+        sender.is_owed = is_unknown || is_non_member;
+        if not_received == 0 || is_unknown {
             return consumed.min(bytes);
         }
         sender.replaced_at = Some(now);
         sender.replacements += 1;
-        (consumed + elsewhere).min(bytes).min(max)
+        (consumed + not_received).min(bytes).min(max)
     }
 
-    /// The application goes on: whether this member of the view is owed something and there is no gap any more. Once.
+    /// Returns, once, whether a member of the view with an unclear request may request again, because it has
+    /// no gap any more.
     pub(super) fn settled(&mut self, sender: &Address, has_gap: impl FnOnce() -> bool) -> bool {
-        let strangers = &self.strangers;
-        let owed = self.senders.get_mut(sender).filter(|owed| owed.is_owed && !strangers.contains(sender));
+        let non_members = &self.non_members;
+        let owed = self.senders.get_mut(sender).filter(|owed| owed.is_owed && !non_members.contains(sender));
         owed.is_some_and(|sender| {
             sender.is_owed = has_gap();
             !sender.is_owed
         })
     }
 
-    /// What each sender has left by our count, and what of its messages the application has not consumed.
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         let all = self.senders.iter();
         let lines = all.map(|(member, sender)| format!("{member}: {} {}\n", sender.left, sender.outstanding));

@@ -1,11 +1,13 @@
-//! Credit flow control (facts section 18): UFC for unicasts, MFC for multicasts, and their non-blocking variants.
+//! Credit flow control: UFC for unicasts, MFC for multicasts, and their non-blocking variants.
 //!
-//! A sender has `max_credits` bytes per receiver; what the receiver's application has consumed comes back. No layer
-//! blocks: messages without credits wait here in order, and [`Protocol::held`] tells the channel how much that is, so
-//! that it can make senders wait. It cannot refuse what has been sent, so the bound of its queue is [`HOLD_LIMIT`] as
-//! whoever drives the stack keeps to it ([`crate::Stack::hold_limit`]; the channel's gate does). UFC_NB and MFC_NB let
-//! `max_queue_size` bytes wait before that happens; nothing else about them differs. A multicast flagged DONT_BLOCK is
-//! dropped rather than made to wait, with MFC_NB when the queue is full.
+//! A sender has `max_credits` bytes per receiver. Bytes that the receiver's application has consumed return
+//! as credits. No layer blocks: messages without credits wait here in order. [`Protocol::queued_bytes`]
+//! reports their size to the channel, so that it can make senders wait.
+//!
+//! This layer cannot refuse a message, so the driver has to respect the limit ([`HOLD_LIMIT`],
+//! [`crate::Stack::hold_limit`]), as the channel's gate does. UFC_NB and MFC_NB let `max_queue_size` bytes
+//! wait; nothing else differs. A multicast flagged DONT_BLOCK is dropped instead of queued; with MFC_NB only
+//! if the queue is full.
 
 mod granting;
 mod multicast;
@@ -23,29 +25,29 @@ use crate::{
 };
 
 crate::properties! {
-    /// What flow control can be told. All members have to use the same credits (facts 18.3): the defaults are those
-    /// of JGroups' classes, so that a stack that leaves them out means the same to all.
+    /// The properties of flow control. All members must use the same credits. The defaults are those of
+    /// JGroups' classes, so that stacks that omit them agree.
     FlowConfig {
-        /// Bytes that may be on their way to a receiver and unconsumed there.
+        /// The bytes that may be in transit to a receiver or unconsumed there.
         max_credits: crate::config::Bytes = crate::config::Bytes(5_000_000),
-        /// A receiver returns credits when its sender has at most this part of them left.
+        /// A receiver returns credits when its sender has at most this fraction left.
         min_threshold: f64 = 0.2,
-        /// The same in bytes; 0 = by `min_threshold`.
+        /// The limit of `min_threshold` in bytes; 0 = by `min_threshold`.
         min_credits: crate::config::Bytes = crate::config::Bytes(0),
-        /// After waiting this long a sender asks for credits, and again after every further such time.
+        /// The time after which a waiting sender requests credits. It repeats the request at this interval.
         max_block_time: Duration = Duration::from_secs(5),
     }
 }
 
 crate::properties! {
-    /// What the non-blocking variants can be told besides.
+    /// The further properties of the non-blocking variants.
     QueueConfig {
-        /// Bytes that may wait for credits before senders have to.
+        /// The bytes that may wait for credits before senders have to wait.
         max_queue_size: crate::config::Bytes = crate::config::Bytes(10_000_000),
     }
 }
 
-/// Which messages are controlled, and under which name.
+/// The controlled messages, and the protocol's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowKind {
     /// Unicasts.
@@ -68,36 +70,37 @@ impl FlowKind {
     }
 }
 
-/// Bytes that may wait for credits per destination before senders have to; the channel's gate keeps to it also in
-/// stacks without flow control. Enough to fill packets and to go on at once when credits come; small beside the
-/// credits of the stock stacks (2 MB and 4 MB), so that a sender without any waits almost at once.
+/// The bytes per destination that may wait for credits before senders have to wait. The channel's gate also
+/// applies it in stacks without flow control. It is enough to fill packets and to continue at once when
+/// credits return. It is small compared with the credits of the stock stacks (2 MB and 4 MB), so a sender
+/// without credits waits almost at once.
 pub const HOLD_LIMIT: u64 = 1_000_000;
 
 const BLOCKED: TimerKey = TimerKey(1);
 
-/// Asking more often than this is pointless, whatever `max_block_time` says.
-const ASK_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// The shortest time between requests, whatever `max_block_time` is.
+const REQUEST_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// Who may have lost count is asked when it has let us wait this long, if `max_block_time` is longer. What we sent before
-/// is there by then: asked at once it would take that for lost, and give us credits for it a second time.
-const DOUBT_TIME: Duration = Duration::from_millis(100);
+/// The delay of a request to a member that may have lost count, if `max_block_time` is longer. Earlier
+/// messages have arrived by then; a request at once would make the receiver take them for lost and grant
+/// their credits twice.
+const CREDIT_RESYNC_DELAY: Duration = Duration::from_millis(100);
 
-/// How long we wait for credits before we ask for them.
+/// How long a sender waits for credits before it requests them.
 #[derive(Clone, Copy)]
-struct Patience {
+struct CreditTimeout {
     all: Duration,
-    /// With those that may have counted less than we have sent.
+    /// For members that may have counted less than this member has sent.
     doubtful: Duration,
 }
 
-/// What becomes of a message on its way down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Taken {
-    /// It goes now.
+enum SendDecision {
+    /// It is sent now.
     Passes,
-    /// It has been taken into the queue.
-    Waits,
-    /// It would have to wait, and must not.
+    /// It is in the queue.
+    Queued,
+    /// It must not wait and is dropped.
     Dropped,
 }
 
@@ -107,23 +110,22 @@ enum Credits {
 }
 
 impl Credits {
-    /// How many destinations have something that waits.
     const fn blocked(&self) -> usize {
         match self {
             Self::Unicast(unicast) => unicast.blocked(),
-            Self::Multicast(multicast) => (multicast.held() > 0) as usize,
+            Self::Multicast(multicast) => (multicast.queued_bytes() > 0) as usize,
         }
     }
 }
 
-/// The protocol.
+/// A flow control layer.
 pub struct FlowControl {
     kind: FlowKind,
     config: FlowConfig,
     queue: QueueConfig,
     credits: Credits,
     granting: Granting,
-    /// The last view that took effect here.
+    /// The last view that took effect.
     last_view: Option<View>,
     counters: Counters,
 }
@@ -139,7 +141,7 @@ struct Counters {
 }
 
 impl FlowControl {
-    /// Flow control of a kind; `queue` counts for the non-blocking kinds only.
+    /// Creates a layer of this kind. `queue` is used by the non-blocking kinds only.
     pub fn new(kind: FlowKind, config: FlowConfig, queue: QueueConfig) -> Self {
         let max = config.max_credits.0;
         let min = match config.min_credits.0 {
@@ -166,8 +168,8 @@ impl FlowControl {
         message.is_multicast() == self.kind.is_multicast() && !message.flags.has(Flags::NO_FC)
     }
 
-    /// The non-blocking variants never wrote headers of their own: credits are the same messages.
-    fn tell(&self, cx: &mut Cx<'_>, dest: &Address, header: FcHeader, credits: u64) {
+    /// Sends credits or a request. The non-blocking variants use the plain variants' headers.
+    fn send_header(&self, cx: &mut Cx<'_>, dest: &Address, header: FcHeader, credits: u64) {
         let mut message = Message::new(Some(dest.clone()), Payload::Long(credits as i64))
             .with_flags(Flags::OOB | Flags::DONT_BUNDLE)
             .with_header(self.id(), HeaderBody::Fc(header));
@@ -180,10 +182,9 @@ impl FlowControl {
             return self.replenished(cx, sender, credits);
         }
         self.counters.replenishments_sent += 1;
-        self.tell(cx, sender, FcHeader::Replenish, credits);
+        self.send_header(cx, sender, FcHeader::Replenish, credits);
     }
 
-    /// Credits have come back: what waited for them goes out.
     fn replenished(&mut self, cx: &mut Cx<'_>, receiver: &Address, credits: u64) {
         match &mut self.credits {
             Credits::Unicast(unicast) => unicast.replenish(receiver, credits),
@@ -198,16 +199,16 @@ impl FlowControl {
             Credits::Multicast(multicast) => multicast.release(cx),
         };
         if is_blocked {
-            self.plan_ask(cx);
+            self.schedule_request(cx);
         } else {
             cx.disarm(BLOCKED);
         }
     }
 
-    fn plan_ask(&self, cx: &mut Cx<'_>) {
+    fn schedule_request(&self, cx: &mut Cx<'_>) {
         let due = match &self.credits {
-            Credits::Unicast(unicast) => unicast.due(self.patience()),
-            Credits::Multicast(multicast) => multicast.due(self.patience()),
+            Credits::Unicast(unicast) => unicast.due(self.credit_timeout()),
+            Credits::Multicast(multicast) => multicast.due(self.credit_timeout()),
         };
         if let Some(due) = due {
             cx.arm(BLOCKED, due.since(cx.now()));
@@ -233,9 +234,9 @@ impl FlowControl {
                 self.counters.requests_received += 1;
                 let has_gap = has_gap(cx, &src, self.kind.is_multicast());
                 let granted = self.granting.requested(cx.now(), &src, credits, has_gap);
-                #[cfg(feature = "planted")]
+                #[cfg(feature = "injected-bugs")]
                 let granted =
-                    if cx.has_planted(crate::Planted::CreditsForAsking) { credits } else { granted };
+                    if cx.has_bug(crate::InjectedBug::CreditsOnRequest) { credits } else { granted };
                 if granted > 0 {
                     self.replenish(cx, &src, granted);
                 }
@@ -243,32 +244,31 @@ impl FlowControl {
         }
     }
 
-    fn ask(&mut self, cx: &mut Cx<'_>, missing: Vec<(Address, u64)>) {
+    fn request_credits(&mut self, cx: &mut Cx<'_>, missing: Vec<(Address, u64)>) {
         for (receiver, credits) in missing {
             if !cx.is_local(&receiver) {
                 self.counters.requests_sent += 1;
-                self.tell(cx, &receiver, FcHeader::CreditRequest, credits);
+                self.send_header(cx, &receiver, FcHeader::CreditRequest, credits);
             }
         }
     }
 
-    fn patience(&self) -> Patience {
-        let all = self.config.max_block_time.max(ASK_INTERVAL_MIN);
-        Patience { all, doubtful: all.min(DOUBT_TIME) }
+    fn credit_timeout(&self) -> CreditTimeout {
+        let all = self.config.max_block_time.max(REQUEST_INTERVAL_MIN);
+        CreditTimeout { all, doubtful: all.min(CREDIT_RESYNC_DELAY) }
     }
 
-    /// How many bytes of messages that must not block may wait.
-    const fn room(&self) -> u64 {
+    const fn nonblocking_queue_max(&self) -> u64 {
         if self.kind.has_queue() { self.queue.max_queue_size.0 } else { 0 }
     }
 
     fn drop_unsent(&mut self, cx: &mut Cx<'_>, message: &Message, length: u64) {
         self.counters.dropped += 1;
         cx.discard(message, DropReason::NoCredits);
-        let patience = self.patience();
+        let timeout = self.credit_timeout();
         if let Credits::Multicast(multicast) = &mut self.credits {
-            let missing = multicast.dropped(cx.now(), patience.all, length);
-            self.ask(cx, missing);
+            let missing = multicast.dropped(cx.now(), timeout.all, length);
+            self.request_credits(cx, missing);
         }
     }
 
@@ -277,13 +277,13 @@ impl FlowControl {
             self.replenish(cx, &sender, 0);
         }
         let before = self.last_view.replace(view.clone());
-        // Members may have moved on to the digest of a merged view that we have missed.
+        // Members may have moved to the digest of a merge view that this member missed.
         let is_merged = view.is_merge() || before.is_some_and(|before| view.skips_views_after(&before));
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::CreditForgotten)
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::CreditForgotten)
             && let Credits::Multicast(multicast) = &mut self.credits
         {
-            multicast.view_forgotten(view);
+            multicast.view_without_removals(view);
             return self.release(cx);
         }
         match &mut self.credits {
@@ -294,7 +294,6 @@ impl FlowControl {
     }
 }
 
-/// Whether something of this sender has come and waits for what was sent before it.
 fn has_gap(cx: &Cx<'_>, sender: &Address, is_multicast: bool) -> bool {
     cx.ask(&Query::HasGap { sender, is_multicast }) == Some(Answer::Yes(true))
 }
@@ -309,7 +308,7 @@ impl Protocol for FlowControl {
         }
     }
 
-    /// The non-blocking variants interoperate with the plain ones, which are all that JGroups 5.5 has.
+    /// The non-blocking variants interoperate with the plain ones, the only ones in JGroups 5.5.
     fn id(&self) -> ProtocolId {
         if self.kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC }
     }
@@ -318,30 +317,30 @@ impl Protocol for FlowControl {
         if batch.messages.iter().all(|message| message.is_multicast() != self.kind.is_multicast()) {
             return;
         }
-        let (now, room) = (cx.now(), self.room());
+        let (now, room) = (cx.now(), self.nonblocking_queue_max());
         let blocked_before = self.credits.blocked();
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
             let length = message.length() as u64;
-            // Credits of the other flow control must not wait for ours: what would bring ours may wait for those
-            // (SEQUENCER's coordinator gives unicast credits back when it could multicast). JGroups counts such
-            // messages, so those that arrive are counted as any other.
+            // Credits of the other flow control must not wait for this one's, or both may wait for each
+            // other: SEQUENCER's coordinator returns unicast credits only when it can multicast. JGroups
+            // counts such messages, so received ones are counted.
             if length == 0 || !self.is_controlled(message) || message.is_credit() {
                 return true;
             }
-            let taken = match &mut self.credits {
-                Credits::Unicast(unicast) => unicast.take(now, message, length),
-                Credits::Multicast(multicast) => multicast.take(now, cx.local(), message, length, room),
+            let decision = match &mut self.credits {
+                Credits::Unicast(unicast) => unicast.try_send(now, message, length),
+                Credits::Multicast(multicast) => multicast.try_send(now, cx.local(), message, length, room),
             };
-            if taken == Taken::Dropped {
+            if decision == SendDecision::Dropped {
                 self.drop_unsent(cx, message, length);
             }
-            taken == Taken::Passes
+            decision == SendDecision::Passes
         });
         batch.messages = messages;
         if self.credits.blocked() > blocked_before {
             self.counters.blockings += u64::from(!cx.is_armed(BLOCKED));
-            self.plan_ask(cx);
+            self.schedule_request(cx);
         }
     }
 
@@ -377,8 +376,8 @@ impl Protocol for FlowControl {
     }
 
     fn consumed(&mut self, cx: &mut Cx<'_>, src: &Address, is_multicast: bool, credit: u64) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::StrangersNotCounted)
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::NonMembersNotCounted)
             && !cx.view().is_some_and(|view| view.contains(src))
         {
             return;
@@ -390,7 +389,7 @@ impl Protocol for FlowControl {
             self.replenish(cx, src, granted);
         }
         if self.granting.settled(src, || has_gap(cx, src, is_multicast)) {
-            // No credits: the sender asks again.
+            // Zero credits: the sender requests again.
             self.replenish(cx, src, 0);
         }
     }
@@ -404,7 +403,7 @@ impl Protocol for FlowControl {
     }
 
     fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
-        // Above GMS in JGroups' stacks; where it sits below, the control call has done it already.
+        // In JGroups' stacks the layer is above GMS; below it, the control call has handled the view already.
         if let Event::View(view) = event {
             self.view(cx, view);
         }
@@ -418,19 +417,19 @@ impl Protocol for FlowControl {
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
-        let (now, patience) = (cx.now(), self.patience());
+        let (now, timeout) = (cx.now(), self.credit_timeout());
         let overdue = match &mut self.credits {
-            Credits::Unicast(unicast) => unicast.overdue(now, patience),
-            Credits::Multicast(multicast) => multicast.overdue(now, patience),
+            Credits::Unicast(unicast) => unicast.overdue(now, timeout),
+            Credits::Multicast(multicast) => multicast.overdue(now, timeout),
         };
-        self.ask(cx, overdue);
-        self.plan_ask(cx);
+        self.request_credits(cx, overdue);
+        self.schedule_request(cx);
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         match (&self.credits, dest) {
-            (Credits::Unicast(unicast), Some(dest)) => unicast.held(dest),
-            (Credits::Multicast(multicast), None) => multicast.held(),
+            (Credits::Unicast(unicast), Some(dest)) => unicast.queued_bytes(dest),
+            (Credits::Multicast(multicast), None) => multicast.queued_bytes(),
             _ => 0,
         }
     }
@@ -442,7 +441,8 @@ impl Protocol for FlowControl {
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
         match query {
-            // A sender waits with less than a piece left, and gets credits back at `min` or below.
+            // A sender waits with less than a fragment's credits left, and gets credits back at `min` or
+            // below.
             Query::Withholdable { is_multicast, piece } if *is_multicast == self.kind.is_multicast() => {
                 Some(Answer::Number(self.granting.min().saturating_sub(*piece)))
             }
@@ -453,7 +453,7 @@ impl Protocol for FlowControl {
     fn counts(&self) -> Vec<(StackCount, u64)> {
         let (waiting, outstanding) = match &self.credits {
             Credits::Unicast(unicast) => (unicast.waiting(), unicast.outstanding()),
-            Credits::Multicast(multicast) => (multicast.held(), multicast.outstanding()),
+            Credits::Multicast(multicast) => (multicast.queued_bytes(), multicast.outstanding()),
         };
         vec![
             (StackCount::CreditBlockings, self.counters.blockings),
@@ -487,7 +487,7 @@ impl Protocol for FlowControl {
     }
 
     fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
-        // JGroups' way out for an operator who sees senders stuck.
+        // JGroups' operation for an operator with blocked senders.
         if name != "unblock" {
             return None;
         }

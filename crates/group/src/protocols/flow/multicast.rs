@@ -1,31 +1,31 @@
-//! The sender's side of MFC: a multicast costs every member, so the one with the fewest credits decides.
+//! The sender's side of MFC: a multicast uses credits of every member, so the member with the fewest decides.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use std::time::Duration;
 
-use super::{Patience, Taken};
+use super::{CreditTimeout, SendDecision};
 use crate::{Address, Cx, Message, ProbeOut, Time, Transient, View};
 
-/// Credits of all members and the queue.
+/// The credits of all members, and the queue.
 ///
-/// A member's credits are kept as the total that we may have sent for its sake (`limit`), so that sending costs the
-/// same however many members there are.
+/// A member's credits are kept as the total number of bytes that may be sent to it (`limit`). So sending
+/// costs the same for any number of members.
 pub(super) struct MulticastCredits {
     max: u64,
-    /// Bytes sent so far.
+    /// The bytes sent so far.
     sent: u64,
     limits: BTreeMap<Address, u64>,
-    /// The smallest of them.
+    /// The smallest limit.
     limit: u64,
     queue: VecDeque<Message>,
     queued: u64,
-    /// Since when the first message in the queue waits, or when credits were asked for last.
+    /// Since when the first queued message waits, or when credits were last requested.
     waiting_since: Time,
-    /// Members that may have counted less than we have sent: we have met or were merged since they were asked, and what
-    /// came before their digests they never get.
+    /// The members that may have counted fewer bytes than this member has sent. They joined or merged since
+    /// the last request and never get messages from before their digest.
     doubtful: BTreeSet<Address>,
-    /// When a message was dropped for lack of credits and they were asked for.
+    /// When credits were last requested because a message was dropped.
     asked_for_dropped: Option<Time>,
 }
 
@@ -48,7 +48,7 @@ impl MulticastCredits {
         self.limit = self.limits.values().min().copied().unwrap_or(0);
     }
 
-    /// A view begins. `is_merged` says whether members may have been merged with us since the last one.
+    /// Applies a view. `is_merged`: members may have been merged with this one since the last view.
     pub(super) fn view(&mut self, view: &View, is_merged: bool) {
         self.limits.retain(|member, _| view.contains(member));
         self.doubtful.retain(|member| view.contains(member));
@@ -64,9 +64,9 @@ impl MulticastCredits {
         self.find_limit();
     }
 
-    /// Who joins is let in, and who is gone stays.
-    #[cfg(feature = "planted")]
-    pub(super) fn view_forgotten(&mut self, view: &View) {
+    /// The injected bug: adds joiners and keeps departed members.
+    #[cfg(feature = "injected-bugs")]
+    pub(super) fn view_without_removals(&mut self, view: &View) {
         for member in view.members() {
             let limit = self.sent + self.max;
             self.limits.entry(member.clone()).or_insert(limit);
@@ -83,7 +83,7 @@ impl MulticastCredits {
         if message.transient.has(Transient::DONT_LOOPBACK)
             && let Some(own) = self.limits.get_mut(local)
         {
-            // Our own copy does not come back, and neither would its credits.
+            // The local copy is not looped back, so its credits would not return.
             let was_smallest = *own == self.limit;
             *own += cost;
             if was_smallest {
@@ -93,34 +93,34 @@ impl MulticastCredits {
         true
     }
 
-    /// Whether the message may go now. One that must not block waits only as far as there is `room`.
-    pub(super) fn take(
+    /// Decides whether a message is sent now. A DONT_BLOCK message waits only up to `room` bytes.
+    pub(super) fn try_send(
         &mut self,
         now: Time,
         local: &Address,
         message: &mut Message,
         length: u64,
         room: u64,
-    ) -> Taken {
+    ) -> SendDecision {
         if self.limits.is_empty() || (self.queue.is_empty() && self.spend(local, message, length)) {
-            return Taken::Passes;
+            return SendDecision::Passes;
         }
         if message.transient.has(Transient::DONT_BLOCK) && self.queued + length > room {
-            return Taken::Dropped;
+            return SendDecision::Dropped;
         }
         if self.queue.is_empty() {
             self.waiting_since = now;
         }
         self.queued += length;
         self.queue.push_back(std::mem::replace(message, Message::empty(None)));
-        Taken::Waits
+        SendDecision::Queued
     }
 
     pub(super) fn replenish(&mut self, member: &Address, credits: u64) {
         let most = self.sent + self.max;
         let Some(limit) = self.limits.get_mut(member) else { return };
         if credits == 0 {
-            // Its answer to what we asked was not all of it.
+            // Zero credits: the response to a request was incomplete.
             self.doubtful.insert(member.clone());
             return;
         }
@@ -138,7 +138,7 @@ impl MulticastCredits {
         self.find_limit();
     }
 
-    /// Sends what has credits now. Returns whether something still waits.
+    /// Returns whether any message still waits.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) -> bool {
         while let Some(message) = self.queue.pop_front() {
             let length = message.length() as u64;
@@ -154,33 +154,34 @@ impl MulticastCredits {
         false
     }
 
-    /// When to ask for credits next.
-    pub(super) fn due(&self, patience: Patience) -> Option<Time> {
+    pub(super) fn due(&self, timeout: CreditTimeout) -> Option<Time> {
         let first = self.queue.front()?.length() as u64;
         let cost = first.min(self.max);
         let lacks = |member| self.limits.get(member).is_some_and(|limit| self.sent + cost > *limit);
         let is_doubtful = self.doubtful.iter().any(lacks);
-        Some(self.waiting_since + if is_doubtful { patience.doubtful } else { patience.all })
+        Some(self.waiting_since + if is_doubtful { timeout.doubtful } else { timeout.all })
     }
 
-    /// Whom to ask for credits, and how many: those that have let the first message in the queue wait for too long.
-    pub(super) fn overdue(&mut self, now: Time, patience: Patience) -> Vec<(Address, u64)> {
+    /// Returns the members to request credits from, with the number of credits: those that have blocked the
+    /// first queued message for too long.
+    pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let Some(first) = self.queue.front() else { return Vec::new() };
         let waited = now.since(self.waiting_since);
-        if waited < patience.doubtful {
+        if waited < timeout.doubtful {
             return Vec::new();
         }
         let mut lacking = self.lacking(first.length() as u64);
-        lacking.retain(|(member, _)| self.doubtful.remove(member) || waited >= patience.all);
-        if waited >= patience.all || !lacking.is_empty() {
+        lacking.retain(|(member, _)| self.doubtful.remove(member) || waited >= timeout.all);
+        if waited >= timeout.all || !lacking.is_empty() {
             self.waiting_since = now;
         }
         lacking
     }
 
-    /// A message of this length was dropped. The same, but at once: such senders do not wait.
+    /// Returns, as `overdue`, the members to request credits from after a message of this length was dropped.
+    /// There is no delay, because these senders do not wait.
     pub(super) fn dropped(&mut self, now: Time, wait: Duration, length: u64) -> Vec<(Address, u64)> {
-        // What waits in the queue asks on its own.
+        // Queued messages make their own requests.
         if !self.queue.is_empty() || self.asked_for_dropped.is_some_and(|at| now.since(at) < wait) {
             return Vec::new();
         }
@@ -197,11 +198,10 @@ impl MulticastCredits {
             .collect()
     }
 
-    pub(super) const fn held(&self) -> u64 {
+    pub(super) const fn queued_bytes(&self) -> u64 {
         self.queued
     }
 
-    /// Bytes for which members have not given credits back, summed over members.
     pub(super) fn outstanding(&self) -> u64 {
         self.limits.values().map(|limit| self.max.saturating_sub(limit.saturating_sub(self.sent))).sum()
     }

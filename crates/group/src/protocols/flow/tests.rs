@@ -12,7 +12,7 @@ fn harness(kind: FlowKind, numbers: &[u64]) -> Harness {
     harness.install(view(1, numbers));
     harness.take_up_events();
     let others = || numbers.iter().copied().filter(|n| *n != 1);
-    // Everybody has been asked once, as it is when it first lets us wait after a view, and all credits are there.
+    // The receivers get the first request after a view here, so that all credits are known to be returned.
     let id = if kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC };
     let dests = if kind.is_multicast() { vec![None] } else { others().map(Some).collect() };
     for bytes in [MAX as usize, 1] {
@@ -22,7 +22,7 @@ fn harness(kind: FlowKind, numbers: &[u64]) -> Harness {
             harness.send(message);
         }
     }
-    harness.advance(DOUBT_TIME);
+    harness.advance(CREDIT_RESYNC_DELAY);
     for _ in 0..2 {
         for n in others() {
             harness.up(credits(id, n, FcHeader::Replenish, MAX as i64));
@@ -53,7 +53,7 @@ fn credits(kind: ProtocolId, n: u64, header: FcHeader, credits: i64) -> Message 
     message
 }
 
-fn told(harness: &mut Harness) -> Vec<(u64, FcHeader, i64)> {
+fn sent_credits(harness: &mut Harness) -> Vec<(u64, FcHeader, i64)> {
     harness
         .take_down()
         .into_iter()
@@ -70,7 +70,7 @@ fn told(harness: &mut Harness) -> Vec<(u64, FcHeader, i64)> {
         .collect()
 }
 
-/// S000-2: max_credits bytes go out, the next message waits until credits have come back.
+/// S000-2.
 #[test]
 fn a_sender_without_credits_waits_for_them() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
@@ -78,16 +78,16 @@ fn a_sender_without_credits_waits_for_them() {
     assert_eq!(harness.take_down().len(), 10);
     harness.send(numbered(10)).send(numbered(11));
     assert_eq!(harness.take_down(), []);
-    assert_eq!(harness.stack.held(Some(&member(2))), 200);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 200);
     harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 100));
     assert_eq!(harness.take_down().len(), 1);
     harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 700));
     assert_eq!(harness.take_down().len(), 1);
-    assert_eq!(harness.stack.held(Some(&member(2))), 0);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 0);
 }
 
 #[test]
-fn credits_that_lack_are_counted_until_they_come_back() {
+fn outstanding_credits_are_counted_until_they_return() {
     for kind in [FlowKind::Ufc, FlowKind::Mfc] {
         let (dest, id) = match kind.is_multicast() {
             true => (None, ProtocolId::MFC),
@@ -114,7 +114,7 @@ fn credits_that_lack_are_counted_until_they_come_back() {
         assert_eq!(counts(&harness), [blockings + 1, 200, 900, requests], "{kind:?}");
         harness.advance(Duration::from_secs(10));
         let asked = counts(&harness)[3];
-        assert!(asked > requests, "{kind:?}: it asks for credits");
+        assert!(asked > requests, "{kind:?}: it requests credits");
         harness.up(credits(id, 2, FcHeader::Replenish, 900));
         assert_eq!(counts(&harness), [blockings + 1, 0, 200, asked], "{kind:?}");
         let before = harness.count(StackCount::CreditRequestsReceived);
@@ -131,34 +131,34 @@ fn credits_for_multicasts_do_not_wait_for_credits_for_unicasts() {
     let mut replenishment = credits(ProtocolId::MFC, 1, FcHeader::Replenish, 500);
     replenishment.dest = Some(member(2));
     harness.send(replenishment);
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 500)]);
-    assert_eq!(harness.stack.held(Some(&member(2))), 100);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 500)]);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 100);
 }
 
-/// S000-3 and S000-85: credits go back after the application has consumed, not before.
+/// S000-3 and S000-85: credits return after the application has consumed, not before.
 #[test]
-fn a_receiver_gives_credits_back_for_what_is_consumed() {
+fn a_receiver_returns_credits_for_consumed_bytes() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
     harness.up_batch(vec![from(2, 400, false), from(2, 300, false)]);
     let delivered = harness.take_up();
     assert_eq!(delivered.iter().map(|message| message.credit).collect::<Vec<_>>(), [400, 300]);
-    assert_eq!(told(&mut harness), [], "nothing has been consumed yet");
+    assert_eq!(sent_credits(&mut harness), [], "nothing has been consumed yet");
     harness.consumed(&member(2), false, 400);
-    assert_eq!(told(&mut harness), [], "600 of 1000 are left, the threshold is 400");
+    assert_eq!(sent_credits(&mut harness), [], "600 of 1000 are left, the threshold is 400");
     harness.consumed(&member(2), false, 300);
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 700)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 700)]);
 }
 
-/// S000-4: a slow member does not hold up unicasts to others.
+/// S000-4.
 #[test]
-fn unicasts_to_others_are_not_held_up() {
+fn a_slow_receiver_does_not_delay_unicasts_to_others() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2, 3]);
     harness.send(to(Some(2), 1_000)).send(to(Some(2), 1)).take_down();
     harness.send(to(Some(3), 500));
     assert_eq!(harness.take_down().len(), 1);
 }
 
-/// S000-5: the member with the fewest credits decides over multicasts.
+/// S000-5.
 #[test]
 fn multicasts_go_at_the_pace_of_the_slowest_member() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2, 3]);
@@ -172,7 +172,7 @@ fn multicasts_go_at_the_pace_of_the_slowest_member() {
 }
 
 #[test]
-fn our_own_copy_costs_credits_unless_it_does_not_come_back() {
+fn the_local_copy_uses_credits_unless_it_is_not_looped_back() {
     let mut harness = harness(FlowKind::Mfc, &[1]);
     let mut silent = to(None, 1_000);
     silent.transient |= Transient::DONT_LOOPBACK;
@@ -185,23 +185,23 @@ fn our_own_copy_costs_credits_unless_it_does_not_come_back() {
 }
 
 #[test]
-fn a_sender_that_has_waited_long_asks_and_asks_again() {
+fn a_sender_that_waits_long_requests_credits_repeatedly() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
     harness.send(to(Some(2), 800)).send(to(Some(2), 300)).take_down();
     harness.advance(Duration::from_millis(4_999));
-    assert_eq!(told(&mut harness), []);
+    assert_eq!(sent_credits(&mut harness), []);
     harness.advance(Duration::from_millis(1));
-    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 800)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 800)]);
     harness.advance(Duration::from_secs(5));
-    assert_eq!(told(&mut harness).len(), 1);
+    assert_eq!(sent_credits(&mut harness).len(), 1);
     harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 800)).take_down();
     harness.advance(Duration::from_secs(60));
-    assert_eq!(told(&mut harness), []);
+    assert_eq!(sent_credits(&mut harness), []);
 }
 
-/// Somebody who is slow but gives credits is not asked for more: its application sets the pace.
+/// A slow receiver that returns credits gets no request: its application sets the pace.
 #[test]
-fn waiting_begins_anew_whenever_a_message_goes_out() {
+fn the_wait_restarts_when_a_message_is_sent() {
     for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
         let dest = (kind == FlowKind::Ufc).then_some(2);
         let mut harness = harness(kind, &[2]);
@@ -210,25 +210,25 @@ fn waiting_begins_anew_whenever_a_message_goes_out() {
             harness.advance(Duration::from_secs(4));
             harness.up(credits(id, 2, FcHeader::Replenish, 100));
         }
-        assert_eq!(told(&mut harness), [], "{kind:?}");
+        assert_eq!(sent_credits(&mut harness), [], "{kind:?}");
         harness.advance(Duration::from_secs(5));
-        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
+        assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
     }
 }
 
 #[test]
-fn each_receiver_has_its_own_time_to_be_asked() {
+fn each_receiver_has_its_own_request_time() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2, 3]);
     harness.send(to(Some(2), 1_000)).send(to(Some(2), 1)).advance(Duration::from_secs(3));
     harness.send(to(Some(3), 1_000)).send(to(Some(3), 1)).take_down();
     harness.advance(Duration::from_secs(2));
-    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 1_000)]);
     harness.advance(Duration::from_secs(3));
-    assert_eq!(told(&mut harness), [(3, FcHeader::CreditRequest, 1_000)]);
+    assert_eq!(sent_credits(&mut harness), [(3, FcHeader::CreditRequest, 1_000)]);
 }
 
 #[test]
-fn a_multicast_that_must_not_block_is_dropped_and_credits_are_asked_for() {
+fn a_dont_block_multicast_is_dropped_and_credits_are_requested() {
     let mut harness = harness(FlowKind::Mfc, &[2, 3]);
     let mut message = to(None, 600);
     message.transient |= Transient::DONT_BLOCK;
@@ -236,131 +236,143 @@ fn a_multicast_that_must_not_block_is_dropped_and_credits_are_asked_for() {
     assert_eq!(harness.take_down().len(), 1);
     harness.up(credits(ProtocolId::MFC, 3, FcHeader::Replenish, 600));
     harness.send(message.clone()).send(message.clone());
-    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 600)], "once in max_block_time");
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 600)], "once in max_block_time");
     assert_eq!(harness.stack.shared().drops.total(DropReason::NoCredits), 2);
-    assert_eq!(harness.stack.held(None), 0);
+    assert_eq!(harness.stack.queued_bytes(None), 0);
     harness.advance(Duration::from_secs(5)).send(message);
-    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 600)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 600)]);
 }
 
 #[test]
-fn with_a_queue_what_must_not_block_is_dropped_only_when_the_queue_is_full() {
+fn with_a_queue_a_dont_block_multicast_is_dropped_only_when_the_queue_is_full() {
     let mut harness = harness(FlowKind::MfcNb, &[2]);
     let mut message = to(None, 1_000);
     message.transient |= Transient::DONT_BLOCK;
     harness.send_batch(vec![message; 7]);
-    assert_eq!((harness.take_down().len(), harness.stack.held(None)), (1, 5_000));
+    assert_eq!((harness.take_down().len(), harness.stack.queued_bytes(None)), (1, 5_000));
     assert_eq!(harness.stack.shared().drops.total(DropReason::NoCredits), 1);
 }
 
-/// What waits for a member that leaves is not lost: whether it can still be had is for the layers below to find out.
+/// Messages queued for a member that leaves are not lost: the layers below find out whether it is reachable.
 #[test]
-fn unicasts_to_a_member_that_leaves_go_out() {
+fn queued_unicasts_to_a_leaving_member_are_sent() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
     harness.send(to(Some(2), 1_000)).send(to(Some(2), 7)).take_down();
     harness.install(view(2, &[1]));
     assert_eq!(harness.take_down().iter().map(Message::length).collect::<Vec<_>>(), [7]);
-    assert_eq!(harness.stack.held(Some(&member(2))), 0);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 0);
     harness.install(view(3, &[1, 2])).send(to(Some(2), 1_000));
-    assert_eq!(harness.take_down().len(), 1, "who comes back has all credits");
+    assert_eq!(harness.take_down().len(), 1, "a member that returns has all credits");
 }
 
-/// S000-6: asking does not put more than max_credits before a slow application.
+/// S000-6: a request does not bring more than max_credits before a slow application.
 #[test]
 fn a_request_is_granted_as_far_as_the_application_has_kept_up() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
     let ask = |from, lacking| credits(ProtocolId::UFC, from, FcHeader::CreditRequest, lacking);
     harness.up(from(2, 900, false));
     harness.up(ask(2, 900));
-    assert_eq!(told(&mut harness), [], "all that it lacks is before the application");
+    assert_eq!(sent_credits(&mut harness), [], "all outstanding bytes are before the application");
     harness.consumed(&member(2), false, 200);
     harness.up(ask(2, 900));
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 200)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 200)]);
     harness.up(ask(9, 700));
-    assert_eq!(told(&mut harness), [(9, FcHeader::Replenish, 700)], "also who is not a member yet");
+    assert_eq!(
+        sent_credits(&mut harness),
+        [(9, FcHeader::Replenish, 700)],
+        "also a sender that is not a member yet"
+    );
 }
 
-/// What was asked over and over while nothing got through arrives together.
+/// Requests sent repeatedly while the network was blocked arrive together.
 #[test]
-fn what_is_lost_is_replaced_once() {
+fn lost_credits_are_replaced_once() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2]);
     let ask = || credits(ProtocolId::MFC, 2, FcHeader::CreditRequest, 900);
     harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
     harness.up(ask()).up(ask());
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 900)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 900)]);
     harness.up(from(2, 50, true)).consumed(&member(2), true, 50);
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 0)], "it may have been something else");
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 0)], "the missing bytes may be others");
     harness.up(ask());
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 50)], "what is consumed is always given");
+    assert_eq!(
+        sent_credits(&mut harness),
+        [(2, FcHeader::Replenish, 50)],
+        "credits of consumed bytes always return"
+    );
     harness.advance(granting::ANSWER_TIME).up(ask());
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 900)], "it may have been lost once more");
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 900)], "they may have been lost again");
 }
 
-/// S000-6: with a gap, what is not there is on its way, and counts when it comes.
+/// S000-6: with a gap, missing messages are in transit and count when they arrive.
 #[test]
-fn what_is_still_on_its_way_is_not_replaced() {
+fn credits_of_messages_in_transit_are_not_replaced() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2]);
     let ask = || credits(ProtocolId::MFC, 2, FcHeader::CreditRequest, 900);
     harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
     harness.answer_gap(true).up(ask());
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 100)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 100)]);
     harness.up(from(2, 200, true)).consumed(&member(2), true, 200);
-    assert_eq!(told(&mut harness), [], "there is still a gap");
+    assert_eq!(sent_credits(&mut harness), [], "there is still a gap");
     harness.answer_gap(false).up(from(2, 300, true)).consumed(&member(2), true, 300);
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 0)], "now it can be told what is lost");
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 0)], "now the sender may request again");
     harness.up(from(2, 10, true)).consumed(&member(2), true, 10);
-    assert_eq!(told(&mut harness), [], "once");
+    assert_eq!(sent_credits(&mut harness), [], "once");
 }
 
-/// The other side of that: no credits are the answer of somebody who has not known all.
+/// The sender's side: zero credits mean that the receiver did not know all.
 #[test]
-fn who_gives_no_credits_is_asked_again_soon() {
+fn a_receiver_that_returns_zero_credits_gets_another_request_soon() {
     for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
         let dest = (kind == FlowKind::Ufc).then_some(2);
         let mut harness = harness(kind, &[2]);
         harness.send(to(dest, 1_000)).send(to(dest, 1)).take_down();
         harness.advance(Duration::from_secs(5));
-        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
-        harness.up(credits(id, 2, FcHeader::Replenish, 0)).advance(DOUBT_TIME);
-        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
-        harness.advance(DOUBT_TIME);
-        assert_eq!(told(&mut harness), [], "{kind:?}: once");
+        assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
+        harness.up(credits(id, 2, FcHeader::Replenish, 0)).advance(CREDIT_RESYNC_DELAY);
+        assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
+        harness.advance(CREDIT_RESYNC_DELAY);
+        assert_eq!(sent_credits(&mut harness), [], "{kind:?}: once");
     }
 }
 
-/// What lies before the application beyond the credits has been given already, as after a merge.
+/// Bytes before the application beyond max_credits got credits already, as after a merge.
 #[test]
-fn what_is_more_than_the_credits_gives_none_back() {
+fn bytes_beyond_max_credits_return_no_credits() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
     harness.up(from(2, 900, false)).up(from(2, 900, false));
     harness.consumed(&member(2), false, 800);
-    assert_eq!(told(&mut harness), [], "1000 are still there");
+    assert_eq!(sent_credits(&mut harness), [], "1000 are still there");
     harness.consumed(&member(2), false, 600);
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 600)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 600)]);
 }
 
-/// A joiner's first view may come earlier to it than to others, and it counts from then on.
+/// A joiner's first view may reach it before others; its messages count from then on.
 #[test]
-fn what_comes_before_its_senders_view_is_counted() {
+fn messages_before_the_senders_view_are_counted() {
     let mut harness = harness(FlowKind::Ufc, &[1]);
     harness.up(from(2, 500, false)).consumed(&member(2), false, 500);
-    assert_eq!(told(&mut harness), []);
+    assert_eq!(sent_credits(&mut harness), []);
     harness.up(from(2, 100, false));
     harness.install(view(2, &[1, 2])).consumed(&member(2), false, 100);
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 600)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 600)]);
     harness.up(from(3, 700, false)).consumed(&member(3), false, 700);
-    assert_eq!(told(&mut harness), [(3, FcHeader::Replenish, 700)], "nor does it have to wait for that view");
+    assert_eq!(
+        sent_credits(&mut harness),
+        [(3, FcHeader::Replenish, 700)],
+        "the request does not have to wait for that view"
+    );
     harness.up(from(3, 500, false)).consumed(&member(3), false, 500);
     harness.install(view(3, &[1, 2, 3])).install(view(4, &[1, 2])).install(view(5, &[1, 2, 3]));
     harness.up(from(3, 100, false)).consumed(&member(3), false, 100);
-    let and_again = "who was without us only by our count goes on with it";
-    assert_eq!(told(&mut harness), [(3, FcHeader::Replenish, 600)], "{and_again}");
+    let and_again = "a sender that never left by its own count continues its count";
+    assert_eq!(sent_credits(&mut harness), [(3, FcHeader::Replenish, 600)], "{and_again}");
 }
 
 #[test]
-fn of_many_strangers_the_first_is_forgotten() {
+fn of_many_non_member_senders_the_oldest_is_forgotten() {
     let mut harness = harness(FlowKind::Ufc, &[1]);
-    let last = 2 + granting::STRANGERS_MAX as u64;
+    let last = 2 + granting::NON_MEMBER_SENDERS_MAX as u64;
     for n in 2..=last {
         harness.up(from(n, 500, false)).consumed(&member(n), false, 500);
     }
@@ -368,73 +380,72 @@ fn of_many_strangers_the_first_is_forgotten() {
         harness.install(view(n, &[1, n]));
         harness.up(from(n, 100, false)).consumed(&member(n), false, 100);
         let expected: &[_] = if n == 3 || n == last { &[(n, FcHeader::Replenish, 600)] } else { &[] };
-        assert_eq!(told(&mut harness), expected, "{n}");
+        assert_eq!(sent_credits(&mut harness), expected, "{n}");
     }
 }
 
-/// What was sent to whom around a join or a merge may never have arrived: who joins has a digest of its own time, and who
-/// was merged another one.
+/// Messages sent around a join or a merge may never arrive, because the receiver's digest is of another time.
 #[test]
-fn who_may_have_lost_count_is_asked_before_its_time() {
+fn a_receiver_that_may_have_lost_count_gets_an_early_request() {
     for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
         let dest = (kind == FlowKind::Ufc).then_some(2);
         let mut harness = harness(kind, &[1]);
         harness.install(view(2, &[1, 2])).send(to(dest, 1_000)).take_down();
         harness.consumed(&member(1), true, 1_000);
-        assert_eq!(told(&mut harness), [], "{kind:?}");
+        assert_eq!(sent_credits(&mut harness), [], "{kind:?}");
         harness.send(to(dest, 300));
-        harness.advance(DOUBT_TIME - Duration::from_nanos(1));
-        assert_eq!(told(&mut harness), [], "{kind:?}: what was sent may be on its way");
+        harness.advance(CREDIT_RESYNC_DELAY - Duration::from_nanos(1));
+        assert_eq!(sent_credits(&mut harness), [], "{kind:?}: the messages may be in transit");
         harness.advance(Duration::from_nanos(1));
-        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}: joined");
+        assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}: joined");
         harness.up(credits(id, 2, FcHeader::Replenish, 500)).send(to(dest, 500));
         harness.advance(Duration::from_millis(4_999));
-        assert_eq!(told(&mut harness), [], "{kind:?}: once");
+        assert_eq!(sent_credits(&mut harness), [], "{kind:?}: once");
         let merged = view(3, &[2, 1]);
         let merged = View::merged(merged.id().clone(), merged.members(), [view(2, &[1]), view(1, &[2])]);
         harness.install(merged);
         harness.advance(Duration::from_nanos(1));
-        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 800)], "{kind:?}: merged");
+        assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 800)], "{kind:?}: merged");
         harness.advance(Duration::from_millis(4_999));
-        assert_eq!(told(&mut harness), [], "{kind:?}: it has its time to answer");
+        assert_eq!(sent_credits(&mut harness), [], "{kind:?}: it has time to respond");
         harness.advance(Duration::from_millis(1));
-        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 800)], "{kind:?}");
+        assert_eq!(sent_credits(&mut harness), [(2, FcHeader::CreditRequest, 800)], "{kind:?}");
     }
 }
 
-/// A member that has a merged view has gone on to its digest, and has left out what a sender without that view had sent.
+/// A member with a merge view uses its digest, and skips messages of a sender without that view.
 #[test]
-fn a_sender_that_has_missed_views_asks_before_its_time() {
+fn a_sender_that_missed_views_requests_credits_early() {
     for kind in [FlowKind::Ufc, FlowKind::Mfc] {
         let dest = (kind == FlowKind::Ufc).then_some(2);
         for (next, asks) in [(2, 0), (3, 1)] {
             let mut harness = harness(kind, &[1, 2]);
             harness.send(to(dest, 1_000)).send(to(dest, 300));
             harness.consumed(&member(1), true, 1_000).take_down();
-            harness.install(view(next, &[1, 2])).advance(DOUBT_TIME);
-            assert_eq!(told(&mut harness).len(), asks, "{kind:?}: view {next} after 1");
+            harness.install(view(next, &[1, 2])).advance(CREDIT_RESYNC_DELAY);
+            assert_eq!(sent_credits(&mut harness).len(), asks, "{kind:?}: view {next} after 1");
         }
     }
 }
 
-/// A sender that had us in its view before we had it in ours has asked too early: what it has sent until the digest with which
-/// it comes never reaches us.
+/// A sender that installed the view before this member requested too early: its messages before its digest
+/// never arrive here.
 #[test]
-fn a_sender_that_has_asked_before_it_is_in_the_view_is_told_to_ask_again_when_it_is() {
+fn a_sender_that_requests_before_it_is_in_the_view_requests_again_once_it_is() {
     let mut harness = harness(FlowKind::Mfc, &[1]);
     harness.up(credits(ProtocolId::MFC, 2, FcHeader::CreditRequest, 900));
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 900)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 900)]);
     harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
-    assert_eq!(told(&mut harness), [], "it is not in the view yet");
+    assert_eq!(sent_credits(&mut harness), [], "it is not in the view yet");
     harness.install(view(2, &[1, 2, 3]));
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 0)]);
+    assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 0)]);
     harness.install(view(3, &[1, 2]));
     harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
-    assert_eq!(told(&mut harness), [], "once");
+    assert_eq!(sent_credits(&mut harness), [], "once");
 }
 
 #[test]
-fn who_leaves_is_not_waited_for() {
+fn a_member_that_leaves_does_not_block_senders() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2, 3]);
     harness.send(to(None, 1_000)).take_down();
     harness.consumed(&member(1), true, 1_000);
@@ -463,17 +474,17 @@ fn a_message_larger_than_all_credits_goes_when_nothing_is_outstanding() {
     assert_eq!(harness.take_down().len(), 1);
 }
 
-/// S000-8, S000-9 and S000-11: the non-blocking kinds do the same under another limit.
+/// S000-8, S000-9 and S000-11: the non-blocking kinds differ in the limit only.
 #[test]
-fn the_non_blocking_kinds_say_how_much_may_wait() {
+fn the_non_blocking_kinds_report_their_queue_limit() {
     let mut harness = harness(FlowKind::UfcNb, &[1, 2]);
     assert_eq!(harness.stack.hold_limit(false), Some(5_000));
     assert_eq!(harness.stack.hold_limit(true), None);
     harness.send(to(Some(2), 1_000)).send(to(Some(2), 10));
-    assert_eq!(harness.stack.held(Some(&member(2))), 10);
+    assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 10);
 }
 
-/// S000-10: whatever comes back when, messages leave in order.
+/// S000-10: messages leave in order, in whatever order credits return.
 #[test]
 fn order_survives_a_million_bytes_of_random_stalls() {
     let mut harness = harness(FlowKind::UfcNb, &[1, 2]);
@@ -495,7 +506,7 @@ fn order_survives_a_million_bytes_of_random_stalls() {
     assert!(seen.iter().copied().eq(0..seen.len() as u32));
 }
 
-/// S000-84: the two layers never take each other's headers.
+/// S000-84.
 #[test]
 fn credits_of_one_layer_pass_the_other() {
     for (kind, other) in [(FlowKind::Mfc, ProtocolId::UFC), (FlowKind::Ufc, ProtocolId::MFC)] {
@@ -507,9 +518,10 @@ fn credits_of_one_layer_pass_the_other() {
     }
 }
 
-/// S000-8: the non-blocking kinds under the others' names, and the other way round: the same goes out and comes up.
+/// S000-8: the non-blocking kinds use the plain kinds' headers and vice versa; both send and deliver the
+/// same.
 #[test]
-fn either_kind_stands_in_for_the_other() {
+fn either_kind_replaces_the_other() {
     for (kind, other) in [(FlowKind::Ufc, FlowKind::UfcNb), (FlowKind::Mfc, FlowKind::MfcNb)] {
         let (id, dest) =
             if kind == FlowKind::Ufc { (ProtocolId::UFC, Some(2)) } else { (ProtocolId::MFC, None) };
@@ -524,15 +536,15 @@ fn either_kind_stands_in_for_the_other() {
                 harness.up(credits(id, n, FcHeader::CreditRequest, 400));
             }
             harness.advance(Duration::from_secs(6));
-            (harness.take_down(), harness.take_up(), harness.stack.held(dest.map(member).as_ref()))
+            (harness.take_down(), harness.take_up(), harness.stack.queued_bytes(dest.map(member).as_ref()))
         };
         assert_eq!(run(kind), run(other), "{kind:?}");
     }
 }
 
-/// S000-11 and S000-12: the limit is the configured number of bytes, up to the largest there is.
+/// S000-11 and S000-12, up to the maximum.
 #[test]
-fn the_limit_is_what_the_configuration_says() {
+fn the_limit_is_the_configured_size() {
     for max_queue_size in [1, 10_000_000, u64::MAX] {
         let queue = QueueConfig { max_queue_size: Bytes(max_queue_size) };
         let harness = Harness::new(FlowControl::new(FlowKind::MfcNb, FlowConfig::default(), queue));
@@ -548,9 +560,10 @@ fn negative_credits_are_refused() {
     assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 1);
 }
 
-/// Two members with flow control and fragmentation; nobody consumes what has not come out of the top.
+/// Two members with flow control and fragmentation. Bytes are consumed only when they leave the top of the
+/// stack.
 #[test]
-fn a_message_larger_than_all_credits_arrives_without_anybody_asking() {
+fn a_message_larger_than_all_credits_arrives_without_a_credit_request() {
     use crate::protocols::{Frag, FragConfig, FragKind};
     let stack = |n| {
         let config = FlowConfig { max_credits: Bytes(MAX), ..FlowConfig::default() };
@@ -579,7 +592,7 @@ fn in_a_mixed_batch_every_message_is_controlled_by_its_kind() {
 }
 
 #[test]
-fn every_kind_names_the_bound_of_its_queue() {
+fn every_kind_reports_its_queue_limit() {
     for (kind, is_multicast, limit) in [
         (FlowKind::Ufc, false, HOLD_LIMIT),
         (FlowKind::Mfc, true, HOLD_LIMIT),
@@ -593,7 +606,8 @@ fn every_kind_names_the_bound_of_its_queue() {
     }
 }
 
-/// RSVP's answers are empty, as its sender must not wait for credits that it would return itself.
+/// RSVP's acknowledgements are empty, because their sender must not wait for credits that it would return
+/// itself.
 #[test]
 fn an_acknowledgement_of_rsvp_needs_no_credits() {
     let config = FlowConfig { max_credits: Bytes(100), ..FlowConfig::default() };

@@ -1,32 +1,34 @@
-//! The sender's side of UFC: credits and a queue per destination, so that a slow member holds up nobody else.
+//! The sender's side of UFC: credits and a queue per destination, so that a slow member does not delay
+//! unicasts to others.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Patience, Taken};
+use super::{CreditTimeout, SendDecision};
 use crate::{Address, Cx, Message, ProbeOut, Time, View};
 
 struct Receiver {
     left: u64,
     queue: VecDeque<Message>,
     queued: u64,
-    /// Since when the first message in the queue waits, or when credits were asked for last.
+    /// Since when the first queued message waits, or when credits were last requested.
     waiting_since: Time,
-    /// It may have counted less than we have sent: we have met or were merged since it was asked.
+    /// Whether it may have counted fewer bytes than this member has sent: it joined or merged since the last
+    /// request.
     is_doubtful: bool,
 }
 
 impl Receiver {
-    /// When to ask it, if something waits.
-    fn due(&self, patience: Patience) -> Time {
-        self.waiting_since + if self.is_doubtful { patience.doubtful } else { patience.all }
+    fn due(&self, timeout: CreditTimeout) -> Time {
+        self.waiting_since + if self.is_doubtful { timeout.doubtful } else { timeout.all }
     }
 }
 
-/// Credits per destination. Who is not in the view is not controlled: nothing could release what waits for it.
+/// The credits per destination. A destination outside the view is not controlled, because no view change
+/// would release its queue.
 pub(super) struct UnicastCredits {
     max: u64,
     receivers: BTreeMap<Address, Receiver>,
-    /// Destinations with something in the queue.
+    /// The number of destinations with queued messages.
     blocked: usize,
 }
 
@@ -35,7 +37,7 @@ impl UnicastCredits {
         Self { max, receivers: BTreeMap::new(), blocked: 0 }
     }
 
-    /// A view begins. `is_merged` says whether members may have been merged with us since the last one.
+    /// Applies a view. `is_merged`: members may have been merged with this one since the last view.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View, is_merged: bool) {
         for member in view.members() {
             let (max, now) = (self.max, cx.now());
@@ -48,20 +50,20 @@ impl UnicastCredits {
         let gone = self.receivers.extract_if(.., |member, _| !view.contains(member));
         for (_, receiver) in gone {
             self.blocked -= usize::from(!receiver.queue.is_empty());
-            // It may be alive, and just not see us: the layers below know what to do with what is for it.
+            // The member may be alive and not see this one. The layers below decide about messages to it.
             receiver.queue.into_iter().for_each(|message| cx.send(message));
         }
     }
 
-    /// Whether the message may go now. Unicasts always wait if they have to.
-    pub(super) fn take(&mut self, now: Time, message: &mut Message, length: u64) -> Taken {
+    /// Decides whether a message is sent now. Unicasts wait if they must.
+    pub(super) fn try_send(&mut self, now: Time, message: &mut Message, length: u64) -> SendDecision {
         let Some(receiver) = message.dest.as_ref().and_then(|dest| self.receivers.get_mut(dest)) else {
-            return Taken::Passes;
+            return SendDecision::Passes;
         };
         let cost = length.min(self.max);
         if receiver.queue.is_empty() && receiver.left >= cost {
             receiver.left -= cost;
-            return Taken::Passes;
+            return SendDecision::Passes;
         }
         if receiver.queue.is_empty() {
             self.blocked += 1;
@@ -69,13 +71,13 @@ impl UnicastCredits {
         }
         receiver.queued += length;
         receiver.queue.push_back(std::mem::replace(message, Message::empty(None)));
-        Taken::Waits
+        SendDecision::Queued
     }
 
     pub(super) fn replenish(&mut self, member: &Address, credits: u64) {
         if let Some(receiver) = self.receivers.get_mut(member) {
             receiver.left = receiver.left.saturating_add(credits).min(self.max);
-            // None at all: its answer to what we asked was not all of it.
+            // Zero credits: the response to a request was incomplete.
             receiver.is_doubtful |= credits == 0;
         }
     }
@@ -86,7 +88,7 @@ impl UnicastCredits {
         }
     }
 
-    /// Sends what has credits now. Returns whether something still waits.
+    /// Returns whether any message still waits.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) -> bool {
         if self.blocked == 0 {
             return false;
@@ -110,18 +112,18 @@ impl UnicastCredits {
         self.blocked > 0
     }
 
-    /// When to ask for credits next.
-    pub(super) fn due(&self, patience: Patience) -> Option<Time> {
+    pub(super) fn due(&self, timeout: CreditTimeout) -> Option<Time> {
         let waiting = self.receivers.values().filter(|receiver| !receiver.queue.is_empty());
-        waiting.map(|receiver| receiver.due(patience)).min()
+        waiting.map(|receiver| receiver.due(timeout)).min()
     }
 
-    /// Whom to ask for credits, and how many: who has let us wait for too long.
-    pub(super) fn overdue(&mut self, now: Time, patience: Patience) -> Vec<(Address, u64)> {
+    /// Returns the destinations to request credits from, with the number of credits: those that have blocked
+    /// for too long.
+    pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let max = self.max;
         let waiting = self.receivers.iter_mut().filter(|(_, receiver)| !receiver.queue.is_empty());
         waiting
-            .filter(|(_, receiver)| receiver.due(patience) <= now)
+            .filter(|(_, receiver)| receiver.due(timeout) <= now)
             .map(|(member, receiver)| {
                 receiver.is_doubtful = false;
                 receiver.waiting_since = now;
@@ -130,21 +132,18 @@ impl UnicastCredits {
             .collect()
     }
 
-    /// How many destinations have something that waits.
     pub(super) const fn blocked(&self) -> usize {
         self.blocked
     }
 
-    pub(super) fn held(&self, dest: &Address) -> u64 {
+    pub(super) fn queued_bytes(&self, dest: &Address) -> u64 {
         self.receivers.get(dest).map_or(0, |receiver| receiver.queued)
     }
 
-    /// Bytes of messages that wait for credits of any destination.
     pub(super) fn waiting(&self) -> u64 {
         self.receivers.values().map(|receiver| receiver.queued).sum()
     }
 
-    /// Bytes for which destinations have not given credits back.
     pub(super) fn outstanding(&self) -> u64 {
         self.receivers.values().map(|receiver| self.max - receiver.left).sum()
     }

@@ -1,13 +1,14 @@
-//! FRAG2 and FRAG4: messages larger than `frag_size` travel in pieces (facts section 19).
+//! FRAG2 and FRAG4: messages larger than `frag_size` travel in fragments.
 //!
-//! Byte arrays are cut without copying. Everything else is written out as a whole and cut: FRAG2 sends such pieces as
-//! byte arrays, FRAG4 as fragments of the original type. The pieces are ordinary messages to the layers below: each has
-//! its own number and costs credits, and a message of any size gets through whatever the credits are.
+//! Byte arrays are split without copying. Other payloads are encoded as a whole and split: FRAG2 sends their
+//! fragments as byte arrays, FRAG4 as fragments of the original type. To the layers below, fragments are
+//! ordinary messages with their own seqnos and credits, so a message of any size gets through with any number
+//! of credits.
 
-mod join;
-mod split;
+mod fragmentation;
+mod reassembly;
 
-use join::{GIVE_UP, Joining};
+use reassembly::{ABANDON, Reassembly};
 
 use crate::config::Bytes as ByteCount;
 use crate::{
@@ -18,38 +19,46 @@ use crate::{
 crate::properties! {
     /// FRAG2's and FRAG4's properties.
     FragConfig {
-        /// The largest payload that stays whole. Has to be below the transport's `bundler.max_size` by what headers
-        /// take.
+        /// The largest payload that is not split. Must be below the transport's `bundler.max_size` by the
+        /// size of the headers.
         frag_size: ByteCount = ByteCount(60_000),
     }
 }
 
-/// Messages are numbered from one of these on: far more than others remember, at three bytes per piece at most.
+/// The first message id is random below this: far more ids than a receiver remembers, and at most 3 bytes per
+/// fragment.
 const FIRST_IDS: u64 = 1 << 24;
 
-/// Which of the two.
+/// The protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragKind {
-    /// Pieces are byte arrays.
+    /// Fragments are byte arrays.
     Frag2,
-    /// Pieces of what is no byte array keep its type.
+    /// Fragments of a payload other than a byte array keep its type.
     Frag4,
 }
 
-/// The protocol.
+/// The fragmentation layer.
 pub struct Frag {
     kind: FragKind,
     config: FragConfig,
     next_id: u64,
-    joining: Joining,
+    reassembly: Reassembly,
     pieces_sent: u64,
     pieces_received: u64,
 }
 
 impl Frag {
-    /// A fragmentation layer of this kind.
+    /// Creates a fragmentation layer of this kind.
     pub fn new(kind: FragKind, config: FragConfig) -> Self {
-        Self { kind, config, next_id: 0, joining: Joining::default(), pieces_sent: 0, pieces_received: 0 }
+        Self {
+            kind,
+            config,
+            next_id: 0,
+            reassembly: Reassembly::default(),
+            pieces_sent: 0,
+            pieces_received: 0,
+        }
     }
 }
 
@@ -69,8 +78,8 @@ impl Protocol for Frag {
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {
-        // Others remember messages that they have given up by sender and number: a process that starts again under its
-        // old address must not seem to go on with those.
+        // Receivers remember abandoned messages by sender and id. A process that restarts under its old
+        // address must not seem to continue them.
         self.next_id = cx.rng().below(FIRST_IDS);
     }
 
@@ -82,7 +91,7 @@ impl Protocol for Frag {
         let mut out = Vec::with_capacity(batch.len() + 1);
         for message in batch.messages.drain(..) {
             if message.length() > size {
-                self.split(message, &mut out);
+                self.fragment(message, &mut out);
             } else {
                 out.push(message);
             }
@@ -99,7 +108,9 @@ impl Protocol for Frag {
         let messages = std::mem::take(&mut batch.messages);
         for mut message in messages {
             match message.headers.take(id) {
-                Some(HeaderBody::Frag(header)) => batch.messages.extend(self.join(cx, *header, message)),
+                Some(HeaderBody::Frag(header)) => {
+                    batch.messages.extend(self.reassemble(cx, *header, message));
+                }
                 _ => batch.messages.push(message),
             }
         }
@@ -107,27 +118,27 @@ impl Protocol for Frag {
 
     fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if let Event::View(view) = event {
-            self.joining.view(cx, view);
+            self.reassembly.view(cx, view);
         }
         Pass::On
     }
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect {
-            cx.disarm(GIVE_UP);
-            self.joining.clear();
+            cx.disarm(ABANDON);
+            self.reassembly.clear();
         }
         Pass::On
     }
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if let Control::View(view) = control {
-            self.joining.view(cx, view);
+            self.reassembly.view(cx, view);
         }
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
-        self.joining.give_up(cx);
+        self.reassembly.abandon(cx);
     }
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
@@ -138,7 +149,7 @@ impl Protocol for Frag {
         out.put_all(&self.config);
         out.put("num_frags_sent", self.pieces_sent);
         out.put("num_frags_received", self.pieces_received);
-        out.put("incomplete_messages", self.joining.len());
+        out.put("incomplete_messages", self.reassembly.len());
     }
 }
 

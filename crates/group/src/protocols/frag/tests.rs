@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use super::join::{INCOMPLETE_MAX, KEPT, STRANGERS_MAX};
+use super::reassembly::{DEPARTED_SENDER_TIMEOUT, INCOMPLETE_MAX, NON_MEMBER_SENDERS_MAX};
 use super::*;
 use crate::harness::{Harness, exchange, member, view};
 use crate::protocols::{
@@ -25,7 +25,7 @@ fn of_size(kind: FragKind, bytes: u64) -> Harness {
     harness
 }
 
-/// With UFC below, of which a layer may keep 50 - 10 bytes of credit.
+/// Creates the layer above UFC, which lets a layer keep 50 - 10 bytes of credit.
 fn with_credits() -> Harness {
     let config =
         FlowConfig { max_credits: ByteCount(100), min_credits: ByteCount(50), ..FlowConfig::default() };
@@ -37,7 +37,7 @@ fn with_credits() -> Harness {
     harness
 }
 
-/// A piece from member `n`, as long as its number tells.
+/// Returns a fragment from member `n`.
 fn piece(n: u64, id: u64, frag_id: u32, num_frags: u32, bytes: usize) -> Message {
     let header = FragHeader { id, frag_id, num_frags, needs_deserialization: false, original_type: 0 };
     let mut piece = Message::bytes(Some(member(1)), vec![frag_id as u8; bytes])
@@ -50,7 +50,6 @@ fn incomplete(harness: &Harness) -> String {
     harness.stack.attribute("FRAG2", "incomplete_messages").unwrap()
 }
 
-/// Credits that went back to senders.
 fn returned(harness: &mut Harness) -> Vec<i64> {
     let is_credit = |message: &Message| {
         message.headers.get(ProtocolId::UFC) == Some(&HeaderBody::Fc(FcHeader::Replenish))
@@ -61,7 +60,6 @@ fn returned(harness: &mut Harness) -> Vec<i64> {
         .collect()
 }
 
-/// Sends a message as member 1 and hands the pieces to a receiver as if member 2 had sent them.
 fn round_trip(kind: FragKind, message: Message) -> (Vec<Message>, Vec<Message>) {
     let mut harness = harness(kind);
     let pieces = harness.send(message).take_down();
@@ -78,7 +76,7 @@ fn round_trip(kind: FragKind, message: Message) -> (Vec<Message>, Vec<Message>) 
 }
 
 #[test]
-fn byte_arrays_are_cut_and_only_the_first_piece_has_the_headers() {
+fn byte_arrays_are_split_and_only_the_first_fragment_has_the_headers() {
     let rsvp = HeaderBody::Rsvp(RsvpHeader { kind: RsvpKind::Request, id: 5 });
     let message = Message::bytes(Some(member(1)), "abcdefghijklmnopqrstuvwxyz")
         .with_flags(Flags::OOB)
@@ -95,7 +93,7 @@ fn byte_arrays_are_cut_and_only_the_first_piece_has_the_headers() {
 }
 
 #[test]
-fn objects_are_written_out_whole_by_frag2_and_keep_their_type_with_frag4() {
+fn objects_are_encoded_whole_by_frag2_and_keep_their_type_with_frag4() {
     let object = Payload::Object(Box::new(Object::Primitive(Primitive::String("x".repeat(50)))));
     for kind in [FragKind::Frag2, FragKind::Frag4] {
         let (pieces, joined) =
@@ -119,7 +117,7 @@ fn small_messages_stay_whole_and_in_place() {
 }
 
 #[test]
-fn pieces_may_come_in_any_order_and_more_than_once() {
+fn fragments_may_arrive_in_any_order_and_more_than_once() {
     let mut harness = harness(FragKind::Frag2);
     let mut pieces = harness.send(Message::bytes(None, "abcdefghijklmnopqrstuvwxyz")).take_down();
     pieces.iter_mut().for_each(|piece| piece.src = Some(member(2)));
@@ -131,7 +129,7 @@ fn pieces_may_come_in_any_order_and_more_than_once() {
 }
 
 #[test]
-fn pieces_of_members_that_left_are_forgotten() {
+fn fragments_of_departed_members_are_forgotten() {
     let mut harness = harness(FragKind::Frag2);
     let mut pieces = harness.send(Message::bytes(None, "abcdefghijkl")).take_down();
     pieces.iter_mut().for_each(|piece| piece.src = Some(member(2)));
@@ -142,7 +140,7 @@ fn pieces_of_members_that_left_are_forgotten() {
 }
 
 #[test]
-fn a_joined_message_carries_the_credit_of_its_pieces() {
+fn a_reassembled_message_carries_the_credit_of_its_fragments() {
     let mut harness = with_credits();
     harness.up_batch((0..4).map(|nth| piece(2, 1, nth, 5, 10)).collect());
     let joined = harness.up(piece(2, 1, 4, 5, 3)).take_up();
@@ -154,7 +152,7 @@ fn a_joined_message_carries_the_credit_of_its_pieces() {
 }
 
 #[test]
-fn pieces_do_not_keep_the_credit_that_the_rest_of_the_message_needs() {
+fn fragments_do_not_keep_the_credit_that_the_rest_of_the_message_needs() {
     let mut harness = with_credits();
     harness.up_batch((0..10).map(|nth| piece(2, 1, nth, 100, 10)).collect());
     assert_eq!(
@@ -167,7 +165,7 @@ fn pieces_do_not_keep_the_credit_that_the_rest_of_the_message_needs() {
 }
 
 #[test]
-fn a_message_of_more_pieces_than_a_fixed_window_holds_arrives() {
+fn a_message_of_more_fragments_than_a_fixed_window_holds_arrives() {
     let member_of_two = |n| {
         let config = UnicastConfig { capacity: 8, ..UnicastConfig::default() };
         let unicast = Unicast::new(UnicastKind::Unicast4, config);
@@ -184,12 +182,12 @@ fn a_message_of_more_pieces_than_a_fixed_window_holds_arrives() {
 }
 
 #[test]
-fn what_is_given_up_returns_its_credit() {
+fn an_abandoned_message_returns_its_credit() {
     let mut harness = with_credits();
     harness.up_batch((0..4).map(|nth| piece(2, 1, nth, 5, 10)).collect());
     harness.up_batch((0..4).map(|nth| piece(2, 2, nth, 5, 10)).collect());
     assert_eq!(returned(&mut harness), [], "40 stay with the first message, 40 have been given back");
-    // As many messages as there may be; one more, and the first is given up.
+    // As many incomplete messages as allowed; with one more, the first is abandoned.
     harness.up_batch((3..=INCOMPLETE_MAX as u64).map(|id| piece(2, id, 0, 2, 0)).collect());
     assert_eq!(returned(&mut harness), []);
     harness.up(piece(2, 5_000, 0, 2, 0));
@@ -201,17 +199,17 @@ fn what_is_given_up_returns_its_credit() {
 #[test]
 fn senders_outside_the_view_are_few() {
     let mut harness = harness(FragKind::Frag2);
-    for n in 0..2 * STRANGERS_MAX as u64 {
+    for n in 0..2 * NON_MEMBER_SENDERS_MAX as u64 {
         harness.up(piece(1_000 + n, 1, 0, 2, 10));
     }
-    assert_eq!(incomplete(&harness), (STRANGERS_MAX + 2).to_string());
+    assert_eq!(incomplete(&harness), (NON_MEMBER_SENDERS_MAX + 2).to_string());
     harness.up(piece(2, 1, 0, 2, 10)).up(piece(2, 1, 1, 2, 10));
-    assert_eq!(harness.take_up().len(), 1, "a member is heard in any case");
+    assert_eq!(harness.take_up().len(), 1, "members are not limited");
 }
 
-/// The rest of a message whose sender was away in between completes nothing, and must not hold credit.
+/// The rest of a message whose sender was out of the view completes nothing and must not hold credit.
 #[test]
-fn pieces_of_a_message_that_was_given_up_give_their_credit_back() {
+fn fragments_of_an_abandoned_message_return_their_credit() {
     let mut harness = with_credits();
     harness.up(piece(2, 7, 0, 6, 10));
     harness.install(view(2, &[1])).install(view(3, &[1, 2])).take_down();
@@ -219,10 +217,11 @@ fn pieces_of_a_message_that_was_given_up_give_their_credit_back() {
     assert_eq!(incomplete(&harness), "0");
     assert_eq!(returned(&mut harness), [50]);
     harness.up(piece(2, 7, 0, 1, 10));
-    assert_eq!(harness.take_up().len(), 1, "all pieces have come: the number is free again");
+    assert_eq!(harness.take_up().len(), 1, "all fragments have arrived: the id is free again");
 }
 
-/// With SEQUENCER and MFC below, of which a layer may keep 400 - 100 bytes of credit; 2 coordinates.
+/// Creates the layer above SEQUENCER and MFC, which lets a layer keep 400 - 100 bytes of credit. Member 2 is
+/// coordinator.
 fn ordered(numbers: &[u64]) -> Harness {
     let max_credits = ByteCount(1_000);
     let config = FlowConfig { max_credits, min_threshold: 0.4, ..FlowConfig::default() };
@@ -235,7 +234,7 @@ fn ordered(numbers: &[u64]) -> Harness {
     harness
 }
 
-/// A piece of a multicast of member `n` in a message of its own, as the coordinator broadcasts it.
+/// Returns a fragment of a multicast of member `n` in a message of its own, as the coordinator broadcasts it.
 fn broadcast(n: u64, frag_id: u32, num_frags: u32) -> Message {
     let header = SequencerHeader {
         kind: SequencerKind::WrappedBcast,
@@ -250,9 +249,10 @@ fn broadcast(n: u64, frag_id: u32, num_frags: u32) -> Message {
     message
 }
 
-/// Otherwise the unfinished messages of some members could hold all that the coordinator needs to finish any.
+/// Otherwise incomplete messages of several members could hold all credits that the coordinator needs to
+/// finish one.
 #[test]
-fn unfinished_messages_of_all_members_share_the_credit_of_who_sends_them() {
+fn incomplete_messages_of_all_members_share_the_credit_of_their_broadcaster() {
     let mut harness = ordered(&[2, 3, 4, 5, 1]);
     for frag_id in 0..2 {
         for n in 3..=5 {
@@ -266,9 +266,9 @@ fn unfinished_messages_of_all_members_share_the_credit_of_who_sends_them() {
     assert_eq!((credited, incomplete(&harness).as_str()), (vec![Some(member(2))], "3"));
 }
 
-/// The coordinator has waited for credits, and what its sender sent later is delivered in any case.
+/// The coordinator has waited for credits. Later messages of the sender are delivered in any case.
 #[test]
-fn others_finish_the_multicast_of_a_member_that_has_left() {
+fn another_member_completes_the_multicast_of_a_departed_member() {
     let mut harness = ordered(&[2, 3, 1]);
     harness.up(broadcast(3, 0, 2));
     harness.install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1]))).up(broadcast(3, 1, 2));
@@ -276,19 +276,19 @@ fn others_finish_the_multicast_of_a_member_that_has_left() {
 }
 
 #[test]
-fn what_nobody_finishes_of_a_member_that_has_left_is_given_up() {
+fn an_incomplete_multicast_of_a_departed_member_is_abandoned_after_the_timeout() {
     let mut harness = ordered(&[2, 3, 1]);
     harness.up(broadcast(3, 0, 3)).up(piece(3, 8, 0, 2, 100));
     harness.install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
     assert_eq!(incomplete(&harness), "1", "unicasts are its own");
-    harness.advance(KEPT / 2).install(view(3, &[2])).advance(KEPT / 2);
+    harness.advance(DEPARTED_SENDER_TIMEOUT / 2).install(view(3, &[2])).advance(DEPARTED_SENDER_TIMEOUT / 2);
     assert_eq!(incomplete(&harness), "0");
     harness.up(broadcast(3, 1, 3)).up(broadcast(3, 2, 3));
     assert_eq!((incomplete(&harness).as_str(), harness.take_up()), ("0", Vec::new()));
 }
 
 #[test]
-fn headers_that_lie_are_dropped() {
+fn inconsistent_headers_are_dropped() {
     let mut harness = harness(FragKind::Frag2);
     harness.up(piece(2, 1, 3, 2, 10)).up(piece(2, 1, 0, 0, 10));
     assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 2);
@@ -297,8 +297,7 @@ fn headers_that_lie_are_dropped() {
     assert_eq!(harness.take_up(), []);
 }
 
-/// A process that starts again under its old address would go on with messages of its predecessor that others have
-/// given up.
+/// A process that restarts under its old address would continue messages that receivers have abandoned.
 #[test]
 fn messages_are_not_numbered_from_one() {
     let sent = harness(FragKind::Frag2).send(Message::bytes(None, vec![0; 11])).take_down();
@@ -306,9 +305,9 @@ fn messages_are_not_numbered_from_one() {
     assert!(header.id > 1_000, "{}", header.id);
 }
 
-/// The pieces are byte for byte those of JGroups (vectors 13, frag_size 20), but for the number with which we begin.
+/// The fragments equal JGroups' (vectors 13, frag_size 20) byte for byte, except for the first id.
 #[test]
-fn pieces_are_those_of_jgroups() {
+fn fragments_equal_those_of_jgroups() {
     let vectors: Vec<(&str, Bytes)> = lines("13-transforms")
         .into_iter()
         .filter(|(name, _, _)| name.starts_with("frag"))

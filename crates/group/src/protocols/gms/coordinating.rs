@@ -1,4 +1,4 @@
-//! The coordinator's part: requests become views, and views are confirmed (facts 12.4, 12.6).
+//! The coordinator's part: requests become views, and members acknowledge views.
 
 use super::{ACKS, BUNDLE, Gms, PENDING_MAX, Role, STABLE_SUSPENDED_MAX, policy};
 use crate::wire::{self, JoinRsp, ViewForm};
@@ -6,7 +6,6 @@ use crate::{
     Address, Answer, Control, Cx, DeltaView, Digest, DropReason, Flags, GmsKind, Payload, Query, View, ViewId,
 };
 
-/// What the next view has to take into account.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) joiners: Vec<Address>,
@@ -19,8 +18,8 @@ impl Pending {
         self.joiners.len() + self.leavers.len() + self.suspects.len()
     }
 
-    /// Forgets what a new view has settled. Who does not lead it has no joiners, and leaves suspects to who does: the
-    /// detectors say again whom they still suspect, but nobody would say again who is suspected no more.
+    /// Drops changes that a new view has settled. A member that does not lead drops all joiners and suspects:
+    /// the coordinator handles them. The detectors repeat suspicions that still hold, but never a withdrawal.
     pub(super) fn keep_members(&mut self, view: &View, leads: bool) {
         self.leavers.retain(|member| view.contains(member));
         self.suspects.retain(|member| leads && view.contains(member));
@@ -36,7 +35,6 @@ impl Pending {
     }
 }
 
-/// A view whose confirmations are outstanding.
 pub(super) struct Acks {
     pub(super) missing: Vec<Address>,
     has_joiners: bool,
@@ -60,7 +58,7 @@ impl Gms {
         }
         let Some(view) = cx.view() else { return };
         if !view.contains(leaver) {
-            // It has left already and did not get the answer.
+            // The member has left already and did not get the response.
             if self.is_coordinating {
                 Self::leave_rsp(cx, leaver);
             }
@@ -82,7 +80,7 @@ impl Gms {
         self.take_over_or_pass_on(cx);
     }
 
-    /// Whether we lead once all who leave or are suspected are gone. A leaver never does.
+    /// Returns whether this member leads once all leavers and suspects are gone. A leaver never does.
     fn would_lead(&self, cx: &Cx<'_>) -> bool {
         !self.is_leaving()
             && cx.view().is_some_and(|view| {
@@ -116,7 +114,6 @@ impl Gms {
         }
     }
 
-    /// Makes a view of everything that is pending.
     pub(super) fn make_view(&mut self, cx: &mut Cx<'_>) {
         if self.acks.is_some() || self.merge.is_some() || !self.is_coordinating || !self.would_lead(cx) {
             return;
@@ -143,8 +140,8 @@ impl Gms {
         let next = View::new(id, members);
         let join_rsp = (!pending.joiners.is_empty()).then(|| {
             cx.control(&Control::SuspendStable(STABLE_SUSPENDED_MAX));
-            #[cfg(feature = "planted")]
-            if cx.has_planted(crate::Planted::JoinDigestWrong) {
+            #[cfg(feature = "injected-bugs")]
+            if cx.has_bug(crate::InjectedBug::JoinDigestWrong) {
                 let mut wrong = own_digest.clone();
                 wrong.entries.iter_mut().for_each(|row| row.highest_delivered += 1);
                 return join_rsp(&next, &wrong);
@@ -171,7 +168,7 @@ impl Gms {
         self.acks_may_be_complete(cx);
     }
 
-    /// Installs a view and tells the others; the confirmations of those that are `awaited` begin to be so, but for ours.
+    /// Installs a view and multicasts it. Waits for the acknowledgements of `awaited`, except this member's.
     pub(super) fn announce(
         &mut self,
         cx: &mut Cx<'_>,
@@ -181,8 +178,8 @@ impl Gms {
         mut awaited: Vec<Address>,
     ) {
         let sends_delta = self.config.use_delta_views && self.has_sent_view;
-        #[cfg(feature = "planted")]
-        let sends_delta = sends_delta || cx.has_planted(crate::Planted::StaleDeltaView);
+        #[cfg(feature = "injected-bugs")]
+        let sends_delta = sends_delta || cx.has_bug(crate::InjectedBug::StaleDeltaView);
         let form = if sends_delta && !next.is_merge() {
             ViewForm::Delta(difference(previous, &next))
         } else {
@@ -248,7 +245,7 @@ impl Gms {
     }
 }
 
-/// The answer to joiners: the view, and where its members' messages stood before it.
+/// Returns the response to joiners: the view and its members' seqnos before it.
 fn join_rsp(view: &View, own_digest: &Digest) -> bytes::Bytes {
     let mut digest = Digest::default();
     for member in view.members() {

@@ -1,4 +1,4 @@
-//! Joining: discovery, the request to a coordinator, and what happens when there is none (facts 12.4).
+//! Joining: discovery, the request to a coordinator, and starting a group if there is none.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,8 @@ use crate::{
     Query, View, ViewId,
 };
 
-/// An attempt to join.
 pub(super) struct Join {
-    /// Rounds of discovery that came to nothing.
+    /// Failed rounds of discovery.
     attempts: u32,
     step: Step,
 }
@@ -19,9 +18,9 @@ pub(super) struct Join {
 enum Step {
     /// A discovery runs.
     Discovering,
-    /// Nobody could answer yet; the timer starts the next discovery.
+    /// No coordinator was found. The timer starts the next discovery.
     Waiting,
-    /// A coordinator has been asked; these are the others.
+    /// A coordinator has the request; `others` are the remaining ones.
     Asking { others: VecDeque<Address> },
 }
 
@@ -41,7 +40,6 @@ impl Gms {
         cx.lower(Event::FindMembers { is_initial: true, timeout: self.config.join_timeout });
     }
 
-    /// A discovery is over.
     pub(super) fn found(&mut self, cx: &mut Cx<'_>, found: &[PingData]) {
         let local = cx.local().clone();
         let Role::Joining(Join { step: step @ Step::Discovering, .. }) = &mut self.role else { return };
@@ -52,8 +50,8 @@ impl Gms {
         let mut coordinators: Vec<Address> =
             others.iter().filter(|data| data.is_coordinator).map(|data| data.sender.clone()).collect();
         if coordinators.is_empty() {
-            // Only joiners: the smallest begins. A member whose coordinator has just gone is not a joiner; the group
-            // it is in will have a coordinator soon.
+            // Only joiners: the smallest starts a group. A member whose coordinator has just left is not a
+            // joiner, and its group has a new coordinator soon.
             let has_members = others.iter().any(|data| data.is_server);
             if !has_members && others.iter().all(|data| local < data.sender) {
                 return self.become_singleton(cx);
@@ -73,13 +71,16 @@ impl Gms {
         cx.arm(JOIN, self.config.all_clients_retry_timeout);
     }
 
-    /// Counts an attempt; after the last one we are a group of our own.
+    /// Counts a failed attempt. After the last one this member becomes a group of its own.
     fn has_failed(&mut self, cx: &mut Cx<'_>) -> bool {
         let most = self.config.max_join_attempts;
         let Role::Joining(join) = &mut self.role else { return true };
         join.attempts += 1;
         if most > 0 && join.attempts >= most {
-            tracing::warn!(attempts = most, "no coordinator let us join: becoming a group of our own");
+            tracing::warn!(
+                attempts = most,
+                "no coordinator let this member join: it becomes a group of its own"
+            );
             self.become_singleton(cx);
             return true;
         }
@@ -144,10 +145,10 @@ impl Gms {
         let creator = view.id().creator.clone();
         match self.role {
             Role::Joining(_) => self.joined(cx, view, &digest),
-            // An answer that comes when we have given up waiting and started alone.
+            // A response that arrives after this member stopped waiting and started alone.
             Role::Member
                 if cx.view().is_none_or(|own| own.id().id < view.id().id)
-                    && is_as_far(cx, &local, &digest) =>
+                    && has_all_own_messages(cx, &local, &digest) =>
             {
                 cx.control(&Control::SetDigest(&digest));
                 self.install(cx, view);
@@ -164,9 +165,10 @@ impl Gms {
     }
 }
 
-/// Whether the others would hear everything that we have sent. Who has sent messages while it was alone, and is let in
-/// as if it had not, would be waited for by all: nobody has those messages any more. A merge unites us instead.
-fn is_as_far(cx: &Cx<'_>, local: &Address, digest: &Digest) -> bool {
+/// Returns whether the other members would receive all messages that this member has sent. If it sent
+/// messages while alone and were let in without them, all members would wait for messages that no member has.
+/// A merge unites the groups instead.
+fn has_all_own_messages(cx: &Cx<'_>, local: &Address, digest: &Digest) -> bool {
     let sent = |digest: &Digest| digest.get(local).map_or(0, |row| row.highest_received);
     match cx.ask(&Query::DigestOf(local)) {
         Some(Answer::Digest(own)) => sent(&own) <= sent(digest),

@@ -1,4 +1,4 @@
-//! Leaving: somebody who stays makes the view without us (facts 12.5).
+//! Leaving: a remaining member makes the view without this member.
 
 use super::{Gms, LEAVE, Role, policy};
 use crate::{Address, Cx, Event, Flags, GmsKind, Payload};
@@ -8,7 +8,7 @@ impl Gms {
         match self.role {
             Role::Idle => cx.raise(Event::Disconnected),
             Role::Joining(_) => {
-                cx.raise(Event::Connected(Err("the member was told to leave while it joined".to_owned())));
+                cx.raise(Event::Connected(Err("the join was cancelled by a leave".to_owned())));
                 self.left(cx);
             }
             Role::Leaving { .. } => {}
@@ -20,8 +20,8 @@ impl Gms {
         }
     }
 
-    /// Asks whoever will make the view without us, once; everybody else that we know to leave is passed on with it,
-    /// because a member that leaves makes no views.
+    /// Sends a leave request, once, to the member that will make the next view. The request also lists the
+    /// other known leavers, because a leaving coordinator makes no views.
     pub(super) fn ask_to_leave(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         let local = cx.local().clone();
@@ -39,18 +39,18 @@ impl Gms {
             }
         };
         let Some(next) = next else {
-            // Everybody leaves.
+            // All members leave.
             return self.left(cx);
         };
         let is_coordinator = view.coordinator() == Some(&local);
         let passed_on = self.pending.leavers.clone();
         let Role::Leaving { asked } = &mut self.role else { return };
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         let before = asked.clone();
         let is_asked = asked.as_ref() == Some(&next);
         *asked = Some(next.clone());
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::LeaverNotPassedOn) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::LeaverNotPassedOn) {
             if before.is_none() {
                 Self::leave_request(cx, &next, &local);
             }
@@ -70,14 +70,13 @@ impl Gms {
         Self::send(cx, Some(to), header, Flags::OOB, Payload::Empty);
     }
 
-    /// A view came while we leave: if its coordinator is another, that one has to be asked.
+    /// Handles a view during a leave: a new coordinator needs a new request.
     pub(super) fn coordinator_may_have_changed(&mut self, cx: &mut Cx<'_>) {
         if self.is_leaving() {
             self.ask_to_leave(cx);
         }
     }
 
-    /// We are out: answered, or done waiting.
     pub(super) fn left(&mut self, cx: &mut Cx<'_>) {
         self.forget_group(cx);
         cx.lower(Event::Disconnect);

@@ -1,11 +1,11 @@
-//! GMS: who is in the group (facts section 12).
+//! GMS: group membership.
 //!
-//! Members join through the coordinator, which is the first member of the view. It alone makes views: for joins,
-//! leaves and crashes that come close together, one view. When it leaves or crashes, the next member takes over.
-//! Groups that have formed apart are merged by one of their coordinators.
+//! Members join through the coordinator, the first member of the view. Only the coordinator makes views;
+//! joins, leaves and crashes that occur close together result in one view. When the coordinator leaves or
+//! crashes, the next member takes over. One of the coordinators merges groups that were formed separately.
 //!
-//! What it guarantees: a member installs views of rising number only, each contains the member itself, and nobody is
-//! in two views of different members at the same number unless the group has been partitioned.
+//! Guarantees: a member installs views of increasing number only, and each contains the member itself. No
+//! member is in two different views of the same number unless the group was partitioned.
 
 mod coordinating;
 mod joining;
@@ -34,38 +34,40 @@ use crate::{
 crate::properties! {
     /// GMS' properties.
     GmsConfig {
-        /// How long a discovery lasts, and how long a joiner waits for a coordinator's answer.
+        /// The duration of a discovery, and how long a joiner waits for a coordinator's response.
         join_timeout: Duration = Duration::from_secs(2),
-        /// Attempts to join before a member becomes a group of its own; MERGE3 unites it with the others later.
-        /// 0 = it never gives up.
+        /// The attempts to join before a member becomes a group of its own; MERGE3 merges it later. 0 =
+        /// unlimited.
         max_join_attempts: u32 = 10,
-        /// How long a joiner that has only met other joiners waits before it looks again.
+        /// How long a joiner that found only other joiners waits before the next discovery.
         all_clients_retry_timeout: Duration = Duration::from_millis(100),
-        /// How long a leaver waits for an answer before it goes without.
+        /// How long a leaver waits for a response before it leaves without one.
         leave_timeout: Duration = Duration::from_secs(1),
-        /// How long the leader of a merge waits for the coordinators. A merge is over after twice this time.
+        /// How long a merge leader waits for the coordinators. A merge ends after twice this time.
         merge_timeout: Duration = Duration::from_secs(5),
-        /// How long a coordinator waits for the members to confirm a view before it makes the next one.
+        /// How long a coordinator waits for the members' acknowledgements of a view before it makes the next
+        /// one.
         view_ack_collection_timeout: Duration = Duration::from_secs(2),
-        /// Whether joins, leaves and crashes that come within `max_bundling_time` make one view.
+        /// Whether joins, leaves and crashes within `max_bundling_time` result in one view.
         view_bundling: bool = true,
-        /// How long a coordinator collects requests before it makes a view. Short beside any failure timeout, long
-        /// beside the spread of a deployment's joins.
+        /// How long a coordinator collects requests before it makes a view. Short compared with failure
+        /// timeouts, long compared with the spread of a deployment's joins.
         max_bundling_time: Duration = Duration::from_millis(50),
-        /// Whether views travel as the difference from the one before.
+        /// Whether views travel as differences from the previous view.
         use_delta_views: bool = true,
-        /// Whether views that are not newer, or lack this member, are logged.
+        /// Whether views are logged that are not newer or lack this member.
         log_view_warnings: bool = true,
-        /// Whether missing confirmations of a view are logged.
+        /// Whether missing acknowledgements of a view are logged.
         log_collect_msgs: bool = false,
-        /// Views to remember for probe.
+        /// The number of views kept for probe.
         num_prev_views: usize = 10,
     }
 }
 
-/// Requests that wait for the next view. More than any deployment starts at once; joiners ask again.
+/// The maximum number of requests pending for the next view: more than any deployment starts at once. Joiners
+/// repeat their request.
 const PENDING_MAX: usize = 4_096;
-/// How long stability may stay suspended while members join.
+/// The maximum time for which stability is suspended while members join.
 const STABLE_SUSPENDED_MAX: Duration = Duration::from_secs(30);
 
 const JOIN: TimerKey = TimerKey(1);
@@ -76,53 +78,52 @@ const MERGE_RESPONSES: TimerKey = TimerKey(5);
 const MERGE_DIGESTS: TimerKey = TimerKey(6);
 const MERGE_END: TimerKey = TimerKey(7);
 
-/// Where a member stands.
 enum Role {
     /// Not connected.
     Idle,
-    /// On the way in.
+    /// Joining.
     Joining(Join),
-    /// In a view.
+    /// Member of a view.
     Member,
-    /// In a view, on the way out; the member that has been asked to make the view without us.
+    /// Member of a view, leaving.
     Leaving {
-        /// Whom we have asked.
+        /// The member that was requested to make the view without this one.
         asked: Option<Address>,
     },
 }
 
-/// The protocol.
+/// The GMS layer.
 pub struct Gms {
     config: GmsConfig,
     policy: Arc<dyn MembershipPolicy>,
     role: Role,
-    /// Whether this member has taken the coordinator's part. The coordinator of a view has it, and whoever takes over
-    /// from one that leaves or crashes.
+    /// Whether this member acts as coordinator: as first member of the view, or in place of coordinators that
+    /// leave or crash.
     is_coordinating: bool,
-    /// Whether this coordinator has sent a whole view, so that a difference can follow.
+    /// Whether this coordinator has sent a full view, so that differences can follow.
     has_sent_view: bool,
     pending: Pending,
     acks: Option<Acks>,
     merge: Option<Merge>,
-    /// Merges that are over: their late messages must not start them again.
+    /// Merges that are over. Their late messages must not restart them.
     merges_done: VecDeque<MergeId>,
     next_merge: i32,
-    /// The highest view number that was ever seen.
+    /// The highest view number seen.
     highest_view: u64,
     views: u64,
     merge_views: u64,
-    /// Views that not all members confirmed in time.
+    /// The number of views that not all members acknowledged in time.
     unconfirmed_views: u64,
     previous_views: VecDeque<String>,
 }
 
 impl Gms {
-    /// The protocol before it joins, with JGroups' membership policy.
+    /// Creates the layer with JGroups' membership policy.
     pub fn new(config: GmsConfig) -> Self {
         Self::with_policy(config, Arc::new(DefaultPolicy))
     }
 
-    /// The same with another policy.
+    /// Creates the layer with another policy.
     pub fn with_policy(config: GmsConfig, policy: Arc<dyn MembershipPolicy>) -> Self {
         Self {
             config,
@@ -151,7 +152,7 @@ impl Gms {
         matches!(self.role, Role::Leaving { .. })
     }
 
-    /// Makes a view the current one and takes the part it gives us.
+    /// Makes a view current and takes the role that it assigns.
     fn install(&mut self, cx: &mut Cx<'_>, view: View) {
         self.views += 1;
         self.merge_views += u64::from(view.is_merge());
@@ -312,7 +313,7 @@ impl Protocol for Gms {
             "printPreviousViews" => {
                 Some(Ok(self.previous_views.iter().map(|view| format!("{view}\n")).collect()))
             }
-            // Suspends nothing and loses nothing: members that are alive answer the next heartbeat.
+            // Raises a suspicion without loss: a living member clears it with its next heartbeat.
             "suspect" => {
                 let wanted = _args.first().copied().unwrap_or_default();
                 let found = cx.shared().book.by_name(wanted).cloned();
@@ -328,8 +329,8 @@ impl Protocol for Gms {
         }
     }
 
-    /// A state transfer above has set the windows, maybe past a view that had not arrived: the coordinator is asked
-    /// whether there is one (facts 21.1).
+    /// Handles control calls. After a state transfer above, the windows may be past a view that had not
+    /// arrived, so the coordinator is asked for a newer view.
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if !matches!(control, Control::OverwriteDigest(_)) || !self.is_server() {
             return;

@@ -1,11 +1,11 @@
-//! Who is in the next view, and in which order: the membership-change policy.
+//! The membership policy: which members are in the next view, and in which order.
 
 use crate::{Address, View};
 
-/// Decides the members of new views. Every member of a cluster has to use the same policy, because members that get
-/// a delta view apply it themselves.
+/// A policy for the members of new views. All members of a cluster must use the same policy, because they
+/// apply it to delta views.
 pub trait MembershipPolicy: Send + Sync {
-    /// The next members, given the current ones in order and who joins, leaves and is suspected.
+    /// Returns the next members, given the current ones in order, the joiners, the leavers and the suspects.
     fn next(
         &self,
         current: &[Address],
@@ -14,12 +14,12 @@ pub trait MembershipPolicy: Send + Sync {
         suspects: &[Address],
     ) -> Vec<Address>;
 
-    /// The members of a view that merges subgroups, each given with its members in order.
+    /// Returns the members of a view that merges these subgroups, each with its members in order.
     fn merge(&self, subgroups: &[Vec<Address>]) -> Vec<Address>;
 }
 
-/// JGroups' default: old members keep their order and joiners come last; after a merge the smallest of the subgroups'
-/// coordinators is first, and all others follow by subgroup (facts 12.4, 12.7).
+/// JGroups' default policy: old members keep their order and joiners come last. After a merge the smallest
+/// coordinator of a subgroup is first, and the other members follow by subgroup.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DefaultPolicy;
 
@@ -56,7 +56,6 @@ impl MembershipPolicy for DefaultPolicy {
     }
 }
 
-/// The members that are left when some leave and some crash.
 pub(super) fn remaining(
     policy: &dyn MembershipPolicy,
     view: &View,
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn joiners_come_last_and_everybody_else_keeps_the_order() {
+    fn joiners_come_last_and_other_members_keep_their_order() {
         let next =
             DefaultPolicy.next(&members(&[3, 1, 2, 5]), &members(&[4, 1]), &members(&[3]), &members(&[2]));
         assert_eq!(next, members(&[1, 5, 4]));
@@ -85,6 +84,6 @@ mod tests {
     #[test]
     fn the_smallest_coordinator_leads_a_merged_view() {
         let merged = DefaultPolicy.merge(&[members(&[5, 1]), members(&[3, 2]), members(&[4, 3])]);
-        assert_eq!(merged, members(&[3, 5, 1, 2, 4]), "1 is smaller, but led nobody");
+        assert_eq!(merged, members(&[3, 5, 1, 2, 4]), "1 is smaller, but led no subgroup");
     }
 }

@@ -1,4 +1,4 @@
-//! GMS messages, and views that a coordinator has made (facts 12.1, 12.4).
+//! Handling of GMS messages and of views made by a coordinator.
 
 use super::{Gms, Role};
 use crate::wire::{self, ViewForm};
@@ -40,7 +40,7 @@ impl Gms {
         }
     }
 
-    /// The payload of VIEW, MERGE_RSP and their like; what cannot be read is counted.
+    /// Decodes the payload of VIEW, MERGE_RSP and similar messages. Counts invalid ones.
     pub(super) fn view_and_digest(
         cx: &mut Cx<'_>,
         message: &Message,
@@ -54,8 +54,8 @@ impl Gms {
     }
 
     pub(super) fn view_ack(cx: &mut Cx<'_>, to: &Address) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::ViewAckNotSent) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::ViewAckNotSent) {
             return;
         }
         if !cx.is_local(to) {
@@ -75,15 +75,15 @@ impl Gms {
             ViewForm::Delta(delta) => &delta.id,
         };
         let is_old = id.id <= own.id().id;
-        #[cfg(feature = "planted")]
-        let is_old = is_old && !cx.has_planted(crate::Planted::OldViewInstalled);
+        #[cfg(feature = "injected-bugs")]
+        let is_old = is_old && !cx.has_bug(crate::InjectedBug::OldViewInstalled);
         if is_old {
-            // Old news, which a repeated answer may bring. Its sender waits all the same.
+            // An old view, as in a repeated response. Its sender still waits for the acknowledgement.
             return Self::view_ack(cx, src);
         }
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         let form = match form {
-            ViewForm::Delta(delta) if cx.has_planted(crate::Planted::StaleDeltaView) => {
+            ViewForm::Delta(delta) if cx.has_bug(crate::InjectedBug::StaleDeltaView) => {
                 ViewForm::Delta(DeltaView { reference: own.id().clone(), ..delta })
             }
             form => form,
@@ -117,14 +117,13 @@ impl Gms {
         if !view.contains(src) {
             Self::view_ack(cx, src);
         }
-        self.view_made_by_other(cx, view.clone(), digest.as_ref());
+        self.install_view_of_other(cx, view.clone(), digest.as_ref());
         if view.contains(src) {
             Self::view_ack(cx, src);
         }
     }
 
-    /// Installs a view that another member has made.
-    fn view_made_by_other(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
+    fn install_view_of_other(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
         let is_merge = view.is_merge();
         if let Some(digest) = digest {
             cx.control(&Control::MergeDigest(digest));

@@ -25,7 +25,7 @@ fn message(kind: GmsKind, from: u64, payload: Payload) -> Message {
     message
 }
 
-fn about(kind: GmsKind, from: u64, of: u64) -> Message {
+fn request(kind: GmsKind, from: u64, of: u64) -> Message {
     let mut message = message(kind, from, Payload::Empty);
     let mut header = Gms::header(kind);
     header.member = Some(member(of));
@@ -43,7 +43,6 @@ fn join_rsp(view: &View, digest: &Digest) -> Payload {
     Payload::Bytes(Some(wire::encode_join_rsp(&rsp)))
 }
 
-/// What was sent: kind and destination.
 fn sent(harness: &mut Harness) -> Vec<(GmsKind, Option<u64>)> {
     harness
         .take_down()
@@ -68,7 +67,6 @@ fn views(harness: &mut Harness) -> Vec<View> {
         .collect()
 }
 
-/// Member 1 in this view, by joining its coordinator.
 fn joined(numbers: &[u64]) -> Harness {
     let mut harness = harness(1);
     harness.lower(Event::Connect);
@@ -78,7 +76,7 @@ fn joined(numbers: &[u64]) -> Harness {
         harness.answer_digest(digest(&[(1, 0, 0)]));
         if numbers.len() > 1 {
             for &n in &numbers[1..] {
-                harness.up(about(GmsKind::JoinReq, n, n));
+                harness.up(request(GmsKind::JoinReq, n, n));
             }
             harness.advance(Duration::from_millis(50));
             for &n in &numbers[1..] {
@@ -97,7 +95,7 @@ fn joined(numbers: &[u64]) -> Harness {
 
 /// S000-33: the first view has number 0.
 #[test]
-fn a_member_that_finds_nobody_becomes_a_group_of_its_own() {
+fn a_member_that_finds_no_other_becomes_a_group_of_its_own() {
     let mut harness = harness(1);
     harness.lower(Event::Connect);
     assert!(matches!(
@@ -137,7 +135,7 @@ fn a_joiner_asks_the_coordinator_and_confirms_the_view() {
 }
 
 #[test]
-fn a_coordinator_that_does_not_answer_is_asked_again_until_attempts_run_out() {
+fn a_silent_coordinator_gets_repeated_requests_until_attempts_run_out() {
     let mut harness = harness(1);
     harness.lower(Event::Connect);
     for _ in 0..10 {
@@ -158,15 +156,15 @@ fn a_refusal_fails_the_join() {
     assert!(matches!(&events[..], [Event::Connected(Err(why))] if why.contains("wrong token")), "{events:?}");
 }
 
-/// S000-83: joins inside the bundling time make one view.
+/// S000-83.
 #[test]
 fn joins_and_a_leave_within_the_bundling_time_make_one_view() {
     let mut harness = joined(&[1, 2]);
     for n in [3, 4, 5] {
-        harness.up(about(GmsKind::JoinReq, n, n));
+        harness.up(request(GmsKind::JoinReq, n, n));
         harness.advance(Duration::from_millis(10));
     }
-    harness.up(about(GmsKind::LeaveReq, 2, 2));
+    harness.up(request(GmsKind::LeaveReq, 2, 2));
     assert_eq!(views(&mut harness), []);
     harness.advance(Duration::from_millis(20));
     let made = views(&mut harness);
@@ -187,22 +185,22 @@ fn joins_and_a_leave_within_the_bundling_time_make_one_view() {
 #[test]
 fn the_next_view_waits_until_the_last_one_is_confirmed_or_late() {
     let mut harness = joined(&[1, 2]);
-    harness.up(about(GmsKind::JoinReq, 3, 3)).advance(Duration::from_millis(50));
-    harness.up(about(GmsKind::JoinReq, 4, 4)).advance(Duration::from_secs(1));
+    harness.up(request(GmsKind::JoinReq, 3, 3)).advance(Duration::from_millis(50));
+    harness.up(request(GmsKind::JoinReq, 4, 4)).advance(Duration::from_secs(1));
     assert_eq!(views(&mut harness).len(), 1, "2 and 3 have not confirmed");
     harness.up(message(GmsKind::ViewAck, 2, Payload::Empty));
     harness.up(message(GmsKind::ViewAck, 3, Payload::Empty)).advance(Duration::from_millis(50));
     assert_eq!(views(&mut harness).len(), 1);
-    harness.up(about(GmsKind::JoinReq, 5, 5)).advance(Duration::from_millis(2_100));
+    harness.up(request(GmsKind::JoinReq, 5, 5)).advance(Duration::from_millis(2_100));
     assert_eq!(views(&mut harness).len(), 1, "after two seconds the confirmations are given up");
 }
 
 #[test]
-fn the_first_view_is_whole_and_later_ones_are_differences() {
+fn the_first_view_is_full_and_later_ones_are_deltas() {
     let mut harness = joined(&[1]);
     let mut forms = Vec::new();
     for n in [2, 3] {
-        harness.up(about(GmsKind::JoinReq, n, n)).advance(Duration::from_millis(50));
+        harness.up(request(GmsKind::JoinReq, n, n)).advance(Duration::from_millis(50));
         for message in harness.take_down() {
             if message.is_multicast() {
                 let bytes = message.payload_bytes().unwrap().clone();
@@ -218,7 +216,7 @@ fn the_first_view_is_whole_and_later_ones_are_differences() {
 }
 
 #[test]
-fn a_difference_from_a_view_we_do_not_have_makes_us_ask_for_the_whole() {
+fn a_delta_of_an_unknown_view_triggers_a_request_for_the_full_view() {
     let mut harness = joined(&[2, 1]);
     let delta = DeltaView {
         id: ViewId { creator: member(2), id: 8 },
@@ -233,7 +231,7 @@ fn a_difference_from_a_view_we_do_not_have_makes_us_ask_for_the_whole() {
     assert_eq!(views(&mut harness), [view(8, &[2, 1, 3])]);
 }
 
-/// A view is a multicast like others: windows that are set past it have lost it.
+/// A view is a multicast like others: windows set past it have lost it.
 #[test]
 fn after_a_state_transfer_the_coordinator_is_asked_for_a_newer_view() {
     let mut harness = joined(&[2, 1]);
@@ -252,7 +250,7 @@ fn after_a_state_transfer_the_coordinator_is_asked_for_a_newer_view() {
 }
 
 #[test]
-fn older_views_and_views_without_us_are_not_installed() {
+fn older_views_and_views_without_this_member_are_not_installed() {
     let mut harness = joined(&[2, 1, 3]);
     harness.up(message(GmsKind::View, 2, full(&view(5, &[2, 1]), None)));
     harness.up(message(GmsKind::View, 2, full(&view(6, &[2, 3]), None)));
@@ -278,7 +276,7 @@ fn an_unsuspected_member_stays() {
 }
 
 #[test]
-fn who_led_a_merge_is_suspected_no_more() {
+fn a_merge_leader_is_no_longer_suspected() {
     let mut harness = joined(&[2, 1, 3]);
     let request = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
     harness.answer_digest(digest(&[(1, 4, 4)]));
@@ -296,9 +294,10 @@ fn who_led_a_merge_is_suspected_no_more() {
     assert_eq!(harness.stack.attribute("GMS", "pending_requests").unwrap(), "0");
 }
 
-/// Both lists of a member that two coordinators count as theirs: the leader asks it, and the other gives it up.
+/// Both lists contain a member that two coordinators count as theirs: the leader asks it, and the other
+/// coordinator drops it.
 #[test]
-fn who_was_asked_by_the_leader_is_not_released_by_others() {
+fn a_member_requested_by_the_leader_is_not_released_by_other_coordinators() {
     for (asked_by_leader, canceller, is_over) in [(true, 3, false), (true, 2, true), (false, 3, true)] {
         let mut harness = joined(&[3, 1]);
         harness.answer_digest(digest(&[(1, 4, 4)]));
@@ -314,7 +313,7 @@ fn who_was_asked_by_the_leader_is_not_released_by_others() {
 }
 
 #[test]
-fn a_participant_leaves_when_it_is_answered_or_done_waiting() {
+fn a_participant_leaves_after_a_response_or_the_timeout() {
     for is_answered in [true, false] {
         let mut harness = joined(&[2, 1, 3]);
         harness.lower(Event::Disconnect);
@@ -332,18 +331,18 @@ fn a_participant_leaves_when_it_is_answered_or_done_waiting() {
 }
 
 #[test]
-fn a_leaving_coordinator_asks_the_next_in_line() {
+fn a_leaving_coordinator_sends_its_request_to_the_next_in_line() {
     let mut harness = joined(&[1, 2, 3]);
     harness.lower(Event::Disconnect);
     assert_eq!(sent(&mut harness), [(GmsKind::LeaveReq, Some(2))]);
 }
 
 #[test]
-fn a_leaving_coordinator_passes_on_others_that_leave() {
+fn a_leaving_coordinator_passes_on_other_leavers() {
     let mut harness = joined(&[1, 2, 3]);
     harness.lower(Event::Disconnect);
     harness.take_down();
-    harness.up(about(GmsKind::LeaveReq, 2, 2));
+    harness.up(request(GmsKind::LeaveReq, 2, 2));
     assert_eq!(sent(&mut harness), [(GmsKind::LeaveReq, Some(3)), (GmsKind::LeaveReq, Some(3))]);
     assert_eq!(views(&mut harness), [], "it makes no more views");
 }
@@ -351,7 +350,7 @@ fn a_leaving_coordinator_passes_on_others_that_leave() {
 #[test]
 fn the_next_in_line_makes_the_view_without_the_leaving_coordinator() {
     let mut harness = joined(&[2, 1, 3]);
-    harness.up(about(GmsKind::LeaveReq, 2, 2)).advance(Duration::from_millis(50));
+    harness.up(request(GmsKind::LeaveReq, 2, 2)).advance(Duration::from_millis(50));
     assert_eq!(views(&mut harness), [view(6, &[1, 3])]);
     assert_eq!(sent(&mut harness), [(GmsKind::LeaveRsp, Some(2)), (GmsKind::View, None)]);
 }
@@ -388,7 +387,7 @@ fn the_leader_collects_both_groups_and_makes_one_view() {
 }
 
 #[test]
-fn a_group_that_does_not_answer_is_left_out_of_the_merge() {
+fn a_silent_group_is_not_part_of_the_merge() {
     let mut harness = joined(&[1]);
     harness.answer_digest(digest(&[(1, 4, 4)]));
     let own = harness.stack.shared().view.clone().unwrap();
@@ -402,9 +401,10 @@ fn a_group_that_does_not_answer_is_left_out_of_the_merge() {
     assert!(sent(&mut harness).contains(&(GmsKind::CancelMerge, Some(2))));
 }
 
-/// The request for digests has drawn it in; the merge that it hears no more of would keep it from the next ones for seconds.
+/// The digest request has made it take part. Without a cancellation it would refuse the next merges for
+/// seconds.
 #[test]
-fn a_member_of_another_group_that_is_left_out_is_told_that_the_merge_is_over() {
+fn the_merge_is_cancelled_for_an_excluded_member_of_another_group() {
     let mut harness = joined(&[1, 3, 5]);
     harness.answer_digest(digest(&[(1, 4, 4)]));
     let own = harness.stack.shared().view.clone().unwrap();
@@ -414,7 +414,7 @@ fn a_member_of_another_group_that_is_left_out_is_told_that_the_merge_is_over() {
     let row = wire::encode_view_and_digest(None, Some(&digest(&[(3, 6, 6)])));
     harness.up(message(GmsKind::GetDigestRsp, 3, Payload::Bytes(Some(row))));
     sent(&mut harness);
-    // 5 was late for its own coordinator.
+    // Member 5 was late for its own coordinator.
     let answer = full(&view(9, &[2, 4]), Some(&digest(&[(2, 10, 11), (4, 1, 1)])));
     harness.up(merge_message(GmsKind::MergeRsp, 2, 1, 1, answer));
     assert_eq!(views(&mut harness)[0].members(), [member(1), member(3), member(2), member(4)]);
@@ -433,9 +433,10 @@ fn a_merge_that_was_cancelled_is_not_begun_by_a_late_request() {
     }
 }
 
-/// It was stopped meanwhile: the others have given the merge up, and may have used the number of its view.
+/// The leader was paused: the other members have abandoned the merge, and may have used the number of its
+/// view.
 #[test]
-fn a_leader_that_comes_too_late_makes_no_view() {
+fn a_leader_after_the_merge_timeout_makes_no_view() {
     let mut harness = joined(&[1]);
     harness.answer_digest(digest(&[(1, 4, 4)]));
     let own = harness.stack.shared().view.clone().unwrap();
@@ -449,14 +450,14 @@ fn a_leader_that_comes_too_late_makes_no_view() {
 }
 
 #[test]
-fn a_number_that_a_merge_has_used_in_our_name_is_not_used_again() {
+fn a_view_number_used_by_a_merge_in_this_members_name_is_not_reused() {
     let merged = |number| {
         let id = ViewId { creator: member(1), id: number };
         full(&View::merged(id, vec![member(1), member(2)], vec![view(5, &[2])]), Some(&digest(&[(1, 1, 1)])))
     };
     let mut harness = joined(&[1, 3]);
     let own = harness.stack.shared().view.clone().unwrap();
-    // We took part, and have given it up.
+    // This member took part and has abandoned the merge.
     harness.up(merge_message(GmsKind::InstallMergeView, 2, 7, 2, merged(own.id().id)));
     let made = views(&mut harness);
     assert_eq!((made.len(), made[0].members()), (1, own.members()), "it would look like the merged one");
@@ -472,13 +473,13 @@ fn a_number_that_a_merge_has_used_in_our_name_is_not_used_again() {
 fn during_a_merge_requests_wait_and_it_ends_by_itself() {
     let mut harness = joined(&[1]);
     harness.answer_digest(digest(&[(1, 4, 4)]));
-    let request = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
-    harness.up(merge_message(GmsKind::MergeReq, 2, 7, 2, request));
+    let payload = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
+    harness.up(merge_message(GmsKind::MergeReq, 2, 7, 2, payload));
     assert_eq!(sent(&mut harness), [(GmsKind::MergeRsp, Some(2))]);
-    harness.up(about(GmsKind::JoinReq, 5, 5)).advance(Duration::from_secs(9));
+    harness.up(request(GmsKind::JoinReq, 5, 5)).advance(Duration::from_secs(9));
     assert_eq!(views(&mut harness), []);
     harness.advance(Duration::from_secs(2));
-    assert_eq!(views(&mut harness).len(), 1, "the join is served after the merge has been given up");
+    assert_eq!(views(&mut harness).len(), 1, "the join is served after the merge has timed out");
 }
 
 #[test]
@@ -501,18 +502,18 @@ fn a_merged_view_raises_windows_before_it_is_installed() {
 }
 
 #[test]
-fn messages_that_make_no_sense_are_counted() {
+fn invalid_messages_are_counted() {
     let mut harness = joined(&[2, 1]);
     harness.up(message(GmsKind::View, 2, Payload::Bytes(Some(vec![0xff; 9].into()))));
     harness.up(message(GmsKind::View, 9, full(&view(8, &[9, 1]), None)));
     harness.up(merge_message(GmsKind::MergeReq, 2, 7, 2, Payload::Bytes(Some(vec![0x7f; 4].into()))));
     let drops = &harness.stack.shared().drops;
     assert_eq!(drops.total(crate::DropReason::Malformed), 2);
-    assert_eq!(views(&mut harness).len(), 1, "a newer view that names us and its sender is a view");
+    assert_eq!(views(&mut harness).len(), 1, "a newer view with this member and its sender is installed");
 }
 
 #[test]
-fn a_late_answer_lets_in_who_has_sent_nothing_alone() {
+fn a_late_response_lets_in_a_member_that_sent_nothing_alone() {
     for (sent, is_let_in) in [(0, true), (3, false)] {
         let mut harness = joined(&[1]);
         harness.answer_digest(digest(&[(1, sent, sent)]));
@@ -523,7 +524,7 @@ fn a_late_answer_lets_in_who_has_sent_nothing_alone() {
 }
 
 #[test]
-fn who_takes_part_in_another_merge_says_so() {
+fn a_participant_of_another_merge_refuses() {
     let mut harness = joined(&[1]);
     harness.answer_digest(digest(&[(1, 4, 4)]));
     let request = |initiator| {
@@ -541,7 +542,8 @@ fn who_takes_part_in_another_merge_says_so() {
     );
 }
 
-/// A coordinator brought its last view to one of us only, and died; the other made one of the same number.
+/// A coordinator sent its last view to this member only, and crashed; the other member made one of the same
+/// number.
 #[test]
 fn a_group_with_two_views_of_one_number_merges_with_itself() {
     let mut harness = joined(&[1, 3]);
@@ -558,7 +560,7 @@ fn a_group_with_two_views_of_one_number_merges_with_itself() {
     assert!(made[0].is_merge());
 }
 
-/// Members that go on waiting for a merge that came to nothing would miss the next one.
+/// Members that keep waiting for a failed merge would miss the next one.
 #[test]
 fn a_merge_that_fails_is_cancelled_for_the_own_group_too() {
     let mut harness = joined(&[1, 3]);

@@ -1,6 +1,6 @@
 //! Digests, views and stability.
 
-use super::{FORMER_MAX, NakAck};
+use super::{DEPARTED_MEMBERS_MAX, NakAck};
 use crate::{Address, Control, Cx, Digest, DigestEntry, View};
 
 impl NakAck {
@@ -19,7 +19,7 @@ impl NakAck {
         }
     }
 
-    /// How far a member's messages have got; our own by the send window.
+    /// Returns a member's delivered and received seqno; for this member, of the send window.
     pub(super) fn digest_row(&self, member: &Address) -> Option<DigestEntry> {
         let (highest_delivered, highest_received) = if self.local.as_ref() == Some(member) {
             let seqno = self.sent.highest_sent();
@@ -31,23 +31,23 @@ impl NakAck {
         Some(DigestEntry { member: member.clone(), highest_delivered, highest_received })
     }
 
-    /// Members' rows in view order.
     pub(super) fn digest(&self) -> Digest {
         Digest { entries: self.order.iter().filter_map(|member| self.digest_row(member)).collect() }
     }
 
-    /// Creates windows of other members at the digest's rows, where there are none or `replaces(own, theirs)`. Our own
-    /// messages go on behind our row.
+    /// Creates windows of other members at the digest's rows, if there are none or if `replaces(own,
+    /// theirs)`. This member's numbering continues after its row.
     fn set_windows(&mut self, cx: &mut Cx<'_>, digest: &Digest, replaces: impl Fn(u64, u64) -> bool) {
         for entry in &digest.entries {
             if cx.is_local(&entry.member) {
-                // The bug is about what others make of our row.
-                #[cfg(feature = "planted")]
-                if cx.has_planted(crate::Planted::MergeDigestWrong) {
+                // The injected bug concerns other members' use of this row.
+                #[cfg(feature = "injected-bugs")]
+                if cx.has_bug(crate::InjectedBug::MergeDigestWrong) {
                     continue;
                 }
-                // A row beyond our messages is of a process that had this address before us, and that others have taken in
-                // after its end: they expect what follows it, and would take our first messages for its.
+                // A row beyond this member's messages belongs to a previous process at this address that was
+                // still in a view. The other members expect the next seqno, and would take this process'
+                // first messages for the old ones.
                 if self.sent.skip_to(entry.highest_received) && self.is_fixed() {
                     self.send_waiting(cx);
                 }
@@ -64,23 +64,27 @@ impl NakAck {
         }
     }
 
-    /// How far a member's messages had been delivered when it was a member before; 0 if it was not.
+    /// Returns the seqno up to which a former member's messages were delivered; 0 if it was no member.
     fn delivered_before(&self, member: &Address) -> u64 {
-        self.former.iter().rev().find(|(former, _)| former == member).map_or(0, |(_, delivered)| *delivered)
+        self.departed
+            .iter()
+            .rev()
+            .find(|(departed, _)| departed == member)
+            .map_or(0, |(_, delivered)| *delivered)
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         let local = cx.local().clone();
         self.order = view.members().to_vec();
         for (member, peer) in self.peers.extract_if(.., |member, _| !view.contains(member)) {
-            self.former.push_back((member, peer.window.highest_delivered()));
+            self.departed.push_back((member, peer.window.highest_delivered()));
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::FormerForgotten) {
-            self.former.clear();
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::DepartedForgotten) {
+            self.departed.clear();
         }
-        while self.former.len() > FORMER_MAX {
-            self.former.pop_front();
+        while self.departed.len() > DEPARTED_MEMBERS_MAX {
+            self.departed.pop_front();
         }
         for member in view.members() {
             if *member != local && !self.peers.contains_key(member) {
@@ -92,7 +96,8 @@ impl NakAck {
         self.last_stable = None;
         if self.is_fixed() {
             self.acks.retain(|member, _| view.contains(member));
-            // A joiner starts where the coordinator had got to, which acknowledged no less than what was purged.
+            // A joiner starts at the coordinator's seqno, and the coordinator has acknowledged at least all
+            // purged messages.
             let floor = self.sent.low();
             for member in view.members() {
                 self.acks.entry(member.clone()).or_insert(floor);
@@ -101,7 +106,7 @@ impl NakAck {
         }
     }
 
-    /// Everybody has everything up to the digest's rows.
+    /// Handles a digest of seqnos that all members have delivered.
     fn stable(&mut self, cx: &mut Cx<'_>, digest: &Digest) {
         let local = cx.local().clone();
         if let Some(entry) = digest.get(&local) {

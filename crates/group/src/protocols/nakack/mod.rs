@@ -1,9 +1,11 @@
-//! NAKACK2 and NAKACK4: reliable multicasts, in order per sender (facts section 15).
+//! NAKACK2 and NAKACK4: reliable multicasts, in order per sender.
 //!
-//! Guarantees: a member delivers the multicasts of each member of its view in the order of their numbers, none twice
-//! and none left out; messages of non-members are dropped. Gaps are asked for. NAKACK2 keeps what was sent until
-//! STABLE says that everybody has it; NAKACK4 until everybody has acknowledged it, and it sends no further ahead of
-//! the slowest member than its capacity: what does not fit waits here, in order.
+//! Guarantees: a member delivers the multicasts of each member of its view in seqno order, each once, without
+//! gaps; messages of non-members are dropped. Missing messages are requested.
+//!
+//! NAKACK2 keeps sent messages until STABLE reports that all members have them. NAKACK4 keeps them until all
+//! members have acknowledged them, and sends at most its capacity ahead of the slowest member; further
+//! messages wait here, in order.
 
 mod digests;
 mod receiving;
@@ -13,18 +15,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow, notice_all, soon};
+use crate::window::{ReceiveWindow, SendWindow, first_request_delay, notice_all};
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
     NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey,
 };
 
-/// Which generation's wire and rules.
+/// The protocol, with its wire format and rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NakAckKind {
-    /// Windows grow, STABLE purges.
+    /// Windows grow; STABLE purges.
     NakAck2,
-    /// Windows are fixed, acknowledgements purge.
+    /// Windows are fixed; acknowledgements purge.
     NakAck4,
 }
 
@@ -54,46 +56,46 @@ impl NakAckKind {
 crate::properties! {
     /// NAKACK2's and NAKACK4's properties.
     NakAckConfig {
-        /// How often gaps are looked for. Short enough to repair a loss within a heartbeat, long against a round trip.
+        /// The time between checks for gaps. Short enough to repair a loss within a heartbeat, long compared
+        /// with a round trip.
         xmit_interval: Duration = Duration::from_secs(1),
-        /// Whether lost messages are multicast again instead of sent to who asked.
+        /// Whether missing messages are retransmitted by multicast instead of to the requester.
         use_mcast_xmit: bool = true,
-        /// Whether requests for lost messages are multicast.
+        /// Whether retransmission requests are multicast.
         use_mcast_xmit_req: bool = false,
-        /// Seqnos in one request at most.
+        /// The maximum number of seqnos in a request.
         max_xmit_req_size: usize = 1024,
-        /// Whether the last message's number is announced when nothing follows it.
+        /// Whether the last message's seqno is announced when no message follows it.
         resend_last_seqno: bool = true,
         /// How often it is announced.
         resend_last_seqno_max_times: u32 = 1,
-        /// Multicasts kept while joining.
+        /// The maximum number of multicasts kept while joining.
         become_server_queue_size: usize = 50,
-        /// Messages that may be unacknowledged (NAKACK4).
+        /// The maximum number of unacknowledged messages (NAKACK4).
         capacity: usize = 16384,
         /// Messages per acknowledgement (NAKACK4); 0 = a quarter of the capacity.
         ack_threshold: usize = 0,
     }
 }
 
-/// How far ahead of the next expected message one may be (NAKACK2, whose windows grow). A peer that numbers its
-/// messages wildly must not make us allocate; honest ones are bounded by flow control long before.
+/// How far ahead of the next expected seqno a message may be (NAKACK2, whose windows grow). Limits the memory
+/// that a faulty peer can make this member allocate; flow control limits correct peers long before.
 const WINDOW_MAX: usize = 1 << 18;
 
 const TICK: TimerKey = TimerKey(1);
 
-/// What is missing is asked for the first time.
-const SOON: TimerKey = TimerKey(2);
+/// The first request for missing messages.
+const FIRST_REQUEST: TimerKey = TimerKey(2);
 
-/// Members that are gone and remembered; those that come back do so within minutes.
-const FORMER_MAX: usize = 1_000;
+/// The maximum number of remembered former members. Those that return do so within minutes.
+const DEPARTED_MEMBERS_MAX: usize = 1_000;
 
-/// A sender as a receiver sees it.
 #[derive(Debug)]
 struct Peer {
     window: ReceiveWindow,
-    /// NAKACK4: what is acknowledged.
+    /// NAKACK4: the seqnos to acknowledge.
     consumption: Consumption,
-    /// NAKACK4: consumed since the last acknowledgement.
+    /// NAKACK4: the number of messages consumed since the last acknowledgement.
     unacked: usize,
     is_ack_due: bool,
 }
@@ -109,26 +111,26 @@ impl Peer {
     }
 }
 
-/// The protocol.
+/// The NAKACK layer.
 pub struct NakAck {
     kind: NakAckKind,
     config: NakAckConfig,
     is_server: bool,
     /// Multicasts that arrived while joining.
     early: VecDeque<Message>,
-    /// The view's members, and ourselves among them.
+    /// The view's members, including this one.
     order: Vec<Address>,
     local: Option<Address>,
     sent: SendWindow,
     has_sent_since_tick: bool,
     announced: (u64, u32),
     peers: BTreeMap<Address, Peer>,
-    /// How far the messages of members that are gone had been delivered, newest last. A member that was left out of a
-    /// view and let in again goes on numbering; its old messages must not be delivered twice.
-    former: VecDeque<(Address, u64)>,
-    /// NAKACK4: what the other members have acknowledged.
+    /// The seqnos up to which former members' messages were delivered, newest last. A member that is removed
+    /// from a view and added again continues its numbering, and its old messages must not be delivered twice.
+    departed: VecDeque<(Address, u64)>,
+    /// NAKACK4: the seqnos acknowledged by the other members.
     acks: BTreeMap<Address, u64>,
-    /// NAKACK4: the last message of ours that comes back to us.
+    /// NAKACK4: this member's last message that is looped back.
     last_looped: u64,
     /// NAKACK4: messages that wait for room in the send window.
     waiting: VecDeque<Message>,
@@ -141,7 +143,7 @@ pub struct NakAck {
 }
 
 impl NakAck {
-    /// The protocol as not yet joined.
+    /// Creates the layer, not yet joined.
     pub fn new(kind: NakAckKind, config: NakAckConfig) -> Self {
         Self {
             kind,
@@ -154,7 +156,7 @@ impl NakAck {
             has_sent_since_tick: false,
             announced: (0, 0),
             peers: BTreeMap::new(),
-            former: VecDeque::new(),
+            departed: VecDeque::new(),
             acks: BTreeMap::new(),
             last_looped: 0,
             waiting: VecDeque::new(),
@@ -191,7 +193,7 @@ impl NakAck {
     }
 }
 
-/// The number of a message that was sent for the first time.
+/// Returns the seqno of a message sent for the first time.
 fn seqno_of(body: &HeaderBody) -> Option<u64> {
     match body {
         HeaderBody::NakAck2(NakAckHeader::Msg { seqno })
@@ -221,7 +223,7 @@ impl Protocol for NakAck {
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if batch.messages.iter().any(is_ours) {
+        if batch.messages.iter().any(is_numbered) {
             self.send_batch(cx, batch);
         }
     }
@@ -246,10 +248,10 @@ impl Protocol for NakAck {
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
-        if key == SOON {
+        if key == FIRST_REQUEST {
             self.request_gaps(cx, ReceiveWindow::noticed_gaps);
             if notice_all(self.peers.values_mut().map(|one| &mut one.window)) {
-                cx.arm(SOON, soon(self.config.xmit_interval));
+                cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
             }
             return;
         }
@@ -268,7 +270,7 @@ impl Protocol for NakAck {
         }
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         if dest.is_none() { self.waiting_bytes } else { 0 }
     }
 
@@ -312,13 +314,13 @@ impl Protocol for NakAck {
     }
 }
 
-/// Whether a message on its way down gets a number.
-fn is_ours(message: &Message) -> bool {
+/// Returns whether a message on its way down gets a seqno.
+fn is_numbered(message: &Message) -> bool {
     message.is_multicast() && !message.flags.has(Flags::NO_RELIABILITY)
 }
 
 impl NakAck {
-    fn drop_stranger(&self, cx: &mut Cx<'_>, message: &Message) {
+    fn drop_non_member(&self, cx: &mut Cx<'_>, message: &Message) {
         cx.discard(message, DropReason::NotMember);
     }
 }

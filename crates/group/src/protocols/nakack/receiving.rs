@@ -1,7 +1,7 @@
-//! The receiver's side: delivery in order, requests for what is missing, and NAKACK4's acknowledgements.
+//! The receiver's side: delivery in order, requests for missing messages, and NAKACK4's acknowledgements.
 
-use super::{NakAck, Peer, SOON, nakack_of, seqno_of};
-use crate::window::{Added, Gaps, soon};
+use super::{FIRST_REQUEST, NakAck, Peer, nakack_of, seqno_of};
+use crate::window::{Added, Gaps, first_request_delay};
 use crate::{
     Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
     Transient,
@@ -44,8 +44,8 @@ impl NakAck {
         batch.refill(cx, ready, is_multicast, is_oob);
     }
 
-    /// Takes the headers off the messages at the batch's start that are in turn, as most are, and leaves them where they
-    /// are. Returns how many.
+    /// Removes the headers of the messages at the batch's start that are in turn, as most are, without moving
+    /// them. Returns how many.
     fn pass_in_turn(&mut self, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
         let src = batch.src().filter(|_| self.is_server);
@@ -66,7 +66,7 @@ impl NakAck {
         passed
     }
 
-    /// The same for a batch of ours.
+    /// As `pass_in_turn`, for a batch of this member's own messages.
     fn pass_own(&mut self, cx: &Cx<'_>, batch: &mut MessageBatch) -> usize {
         let id = self.id();
         let mut passed = 0;
@@ -80,7 +80,7 @@ impl NakAck {
         passed
     }
 
-    /// Our own multicast comes back through the transport, in order.
+    /// Handles this member's own multicast, looped back in order by the transport.
     fn loop_back(&mut self, cx: &Cx<'_>, seqno: u64, message: &mut Message) {
         self.delivered += 1;
         if self.is_fixed() {
@@ -102,19 +102,19 @@ impl NakAck {
             return;
         }
         if cx.is_local(src) {
-            return; // Our own, sent again by multicast.
+            return; // This member's own message, retransmitted by multicast.
         }
         let is_fixed = self.is_fixed();
-        let Some(peer) = self.peers.get_mut(src) else { return self.drop_stranger(cx, &message) };
+        let Some(peer) = self.peers.get_mut(src) else { return self.drop_non_member(cx, &message) };
         let before = ready.len();
         let delivered = peer.window.highest_delivered();
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         let again = message.clone();
         match peer.window.add(seqno, message, ready) {
             Added::New => {}
             Added::Duplicate => {
-                #[cfg(feature = "planted")]
-                if cx.has_planted(crate::Planted::DuplicateDelivered) {
+                #[cfg(feature = "injected-bugs")]
+                if cx.has_bug(crate::InjectedBug::DuplicateDelivered) {
                     ready.push(again);
                 }
                 let end = peer.window.highest_delivered();
@@ -134,8 +134,8 @@ impl NakAck {
             let after = peer.window.highest_delivered();
             peer.consumption.expect_all(&mut ready[before..], delivered, after);
         }
-        if peer.window.len() > 0 && !cx.is_armed(SOON) && peer.window.notice() {
-            cx.arm(SOON, soon(self.config.xmit_interval));
+        if peer.window.len() > 0 && !cx.is_armed(FIRST_REQUEST) && peer.window.notice() {
+            cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
         }
     }
 
@@ -147,10 +147,9 @@ impl NakAck {
         self.early.push_back(message);
     }
 
-    /// We have joined: what came meanwhile is looked at now.
     pub(super) fn replay_early(&mut self, cx: &mut Cx<'_>) {
         for message in std::mem::take(&mut self.early) {
-            let mut batch = MessageBatch::of(message);
+            let mut batch = MessageBatch::single(message);
             self.receive_batch(cx, &mut batch);
             cx.deliver_batch(batch);
         }
@@ -180,7 +179,7 @@ impl NakAck {
         cx.send(message);
     }
 
-    /// Asks for these gaps: those of a round, or those that were noticed a moment ago.
+    /// Requests these gaps: those of a round, or those noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let most = self.config.max_xmit_req_size;
         let wanted: Vec<(Address, SeqnoList)> = self
@@ -189,8 +188,8 @@ impl NakAck {
             .filter_map(|(sender, peer)| Some((sender.clone(), gaps(&mut peer.window, most)?)))
             .collect();
         for (sender, list) in wanted {
-            #[cfg(feature = "planted")]
-            let list = if cx.has_planted(crate::Planted::GapOffByOne) {
+            #[cfg(feature = "injected-bugs")]
+            let list = if cx.has_bug(crate::InjectedBug::GapOffByOne) {
                 let seqnos: Vec<u64> = list.iter().collect();
                 let [first, .., last] = seqnos[..] else { continue };
                 let mut shorter = SeqnoList::new(first, (last - first) as u32);
@@ -205,14 +204,14 @@ impl NakAck {
         }
     }
 
-    /// A stability round knew of messages that never reached us.
+    /// Requests messages that a stability round listed and that never arrived.
     pub(super) fn request_last(&mut self, cx: &mut Cx<'_>, sender: &Address, seqno: u64) {
         let mut list = SeqnoList::new(seqno, 1);
         list.add(seqno);
         self.request(cx, sender, list);
     }
 
-    /// NAKACK4: the application has consumed messages; enough of them are acknowledged at once.
+    /// NAKACK4: counts consumed messages and acknowledges them once there are enough.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let threshold = self.ack_threshold();
         let Some(peer) = self.peers.get_mut(src) else { return };

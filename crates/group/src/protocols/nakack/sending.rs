@@ -1,19 +1,19 @@
-//! The sender's side: numbers, keeping, resending, and NAKACK4's acknowledgements.
+//! The sender's side: numbering, keeping, retransmission, and NAKACK4's acknowledgements.
 
-use super::{NakAck, is_ours};
+use super::{NakAck, is_numbered};
 use crate::{
     Address, Cx, Flags, GmsHeader, GmsKind, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Payload,
     Protocol, ProtocolId, Transient,
 };
 
-/// Messages resent for one request at most, whatever it lists: a request is a small message and must not cost more
-/// than a full window's worth of ours. What is left is asked for again.
+/// The maximum number of messages resent per request: a small request must not cost more than a full window.
+/// The requester asks again for the rest.
 const RESEND_MAX: usize = 1024;
 
-/// Stands for a message that is gone because everybody had it, when somebody asks who was not among them: a joiner
-/// whose coordinator's digest is older than our last purge, or a member that came from another group without a merge.
-/// Without an answer its window would wait for ever. A VIEW_ACK is the smallest message that every member takes from
-/// everybody and that no application sees.
+/// Returns a placeholder for a purged message that is requested by a member that was not among those that had
+/// it. That is a joiner whose coordinator's digest is older than the last purge, or a member of another group
+/// without a merge. Its window would otherwise wait forever. A VIEW_ACK is the smallest message that every
+/// member accepts from every other and that no application sees.
 fn filler(local: &Address) -> Message {
     let header = GmsHeader { kind: GmsKind::ViewAck, member: None, merge_id: None, merge_rejected: false };
     let mut message = Message::empty(None)
@@ -28,7 +28,7 @@ impl NakAck {
         let is_fixed = self.is_fixed();
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
-            if !is_ours(message) {
+            if !is_numbered(message) {
                 return true;
             }
             if is_fixed && (!self.waiting.is_empty() || !self.finds_room(cx)) {
@@ -42,7 +42,7 @@ impl NakAck {
         batch.messages = messages;
     }
 
-    /// Whether there is room, or nobody but us has to acknowledge what takes it.
+    /// Returns whether the send window has room, after purging acknowledged messages.
     fn finds_room(&mut self, cx: &mut Cx<'_>) -> bool {
         if !self.has_room() {
             self.purge_acked(cx);
@@ -54,7 +54,6 @@ impl NakAck {
         self.sent.len() < self.capacity()
     }
 
-    /// Gives a message the next number and keeps a copy.
     fn number(&mut self, cx: &Cx<'_>, message: &mut Message) {
         let seqno = self.sent.highest_sent() + 1;
         message.src.get_or_insert_with(|| cx.local().clone());
@@ -66,7 +65,6 @@ impl NakAck {
         self.sent.push(message.clone());
     }
 
-    /// Sends what waited, as far as there is room now.
     pub(super) fn send_waiting(&mut self, cx: &mut Cx<'_>) {
         while self.has_room()
             && let Some(mut message) = self.waiting.pop_front()
@@ -77,7 +75,6 @@ impl NakAck {
         }
     }
 
-    /// A member misses some of our messages.
     pub(super) fn resend(&mut self, cx: &mut Cx<'_>, request: &Message, sender: &Address) {
         self.xmit_requests_received += 1;
         let Some(requester) = request.src.clone() else { return };
@@ -93,8 +90,8 @@ impl NakAck {
                 None if seqno <= self.sent.low() => filler(cx.local()),
                 None => continue,
             };
-            #[cfg(feature = "planted")]
-            if cx.has_planted(crate::Planted::RetransmitWrongSeqno)
+            #[cfg(feature = "injected-bugs")]
+            if cx.has_bug(crate::InjectedBug::RetransmitWrongSeqno)
                 && let Some(next) = self.sent.get(seqno + 1)
             {
                 message = next.clone();
@@ -111,7 +108,7 @@ impl NakAck {
         }
     }
 
-    /// Nobody asks for a lost last message unless it hears of it.
+    /// Announces the last message: without this, its loss would go unnoticed.
     pub(super) fn announce_last(&mut self, cx: &mut Cx<'_>) {
         let seqno = self.sent.highest_sent();
         let has_sent = std::mem::take(&mut self.has_sent_since_tick);
@@ -121,7 +118,7 @@ impl NakAck {
         if self.announced.0 != seqno {
             self.announced = (seqno, 0);
         }
-        // With acknowledgements the sender knows whether everybody has it, and repeats until then.
+        // With acknowledgements, the sender knows whether all members have it, and repeats until they do.
         let is_open = self.is_fixed() && self.sent.len() > 0;
         if self.announced.1 >= self.config.resend_last_seqno_max_times && !is_open {
             return;
@@ -134,15 +131,15 @@ impl NakAck {
         cx.send(message);
     }
 
-    /// NAKACK4: a member has consumed our messages up to `seqno`.
+    /// NAKACK4: a member has consumed this member's messages up to `seqno`.
     pub(super) fn acked(&mut self, cx: &mut Cx<'_>, member: &Address, seqno: u64) {
         let Some(acked) = self.acks.get_mut(member) else { return };
         *acked = (*acked).max(seqno.min(self.sent.highest_sent()));
         self.purge_acked(cx);
     }
 
-    /// Forgets what every member has; the slowest decides. We count ourselves only while our own application has
-    /// something to consume: what was sent without loopback never comes to it.
+    /// Purges the messages that all members have acknowledged. This member counts only while its own
+    /// application has messages to consume: messages sent without loopback never reach it.
     pub(super) fn purge_acked(&mut self, cx: &mut Cx<'_>) {
         let local = cx.local();
         let waits = self.acks.get(local).is_some_and(|own| *own < self.last_looped);
@@ -153,7 +150,6 @@ impl NakAck {
         }
     }
 
-    /// The header of a request for lost messages.
     pub(super) fn xmit_request(&self, sender: &Address) -> HeaderBody {
         self.kind.header(NakAckHeader::XmitReq { sender: Box::new(sender.clone()) })
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, digest, member, view};
-use crate::window::ASKED_AFTER;
+use crate::window::FIRST_REQUEST_DELAY;
 use crate::{Object, Payload, SeqnoList, Transient};
 
 const TICK: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ fn messages_are_delivered_in_order_and_once() {
 }
 
 #[test]
-fn messages_of_strangers_are_dropped() {
+fn messages_of_non_members_are_dropped() {
     let mut harness = joined();
     harness.up(data(3, 1));
     assert_eq!(harness.take_up(), []);
@@ -67,15 +67,15 @@ fn messages_of_strangers_are_dropped() {
 }
 
 #[test]
-fn what_is_missing_is_requested_from_its_sender_soon_and_again_in_the_second_round() {
+fn a_missing_message_is_requested_early_and_again_in_the_second_round() {
     let mut harness = joined();
     harness.up(data(2, 3));
     assert_eq!(harness.take_down(), []);
     assert_eq!(harness.count(StackCount::RetransmissionRequestsSent), 0);
-    harness.advance(ASKED_AFTER);
+    harness.advance(FIRST_REQUEST_DELAY);
     let soon = harness.take_down();
     assert_eq!(harness.count(StackCount::RetransmissionRequestsSent), 1);
-    harness.advance(TICK - ASKED_AFTER);
+    harness.advance(TICK - FIRST_REQUEST_DELAY);
     assert_eq!(harness.take_down(), []);
     harness.advance(TICK);
     let requests = harness.take_down();
@@ -88,10 +88,10 @@ fn what_is_missing_is_requested_from_its_sender_soon_and_again_in_the_second_rou
 }
 
 #[test]
-fn what_is_only_late_is_not_requested() {
+fn a_late_message_is_not_requested() {
     let mut harness = joined();
     harness.up(data(2, 3));
-    harness.advance(ASKED_AFTER / 2);
+    harness.advance(FIRST_REQUEST_DELAY / 2);
     harness.up_batch(vec![data(2, 1), data(2, 2)]);
     harness.advance(TICK * 3);
     assert_eq!((values(&harness.take_up()), harness.take_down()), (vec![1, 2, 3], vec![]));
@@ -113,7 +113,7 @@ fn a_request_is_answered_by_xmit_rsp_to_the_requester() {
     assert_eq!(harness.count(StackCount::RetransmissionRequestsReceived), 0);
     harness.up(request);
     let answers = harness.take_down();
-    assert_eq!(answers.len(), 1, "only what was sent");
+    assert_eq!(answers.len(), 1, "only sent messages");
     assert_eq!(harness.count(StackCount::RetransmissionRequestsReceived), 1);
     assert_eq!(harness.count(StackCount::RetransmittedMessages), 1);
     assert_eq!((answers[0].dest.clone(), answers[0].src.clone()), (Some(member(2)), Some(member(1))));
@@ -139,7 +139,7 @@ fn the_last_seqno_is_announced_once_when_nothing_follows() {
     harness.send(Message::bytes(None, "a"));
     harness.take_down();
     harness.advance(TICK);
-    assert_eq!(harness.take_down(), [], "something was sent since the last tick");
+    assert_eq!(harness.take_down(), [], "a message was sent since the last tick");
     harness.advance(TICK * 5);
     let sent = harness.take_down();
     assert_eq!(sent.len(), 1);
@@ -157,7 +157,7 @@ fn an_announced_seqno_that_is_missing_is_requested_at_once() {
 }
 
 #[test]
-fn what_arrives_while_joining_is_looked_at_after_it() {
+fn messages_that_arrive_while_joining_are_handled_after_the_join() {
     let config = NakAckConfig::default();
     let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck2, config));
     harness.up_batch(vec![data(2, 6), data(2, 5)]);
@@ -193,26 +193,26 @@ fn stable_messages_are_forgotten() {
 }
 
 #[test]
-fn nakack4_waits_for_the_slowest_member_and_goes_on_in_order() {
+fn nakack4_waits_for_the_slowest_member_and_resumes_in_order() {
     let config = NakAckConfig { capacity: 4, ..NakAckConfig::default() };
     let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
     harness.install(view(1, &[1, 2])).become_server();
     harness.send_batch((0..6).map(|n| Message::new(None, Payload::Long(n))).collect());
     assert_eq!(values(&harness.take_down()), [0, 1, 2, 3]);
-    assert_eq!(harness.stack.held(None), 4, "two compressed longs of two bytes");
+    assert_eq!(harness.stack.queued_bytes(None), 4, "two compressed longs of two bytes");
     let mut ack = Message::empty(Some(member(1)))
         .with_header(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::Ack { seqno: 3 }));
     ack.src = Some(member(2));
     harness.up(ack.clone());
-    assert_eq!(harness.take_down(), [], "our own acknowledgement is missing");
+    assert_eq!(harness.take_down(), [], "this member's acknowledgement is missing");
     ack.src = Some(member(1));
     harness.up(ack);
     assert_eq!(values(&harness.take_down()), [4, 5]);
 }
 
-/// S000-3 for stacks without flow control: what counts is consumption.
+/// S000-3 for stacks without flow control: consumption counts.
 #[test]
-fn nakack4_acknowledges_what_was_consumed() {
+fn nakack4_acknowledges_consumed_messages() {
     let config = NakAckConfig { capacity: 8, ..NakAckConfig::default() };
     let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
     harness.install(view(1, &[1, 2])).become_server();
@@ -234,7 +234,7 @@ fn nakack4_acknowledges_what_was_consumed() {
 }
 
 #[test]
-fn our_own_row_is_part_of_every_digest() {
+fn this_members_row_is_part_of_every_digest() {
     let mut harness = joined();
     harness.send(Message::bytes(None, "x")).send(Message::bytes(None, "y"));
     for query in [Query::Digest, Query::DigestOf(&member(1))] {
@@ -247,7 +247,7 @@ fn our_own_row_is_part_of_every_digest() {
 
 /// A joiner's digest may be older than the last purge.
 #[test]
-fn nakack4_answers_for_what_everybody_had_acknowledged() {
+fn nakack4_answers_requests_for_messages_acknowledged_by_all() {
     let config = NakAckConfig { use_mcast_xmit: false, ..NakAckConfig::default() };
     let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
     harness.install(view(1, &[1])).become_server();
@@ -272,7 +272,7 @@ fn nakack4_answers_for_what_everybody_had_acknowledged() {
 }
 
 #[test]
-fn who_was_left_out_and_is_let_in_again_is_not_heard_twice() {
+fn messages_of_a_removed_and_readded_member_are_not_delivered_twice() {
     let mut harness = joined();
     harness.up_batch((1..=5).map(|seqno| data(2, seqno)).collect());
     assert_eq!(harness.take_up().len(), 5);
@@ -281,10 +281,10 @@ fn who_was_left_out_and_is_let_in_again_is_not_heard_twice() {
     assert_eq!(values(&harness.take_up()), [6]);
 }
 
-/// A process that starts again under its old address may be answered with a view that has the process before it, whose last
-/// message had this number. Otherwise the others would take its first messages for those of that process.
+/// A process that restarts under its old address may get a view with the previous process, whose last message
+/// had this seqno. Otherwise the other members would take its first messages for the old ones.
 #[test]
-fn a_member_that_is_taken_in_with_the_row_of_the_process_before_it_numbers_on_behind_that_row() {
+fn a_restarted_member_continues_numbering_after_the_row_of_its_previous_process() {
     for kind in [NakAckKind::NakAck2, NakAckKind::NakAck4] {
         let config = NakAckConfig { capacity: 2, ..NakAckConfig::default() };
         let mut harness = Harness::new(NakAck::new(kind, config));
@@ -301,7 +301,7 @@ fn a_member_that_is_taken_in_with_the_row_of_the_process_before_it_numbers_on_be
         assert_eq!(first[..2], [Some(303), Some(304)], "{kind:?}");
         harness.merge_digest(digest(&[(2, 5, 5), (1, 304, 304)]));
         harness.merge_digest(digest(&[(2, 5, 5), (1, 400, 400)]));
-        // There would be no numbers behind this one.
+        // No seqnos are left after this one.
         harness.merge_digest(digest(&[(2, 5, 5), (1, u64::MAX, u64::MAX)]));
         harness.send(Message::bytes(None, "d"));
         let later = sent(&mut harness);
@@ -309,9 +309,9 @@ fn a_member_that_is_taken_in_with_the_row_of_the_process_before_it_numbers_on_be
     }
 }
 
-/// Whoever comes from another group without a merge asks for what everybody here had long ago.
+/// A member that joins from another group without a merge requests messages that all members had long ago.
 #[test]
-fn nakack2_answers_for_what_everybody_had() {
+fn nakack2_answers_requests_for_stable_messages() {
     let mut harness = joined();
     harness.send_batch((0..3).map(|_| Message::bytes(None, "x")).collect());
     harness.stable(digest(&[(1, 2, 3), (2, 0, 0)])).take_down();
@@ -324,11 +324,11 @@ fn nakack2_answers_for_what_everybody_had() {
     harness.up(request);
     let sent = harness.take_down();
     let lengths: Vec<usize> = sent.iter().map(Message::length).collect();
-    assert_eq!(lengths, [0, 0, 1], "two stand-ins and the message that is there");
+    assert_eq!(lengths, [0, 0, 1], "two placeholders and the kept message");
 }
 
 #[test]
-fn nakack4_does_not_wait_for_its_own_copy_of_what_is_not_looped_back() {
+fn nakack4_does_not_wait_for_its_own_copy_without_loopback() {
     let config = NakAckConfig { capacity: 2, ..NakAckConfig::default() };
     let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
     harness.install(view(1, &[1])).become_server();
@@ -337,5 +337,5 @@ fn nakack4_does_not_wait_for_its_own_copy_of_what_is_not_looped_back() {
         message.transient |= Transient::DONT_LOOPBACK;
         harness.send(message);
     }
-    assert_eq!((harness.take_down().len(), harness.stack.held(None)), (5, 0));
+    assert_eq!((harness.take_down().len(), harness.stack.queued_bytes(None)), (5, 0));
 }

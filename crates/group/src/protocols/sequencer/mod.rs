@@ -1,22 +1,23 @@
-//! SEQUENCER: one order of all multicasts at all members (facts 20.2).
+//! SEQUENCER: total order of all multicasts at all members.
 //!
-//! Members send their multicasts to the coordinator, which broadcasts them; the order in which its broadcasts arrive
-//! is everybody's order. When the coordinator changes, or groups merge, members send what they have not seen come back
-//! to whoever coordinates then, one message at a time, before anything else.
+//! Members send their multicasts to the coordinator, which broadcasts them. The order in which its broadcasts
+//! arrive is the same at all members. When the coordinator changes or groups merge, members first resend
+//! their messages that have not come back to the new coordinator, one at a time.
 //!
-//! The order is that of one coordinator at a time. As in JGroups, nothing makes all members see the same messages before
-//! a view:
+//! The order is that of one coordinator at a time. As in JGroups, members may have delivered different
+//! messages before a view:
 //!
-//! * A coordinator that crashes may have reached some members only. What its senders have not seen come back is ordered
-//!   anew, and what has come back to them is not sent again to those who lack it.
-//! * Where subgroups merge, what a former coordinator has broadcast may come after what was sent later through the new
-//!   one.
-//! * What the coordinator has not taken from a member that was out of its views for a while may come after what that member
-//!   has sent later: it is sent again as soon as the member sees that it has missed views.
-//! * A message may come when its sender is not in the view any more: it waited for credits at the coordinator.
+//! * A coordinator that crashes may have reached only some members. Messages that have not come back to their
+//!   sender are ordered again; messages that have come back are not resent to members that lack them.
+//! * After a merge, a former coordinator's broadcast may arrive after later messages sent through the new
+//!   coordinator.
+//! * Messages that the coordinator refused from a member outside its view may arrive after the member's later
+//!   messages: the member resends them as soon as it detects missed views.
+//! * A message may arrive after its sender has left the view, because it waited for credits at the
+//!   coordinator.
 //!
-//! Flow control counts a message twice: against its sender on the way to the coordinator, until the coordinator's
-//! broadcast of it has gone out, and against the coordinator on the way to everybody, until it has been consumed.
+//! Flow control counts a message twice: against its sender until the coordinator has broadcast it, and
+//! against the coordinator until the message has been consumed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -32,35 +33,35 @@ use crate::{
 crate::properties! {
     /// SEQUENCER's properties.
     SequencerConfig {
-        /// Messages per sender that are remembered to tell duplicates.
+        /// The number of messages per sender that are remembered to detect duplicates.
         delivery_table_max_size: usize = 2_000,
-        /// Messages that go one at a time after a change of coordinator, besides those that were left from before
-        /// it; 0 = all, for ever.
+        /// The number of messages sent one at a time after a change of coordinator, besides those left from
+        /// before it; 0 = all messages.
         threshold: u32 = 10,
-        /// Whether what has not come back when the coordinator changes goes to the next one, or is dropped.
+        /// Whether messages that have not come back go to the next coordinator when the coordinator changes,
+        /// or are dropped.
         flush_forward_table: bool = true,
     }
 }
 
-/// How long a message sent to the coordinator one at a time may take to come back.
+/// How long a message sent one at a time may take to come back before it is resent.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 const RETRY: TimerKey = TimerKey(1);
 
-/// Senders outside the view whose messages are remembered: members that are gone, whose last messages may come twice
-/// or after they have come back. Those that come back do so within minutes.
-const FORMER_MAX: usize = 100;
+/// The maximum number of remembered senders outside the view. Last messages of departed members may arrive
+/// twice, or after the members have returned; those that return do so within minutes.
+const DEPARTED_SENDERS_MAX: usize = 100;
 
-/// A sender's messages that have been delivered.
 #[derive(Default)]
 struct Delivered {
     seqnos: BTreeSet<u64>,
-    /// Everything up to here counts as delivered.
+    /// All messages up to here count as delivered.
     forgotten: u64,
 }
 
 impl Delivered {
-    /// Notes a message, and that of `most` at most. Returns whether it is new.
+    /// Adds a message and forgets old ones beyond `most`. Returns whether it is new.
     fn add(&mut self, seqno: u64, most: usize) -> bool {
         if seqno <= self.forgotten || !self.seqnos.insert(seqno) {
             return false;
@@ -72,48 +73,50 @@ impl Delivered {
     }
 }
 
-/// A sender that is not in the view.
-struct Former {
+/// A sender outside the view.
+struct DepartedSender {
     sender: Address,
-    /// Whether it has been in one. Otherwise it may be in the coordinator's already, and ours is on its way.
+    /// Whether it has been in a view. Otherwise it may be in the coordinator's view already, and this member
+    /// will get it.
     has_left: bool,
 }
 
-/// One of our own messages on its way through the coordinator.
+/// An own message on its way through the coordinator.
 struct Forwarded {
     wrapped: Bytes,
-    /// Whether it is delivered here too; it has to come back in any case.
+    /// Whether it is delivered here too. It must come back in any case.
     is_wanted_back: bool,
 }
 
-/// The protocol.
+/// The SEQUENCER layer.
 pub struct Sequencer {
     config: SequencerConfig,
     coordinator: Option<Address>,
-    /// The view that has come up to here: messages before the next one are still behind GMS', which has it already.
+    /// The last view delivered here. GMS may have a newer one already, which is behind messages still on
+    /// their way up.
     view: Option<View>,
     next_seqno: u64,
-    /// Our own messages that have not come back.
+    /// Own messages that have not come back.
     forwarded: BTreeMap<u64, Forwarded>,
-    /// Messages that go one at a time: how many more; while it is not 0, or something is left from before a change of
-    /// coordinator, new messages wait.
-    careful: u32,
-    /// The message that is out alone.
-    alone: Option<u64>,
+    /// How many more messages are sent one at a time. While it is not 0, new messages wait.
+    serial_left: u32,
+    /// The message currently sent one at a time.
+    in_flight: Option<u64>,
     delivered: BTreeMap<Address, Delivered>,
-    /// The senders among those that are not in the view, newest last.
-    former: VecDeque<Former>,
-    /// Credit of forwarders whose message has been broadcast by us and has not come back: it may wait for credits of
-    /// our own. Bounded by the credit that we give.
+    /// The senders in `delivered` outside the view, newest last.
+    departed: VecDeque<DepartedSender>,
+    /// Credit of forwarders whose message this member has broadcast and that has not come back, because it
+    /// may wait for credits. Bounded by the credit granted.
     pledged: BTreeMap<(Address, u64), u64>,
-    /// Whose credit the application holds, for every sender whose messages it has not consumed. Bounded likewise.
+    /// For every sender with unconsumed messages, the members whose credit the application holds. Bounded
+    /// likewise.
     owed: BTreeMap<Address, VecDeque<(Address, u64)>>,
     broadcasts: u64,
     forwards: u64,
 }
 
 impl Sequencer {
-    /// The protocol before the first view.
+    /// Creates the layer.
     pub const fn new(config: SequencerConfig) -> Self {
         Self {
             config,
@@ -121,10 +124,10 @@ impl Sequencer {
             view: None,
             next_seqno: 0,
             forwarded: BTreeMap::new(),
-            careful: 0,
-            alone: None,
+            serial_left: 0,
+            in_flight: None,
             delivered: BTreeMap::new(),
-            former: VecDeque::new(),
+            departed: VecDeque::new(),
             pledged: BTreeMap::new(),
             owed: BTreeMap::new(),
             broadcasts: 0,
@@ -144,16 +147,16 @@ impl Sequencer {
         message.src = Some(cx.local().clone());
         message.headers.put(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
         let wrapped = wire::encode_typed(&message);
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::CoordinatorBypassed) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::CoordinatorBypassed) {
             return self.broadcast(cx, wrapped, seqno, false);
         }
         let is_wanted_back = !message.transient.has(Transient::DONT_LOOPBACK);
         self.forwarded.insert(seqno, Forwarded { wrapped: wrapped.clone(), is_wanted_back });
         if self.leads(cx) {
             self.broadcast(cx, wrapped, seqno, false);
-        } else if self.is_careful() || self.alone.is_some() {
-            self.send_alone(cx);
+        } else if self.is_serial() || self.in_flight.is_some() {
+            self.send_next_serially(cx);
         } else {
             self.forward(cx, SequencerKind::Forward, wrapped, seqno);
         }
@@ -181,41 +184,40 @@ impl Sequencer {
         cx.send(message);
     }
 
-    /// Sends the oldest message that has not come back, unless one is out already.
-    fn send_alone(&mut self, cx: &mut Cx<'_>) {
-        if self.alone.is_some() {
+    /// Sends the oldest message that has not come back, unless one is on its way.
+    fn send_next_serially(&mut self, cx: &mut Cx<'_>) {
+        if self.in_flight.is_some() {
             return;
         }
         let Some((&seqno, oldest)) = self.forwarded.first_key_value() else { return cx.disarm(RETRY) };
         let wrapped = oldest.wrapped.clone();
-        self.alone = Some(seqno);
+        self.in_flight = Some(seqno);
         self.forward(cx, SequencerKind::Flush, wrapped, seqno);
         cx.arm(RETRY, RETRY_INTERVAL);
     }
 
-    fn is_careful(&self) -> bool {
-        self.careful > 0 || self.config.threshold == 0
+    fn is_serial(&self) -> bool {
+        self.serial_left > 0 || self.config.threshold == 0
     }
 
-    /// All own messages that have not come back, in order.
     fn outstanding(&self) -> Vec<(u64, Bytes)> {
         self.forwarded.iter().map(|(&seqno, forwarded)| (seqno, forwarded.wrapped.clone())).collect()
     }
 
-    /// One of our own messages has come back. Returns whether it is delivered here.
-    fn came_back(&mut self, cx: &mut Cx<'_>, seqno: u64) -> bool {
+    /// Notes that an own message has come back. Returns whether it is delivered here.
+    fn note_returned(&mut self, cx: &mut Cx<'_>, seqno: u64) -> bool {
         let is_wanted = self.forwarded.remove(&seqno).is_none_or(|forwarded| forwarded.is_wanted_back);
-        if self.alone != Some(seqno) {
+        if self.in_flight != Some(seqno) {
             return is_wanted;
         }
-        self.alone = None;
+        self.in_flight = None;
         cx.disarm(RETRY);
-        self.careful = self.careful.saturating_sub(1);
-        if self.is_careful() {
-            self.send_alone(cx);
+        self.serial_left = self.serial_left.saturating_sub(1);
+        if self.is_serial() {
+            self.send_next_serially(cx);
             return is_wanted;
         }
-        // Enough have gone one at a time: the rest goes in one sweep.
+        // Enough messages were sent one at a time: the rest is sent in one sweep.
         for (seqno, wrapped) in self.outstanding() {
             self.forward(cx, SequencerKind::Forward, wrapped, seqno);
         }
@@ -223,65 +225,64 @@ impl Sequencer {
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::OrderedForgotten) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::OrderedForgotten) {
             self.delivered.retain(|member, _| view.contains(member));
         }
-        // A merge that we have missed may have brought back whom this view has and our last one had not.
+        // A missed merge may have brought back members that the last view lacked.
         let has_missed = self.view.as_ref().is_some_and(|last| view.skips_views_after(last));
         if !view.is_merge() && !has_missed {
-            // Who joins under an address that was a member's before counts from the first.
-            for former in self.former.iter().filter(|former| former.has_left) {
-                if view.contains(&former.sender) {
-                    self.delivered.remove(&former.sender);
+            // A process that joins under a former member's address numbers from the start.
+            for departed in self.departed.iter().filter(|departed| departed.has_left) {
+                if view.contains(&departed.sender) {
+                    self.delivered.remove(&departed.sender);
                 }
             }
         }
-        self.former.retain(|former| !view.contains(&former.sender));
+        self.departed.retain(|departed| !view.contains(&departed.sender));
         let gone: Vec<Address> =
             self.delivered.keys().filter(|member| !view.contains(member)).cloned().collect();
-        gone.into_iter().for_each(|member| self.note_former(member, true));
+        gone.into_iter().for_each(|member| self.note_departed(member, true));
         self.view = Some(view.clone());
         let before = self.coordinator.replace(match view.coordinator() {
             Some(coordinator) => coordinator.clone(),
             None => return,
         });
-        // We may have been out of the coordinator's views, before a merge or in views that we have missed: it has dropped
-        // what we sent meanwhile.
+        // This member may have been outside the coordinator's views, which dropped its messages meanwhile.
         let may_have_been_out = view.is_merge() || has_missed;
         if before == self.coordinator && (self.leads(cx) || !may_have_been_out) {
             return;
         }
-        self.alone = None;
+        self.in_flight = None;
         cx.disarm(RETRY);
         if !self.config.flush_forward_table {
             self.forwarded.clear();
         }
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "injected-bugs")]
         {
-            if cx.has_planted(crate::Planted::OutstandingDropped) {
+            if cx.has_bug(crate::InjectedBug::OutstandingDropped) {
                 self.forwarded.clear();
-            } else if cx.has_planted(crate::Planted::OutstandingKept) {
-                return self.keep_outstanding(cx);
+            } else if cx.has_bug(crate::InjectedBug::OutstandingLoopedBack) {
+                return self.loop_back_outstanding(cx);
             }
         }
         if self.leads(cx) {
-            self.careful = 0;
+            self.serial_left = 0;
             for (seqno, wrapped) in self.outstanding() {
                 self.broadcast(cx, wrapped, seqno, false);
             }
         } else {
-            self.careful = self.config.threshold.saturating_add(self.forwarded.len() as u32);
-            self.send_alone(cx);
+            self.serial_left = self.config.threshold.saturating_add(self.forwarded.len() as u32);
+            self.send_next_serially(cx);
         }
     }
 
-    /// The bug: what others need comes back to ourselves only.
-    #[cfg(feature = "planted")]
-    fn keep_outstanding(&mut self, cx: &mut Cx<'_>) {
+    /// The injected bug: messages that other members need come back to this member only.
+    #[cfg(feature = "injected-bugs")]
+    fn loop_back_outstanding(&mut self, cx: &mut Cx<'_>) {
         for (seqno, wrapped) in self.outstanding() {
             let header = SequencerHeader { kind: SequencerKind::WrappedBcast, seqno, flush_ack: false };
-            // Its credit would be given back as that of a multicast.
+            // Otherwise its credit would return as that of a multicast.
             let mut message = Message::bytes(Some(cx.local().clone()), wrapped)
                 .with_flags(Flags::NO_FC)
                 .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
@@ -296,10 +297,10 @@ impl Sequencer {
                 let is_flush = header.kind == SequencerKind::Flush;
                 let is_member =
                     message.src.as_ref().is_some_and(|src| cx.view().is_some_and(|view| view.contains(src)));
-                #[cfg(feature = "planted")]
-                let is_member = is_member || cx.has_planted(crate::Planted::StrangersHeard);
+                #[cfg(feature = "injected-bugs")]
+                let is_member = is_member || cx.has_bug(crate::InjectedBug::NonMembersServed);
                 match message.payload_bytes() {
-                    // Whoever sent it to the wrong member will see the view and send it again.
+                    // A sender that chose the wrong member installs the view and resends.
                     Some(wrapped) if self.leads(cx) && is_member => {
                         let wrapped = wrapped.clone();
                         if let (Some(src), 1..) = (message.src, message.credit) {
@@ -319,7 +320,7 @@ impl Sequencer {
                     cx.absorb(&message);
                     return None;
                 }
-                self.owe_sender(&message);
+                self.note_sender_credit(&message);
                 message.transient |= Transient::TOTAL_ORDER;
                 Some(message)
             }
@@ -340,7 +341,7 @@ impl Sequencer {
                 if message.src.as_ref() == Some(cx.local())
                     && let Some(credit) = self.pledged.remove(&(src.clone(), header.seqno))
                 {
-                    cx.give_back(&src, false, credit);
+                    cx.return_credit(&src, false, credit);
                 }
                 if !self.accept(cx, &src, seqno) {
                     cx.absorb(&message);
@@ -349,14 +350,14 @@ impl Sequencer {
                 inner.dest = None;
                 inner.credit = message.credit;
                 inner.transient |= Transient::TOTAL_ORDER;
-                self.owe(&src, message.src.as_ref(), message.credit);
+                self.note_creditor(&src, message.src.as_ref(), message.credit);
                 Some(inner)
             }
         }
     }
 
-    /// The application is about to get a message of `src` whose credit is `creditor`'s.
-    fn owe(&mut self, src: &Address, creditor: Option<&Address>, credit: u32) {
+    /// Notes that the credit of a message of `src` is `creditor`'s.
+    fn note_creditor(&mut self, src: &Address, creditor: Option<&Address>, credit: u32) {
         let (Some(creditor), 1..) = (creditor, credit) else { return };
         let owed = self.owed.entry(src.clone()).or_default();
         match owed.back_mut() {
@@ -365,37 +366,36 @@ impl Sequencer {
         }
     }
 
-    /// Multicasts outside the order count against their own sender, among those inside.
-    fn owe_sender(&mut self, message: &Message) {
+    /// Notes the credit of a multicast without total order, which is its own sender's.
+    fn note_sender_credit(&mut self, message: &Message) {
         if message.is_multicast()
             && let Some(src) = &message.src
         {
-            self.owe(src, Some(src), message.credit);
+            self.note_creditor(src, Some(src), message.credit);
         }
     }
 
-    /// Remembers a sender that is not in the view, in the place of the one that has been out of it longest.
-    fn note_former(&mut self, sender: Address, has_left: bool) {
-        if self.former.iter().any(|former| former.sender == sender) {
+    fn note_departed(&mut self, sender: Address, has_left: bool) {
+        if self.departed.iter().any(|departed| departed.sender == sender) {
             return;
         }
-        self.former.push_back(Former { sender, has_left });
-        if self.former.len() > FORMER_MAX
-            && let Some(oldest) = self.former.pop_front()
+        self.departed.push_back(DepartedSender { sender, has_left });
+        if self.departed.len() > DEPARTED_SENDERS_MAX
+            && let Some(oldest) = self.departed.pop_front()
         {
             self.delivered.remove(&oldest.sender);
         }
     }
 
-    /// Whether a message is delivered, which it is once.
+    /// Returns whether a message is delivered, which happens once.
     fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64) -> bool {
-        let is_wanted = !cx.is_local(src) || self.came_back(cx, seqno);
+        let is_wanted = !cx.is_local(src) || self.note_returned(cx, seqno);
         let most = self.config.delivery_table_max_size.max(1);
         let is_new = match self.delivered.get_mut(src) {
             Some(delivered) => delivered.add(seqno, most),
             None => {
                 if !self.view.as_ref().is_some_and(|view| view.contains(src)) {
-                    self.note_former(src.clone(), false);
+                    self.note_departed(src.clone(), false);
                 }
                 self.delivered.entry(src.clone()).or_default().add(seqno, most)
             }
@@ -442,17 +442,17 @@ impl Protocol for Sequencer {
         let before = batch.messages.iter().position(is_ours).unwrap_or(batch.len());
         let rest = batch.messages.split_off(before);
         for message in &batch.messages {
-            self.owe_sender(message);
+            self.note_sender_credit(message);
         }
         for mut message in rest {
             let delivered = match message.headers.take(ProtocolId::SEQUENCER) {
                 Some(HeaderBody::Sequencer(header)) => self.receive(cx, header, message),
                 _ => {
-                    self.owe_sender(&message);
+                    self.note_sender_credit(&message);
                     Some(message)
                 }
             };
-            // One by one: their sources differ, and their order matters.
+            // Delivered one by one, because sources differ and order matters.
             delivered.into_iter().for_each(|message| cx.deliver(message));
         }
     }
@@ -467,11 +467,12 @@ impl Protocol for Sequencer {
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect {
             cx.disarm(RETRY);
-            // Until we are gone, what has been delivered may come again; and others remember what we have numbered.
+            // Delivered messages may arrive again until the leave is complete, and other members remember
+            // this member's seqnos.
             *self = Self {
                 next_seqno: self.next_seqno,
                 delivered: std::mem::take(&mut self.delivered),
-                former: std::mem::take(&mut self.former),
+                departed: std::mem::take(&mut self.departed),
                 ..Self::new(self.config.clone())
             };
         }
@@ -479,8 +480,8 @@ impl Protocol for Sequencer {
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
-        if self.alone.take().is_some() {
-            self.send_alone(cx);
+        if self.in_flight.take().is_some() {
+            self.send_next_serially(cx);
         }
     }
 
@@ -512,7 +513,7 @@ impl Protocol for Sequencer {
         matches!(query, Query::IsSentByOne).then_some(Answer::Yes(true))
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         if dest.is_some() {
             return 0;
         }
@@ -524,7 +525,7 @@ impl Protocol for Sequencer {
         out.put("bcast_msgs", self.broadcasts);
         out.put("forwarded_msgs", self.forwards);
         out.put("fwd_table_size", self.forwarded.len());
-        out.put("ack_mode", self.is_careful());
+        out.put("ack_mode", self.is_serial());
     }
 }
 

@@ -34,7 +34,7 @@ fn wrapped(from: u64, seqno: u64, broadcaster: u64) -> Message {
 }
 
 #[test]
-fn the_coordinator_broadcasts_for_everybody() {
+fn the_coordinator_broadcasts_for_all_members() {
     let mut harness = harness(&[1, 2]);
     harness.send(Message::bytes(None, "own"));
     assert_eq!(kinds(&mut harness), [(SequencerKind::WrappedBcast, 1, None)]);
@@ -47,7 +47,7 @@ fn the_coordinator_broadcasts_for_everybody() {
 }
 
 #[test]
-fn a_new_participant_goes_one_at_a_time_and_then_freely() {
+fn a_new_participant_sends_one_message_at_a_time_first() {
     let mut harness = harness(&[2, 1]);
     for _ in 0..4 {
         harness.send(Message::bytes(None, "x"));
@@ -64,7 +64,7 @@ fn a_new_participant_goes_one_at_a_time_and_then_freely() {
 }
 
 #[test]
-fn what_has_not_come_back_goes_to_the_next_coordinator_again() {
+fn outstanding_messages_are_resent_to_the_next_coordinator() {
     let mut harness = harness(&[2, 3, 1]);
     harness.send(Message::bytes(None, "x")).take_down();
     harness.install(view(2, &[3, 1])).raise(Event::View(view(2, &[3, 1])));
@@ -80,9 +80,9 @@ fn merged(id: u64, members: &[u64]) -> View {
     View::merged(plain.id().clone(), plain.members().to_vec(), [])
 }
 
-/// We were out of its views before, and it took nothing from us.
+/// This member was outside the coordinator's views before, and the coordinator refused its messages.
 #[test]
-fn what_has_not_come_back_goes_to_the_same_coordinator_again_after_a_merge() {
+fn outstanding_messages_are_resent_to_the_same_coordinator_after_a_merge() {
     let mut harness = harness(&[2, 3, 1]);
     harness.send(Message::bytes(None, "x")).take_down();
     harness.install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
@@ -91,9 +91,9 @@ fn what_has_not_come_back_goes_to_the_same_coordinator_again_after_a_merge() {
     assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
 }
 
-/// The third view was without us, and did not reach us; the fourth is none of a merge.
+/// The third view lacked this member and did not reach it; the fourth is no merge view.
 #[test]
-fn what_has_not_come_back_goes_to_the_same_coordinator_again_after_a_missed_view() {
+fn outstanding_messages_are_resent_to_the_same_coordinator_after_a_missed_view() {
     let mut harness = harness(&[2, 3, 1]);
     harness.install(view(2, &[2, 3, 1])).raise(Event::View(view(2, &[2, 3, 1])));
     harness.send(Message::bytes(None, "x")).take_down();
@@ -101,9 +101,9 @@ fn what_has_not_come_back_goes_to_the_same_coordinator_again_after_a_missed_view
     assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
 }
 
-/// The second copy waited for credits at the coordinator until its sender had gone.
+/// The second copy waited for credits at the coordinator until its sender had left.
 #[test]
-fn a_message_of_a_member_that_is_gone_comes_once() {
+fn a_message_of_a_departed_member_is_delivered_once() {
     let mut harness = harness(&[2, 3, 1]);
     harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
     harness.up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
@@ -114,7 +114,7 @@ fn a_message_of_a_member_that_is_gone_comes_once() {
 }
 
 #[test]
-fn who_joins_under_an_address_that_was_in_use_is_heard() {
+fn messages_of_a_joiner_under_a_former_address_are_delivered() {
     let mut harness = harness(&[2, 3, 1]);
     harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
     harness.install(view(3, &[2, 1, 3])).raise(Event::View(view(3, &[2, 1, 3])));
@@ -122,9 +122,9 @@ fn who_joins_under_an_address_that_was_in_use_is_heard() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
-/// The third view merged it, and did not reach us.
+/// The third view merged the sender and did not reach this member.
 #[test]
-fn a_message_of_a_member_that_a_missed_view_brought_back_comes_once() {
+fn a_message_of_a_member_returned_by_a_missed_view_is_delivered_once() {
     let mut harness = harness(&[2, 3, 1]);
     harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
     harness.install(view(4, &[2, 1, 3])).raise(Event::View(view(4, &[2, 1, 3])));
@@ -132,18 +132,18 @@ fn a_message_of_a_member_that_a_missed_view_brought_back_comes_once() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
-/// The coordinator's view was a difference from one that we did not have, and we ask for the whole.
+/// The coordinator's view was a delta of an unknown view, so this member requests the full one.
 #[test]
-fn a_message_that_comes_before_its_senders_first_view_comes_once() {
+fn a_message_before_its_senders_first_view_is_delivered_once() {
     let mut harness = harness(&[2, 1]);
     harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1, 3])).raise(Event::View(view(2, &[2, 1, 3])));
     harness.up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
     assert_eq!(harness.take_up().len(), 2);
 }
 
-/// GMS installs views at once, and they come up behind the messages that came before them.
+/// GMS installs views at once; they rise behind messages that came before them.
 #[test]
-fn a_message_before_the_view_that_has_its_sender_comes_once() {
+fn a_message_before_the_view_with_its_sender_is_delivered_once() {
     let mut harness = harness(&[2, 1]);
     harness.install(view(3, &[2, 1, 3])).up(wrapped(3, 1, 2));
     harness.raise(Event::View(merged(2, &[2, 1]))).raise(Event::View(view(3, &[2, 1, 3])));
@@ -152,9 +152,9 @@ fn a_message_before_the_view_that_has_its_sender_comes_once() {
 }
 
 #[test]
-fn senders_outside_the_view_are_remembered_as_far_as_there_is_room() {
+fn senders_outside_the_view_are_remembered_up_to_the_limit() {
     let mut harness = harness(&[2, 1]);
-    for sender in 10..=10 + FORMER_MAX as u64 {
+    for sender in 10..=10 + DEPARTED_SENDERS_MAX as u64 {
         harness.up(wrapped(sender, 1, 2));
     }
     harness.take_up();
@@ -163,9 +163,9 @@ fn senders_outside_the_view_are_remembered_as_far_as_there_is_room() {
     assert_eq!(again, [Some(member(10))]);
 }
 
-/// Until the coordinator lets us go, its broadcasts go on.
+/// The coordinator's broadcasts continue until it answers the leave.
 #[test]
-fn a_leaver_gets_nothing_twice() {
+fn a_leaver_delivers_no_message_twice() {
     let mut harness = harness(&[2, 3, 1]);
     harness.up(wrapped(3, 1, 2)).lower(Event::Disconnect);
     harness.up(wrapped(3, 1, 2));
@@ -173,7 +173,7 @@ fn a_leaver_gets_nothing_twice() {
 }
 
 #[test]
-fn the_broadcast_message_has_its_own_sender_and_comes_once() {
+fn a_broadcast_message_has_its_own_sender_and_is_delivered_once() {
     let mut harness = harness(&[2, 3, 1]);
     harness.up(wrapped(3, 1, 2)).up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
     let delivered = harness.take_up();
@@ -182,9 +182,9 @@ fn the_broadcast_message_has_its_own_sender_and_comes_once() {
     assert_eq!(harness.stack.shared().drops.total(DropReason::Duplicate), 1);
 }
 
-/// Whoever hands messages to the application can tell them from those that are in their sender's order only.
+/// The layers above can distinguish messages in total order from those in sender order.
 #[test]
-fn what_is_in_total_order_says_so_and_shares_no_batch_with_what_is_not() {
+fn totally_ordered_messages_are_marked_and_share_no_batch_with_others() {
     let mut harness = harness(&[2, 1]);
     let mut unordered = Message::bytes(None, "unordered");
     unordered.src = Some(member(2));
@@ -193,8 +193,8 @@ fn what_is_in_total_order_says_so_and_shares_no_batch_with_what_is_not() {
     let delivered = harness.take_up();
     let ordered: Vec<_> = delivered.iter().map(Message::is_totally_ordered).collect();
     assert_eq!(ordered, [true, false, true]);
-    assert!(!MessageBatch::of(delivered[0].clone()).takes(&delivered[1]));
-    assert!(!MessageBatch::of(delivered[1].clone()).takes(&delivered[0]));
+    assert!(!MessageBatch::single(delivered[0].clone()).takes(&delivered[1]));
+    assert!(!MessageBatch::single(delivered[1].clone()).takes(&delivered[0]));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn unicasts_and_unordered_multicasts_pass() {
 
 /// Batches going down may be mixed.
 #[test]
-fn what_kind_of_message_comes_first_in_a_batch_does_not_matter() {
+fn the_first_message_of_a_batch_does_not_decide_about_the_others() {
     let unicast = || Message::bytes(Some(member(2)), "x");
     let multicast = || Message::bytes(None, "x");
     for batch in [vec![unicast(), multicast()], vec![multicast(), unicast()]] {
@@ -236,7 +236,7 @@ fn a_multicast_that_does_not_loop_back_is_ordered_and_not_delivered_here() {
 }
 
 #[test]
-fn threshold_zero_never_ends_the_careful_mode() {
+fn threshold_zero_never_ends_the_serial_mode() {
     let mut harness =
         Harness::new(Sequencer::new(SequencerConfig { threshold: 0, ..SequencerConfig::default() }));
     harness.install(view(1, &[2, 1])).raise(Event::View(view(1, &[2, 1])));
@@ -248,7 +248,7 @@ fn threshold_zero_never_ends_the_careful_mode() {
 }
 
 #[test]
-fn without_flush_forward_table_the_next_coordinator_gets_only_what_is_new() {
+fn without_flush_forward_table_the_next_coordinator_gets_only_new_messages() {
     let config = SequencerConfig { flush_forward_table: false, ..SequencerConfig::default() };
     let mut harness = Harness::new(Sequencer::new(config));
     harness.install(view(1, &[2, 3, 1])).raise(Event::View(view(1, &[2, 3, 1])));
@@ -260,7 +260,7 @@ fn without_flush_forward_table_the_next_coordinator_gets_only_what_is_new() {
 }
 
 #[test]
-fn what_is_flushed_does_not_count_towards_the_threshold() {
+fn flushed_messages_do_not_count_towards_the_threshold() {
     let mut harness = harness(&[2, 3, 1]);
     for _ in 0..3 {
         harness.send(Message::bytes(None, "x"));
@@ -310,7 +310,6 @@ fn messages_outside_the_order_stay_one_batch() {
     assert_eq!(batches, [3]);
 }
 
-/// To whom credits went.
 fn credited(harness: &mut Harness) -> Vec<Option<Address>> {
     let is_credit = |message: &Message| {
         [ProtocolId::UFC, ProtocolId::MFC].iter().any(|&id| message.headers.get(id).is_some())
@@ -319,7 +318,7 @@ fn credited(harness: &mut Harness) -> Vec<Option<Address>> {
 }
 
 #[test]
-fn whoever_broadcast_a_message_gets_its_credit_back_when_it_has_been_consumed() {
+fn the_broadcaster_gets_credit_back_when_the_message_is_consumed() {
     let mut harness = over_flow_control(&[2, 3, 1]);
     let big = |seqno| {
         let mut message = wrapped(3, seqno, 2);
@@ -338,7 +337,7 @@ fn whoever_broadcast_a_message_gets_its_credit_back_when_it_has_been_consumed() 
     assert_eq!(credited(&mut harness), [Some(member(2))], "a duplicate ends here");
 }
 
-/// Otherwise members could pile up messages at a coordinator whose receivers are slow.
+/// Otherwise members could pile up messages at a coordinator with slow receivers.
 #[test]
 fn a_forwarder_gets_its_credit_back_when_its_message_has_been_broadcast() {
     let mut harness = over_flow_control(&[1, 2]);

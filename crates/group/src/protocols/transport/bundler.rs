@@ -1,9 +1,10 @@
-//! Packs messages into packets (facts 6.5): one message becomes a single-message payload, several a list.
+//! The bundler packs messages into packets: a single message becomes a single-message packet, several become
+//! a list.
 //!
-//! Messages are encoded into their destination's buffer as they come and leave when the sweep ends, or earlier when
-//! the next one would not fit. So an idle stack adds no delay, and a busy one sends full packets, without a timer.
-//! Control messages (heartbeats, views, acks, credits) get buffers of their own, so that the edge can let them pass
-//! data that waits.
+//! Messages are encoded into their destination's buffer as they arrive. They leave at the end of the sweep,
+//! or earlier if the next one would not fit. So an idle stack adds no delay and a busy one sends full
+//! packets, without a timer. Control messages (heartbeats, views, acks, credits) have separate buffers, so
+//! that the edge can send them before queued data.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -13,20 +14,20 @@ use bytes::{Bytes, BytesMut};
 use crate::wire::{self, Bulk, ListStart};
 use crate::{Address, Flags, HeaderBody, Lane, Message, Payload, PhysAddr, Version};
 
-/// How messages are packed.
+/// The bundling strategy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BundlerKind {
-    /// `pd`: a packet leaves when its own destination's messages fill it. JGroups 5.5's default.
+    /// `pd`: a packet leaves when the messages of its own destination fill it. JGroups 5.5's default.
     #[default]
     PerDestination,
-    /// `tq`: everything leaves when the messages of all destinations together would fill a packet.
+    /// `tq`: all packets leave when the messages of all destinations together would fill one.
     TransferQueue,
     /// `nb`: every message is a packet.
     NoBundler,
 }
 
 impl BundlerKind {
-    /// JGroups' long name.
+    /// Returns JGroups' long name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PerDestination => "per-destination",
@@ -36,15 +37,15 @@ impl BundlerKind {
     }
 }
 
-/// No bundler has this name. Nothing was changed.
+/// An unknown bundler name. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown bundler `{0}`; there are: transfer-queue (tq), per-destination (pd), no-bundler (nb)")]
+#[error("unknown bundler `{0}`; the bundlers are transfer-queue (tq), per-destination (pd), no-bundler (nb)")]
 pub struct UnknownBundler(pub String);
 
 impl FromStr for BundlerKind {
     type Err = UnknownBundler;
 
-    /// Names of bundlers that JGroups had in 4.0 select the one that took their place there.
+    /// Parses a name. Bundlers that existed in JGroups 4.0 select their replacement.
     fn from_str(name: &str) -> Result<Self, UnknownBundler> {
         match name {
             "pd" | "per-destination" => Ok(Self::PerDestination),
@@ -63,22 +64,20 @@ impl FromStr for BundlerKind {
     }
 }
 
-/// What every packet of a stack has in common.
+/// The parts common to all packets of a stack.
 #[derive(Clone, Debug)]
 pub(super) struct Envelope {
     pub(super) version: Version,
     pub(super) cluster: String,
-    /// The encoded transport header.
     pub(super) tp: Bytes,
 }
 
-/// A packet ready to go, and to whom.
 #[derive(PartialEq, Debug)]
 pub(super) struct Packet {
     pub(super) to: Target,
     pub(super) lane: Lane,
     pub(super) bytes: Bytes,
-    /// What comes behind `bytes`.
+    /// The part after `bytes`.
     pub(super) tail: Bytes,
     pub(super) messages: u32,
 }
@@ -89,60 +88,62 @@ pub(super) enum Target {
     One(PhysAddr),
 }
 
-/// The packet under construction for one destination and lane.
+/// The packet being built for one destination and lane.
 struct Pending {
     to: Target,
     lane: Lane,
     dest: Option<Address>,
     src: Option<Address>,
-    /// The first message waits unencoded, because alone it is encoded differently.
+    /// The first message, not encoded yet, because alone it is encoded differently.
     first: Option<Message>,
     list: Option<ListStart>,
-    /// The payload of the last message, if it is sent from where it is: nothing comes behind it.
+    /// The payload of the last message, if it is sent uncopied. No message follows it.
     tail: Option<Bytes>,
     count: u32,
-    /// Encoded size so far, as a list.
+    /// The encoded size so far, as a list.
     size: usize,
-    /// The size of the last list in this place: the next one is likely to be as large, and growing means copying.
+    /// The size of the last list in this slot. The next one is likely as large, and growing a buffer copies
+    /// it.
     last_size: usize,
 }
 
-/// Collects messages per destination.
 pub(super) struct Bundler {
     pub(super) kind: BundlerKind,
     pub(super) max_size: usize,
-    /// Payloads from this size on are sent from where they are.
+    /// Payloads of at least this size are sent uncopied.
     tail_min: usize,
-    /// Only the first `used` are of this sweep: a past burst to many destinations costs later sweeps nothing.
+    /// Only the first `used` are of this sweep, so that a past burst to many destinations does not slow later
+    /// sweeps.
     pending: Vec<Pending>,
     used: usize,
-    /// Buffers parallel to `pending`; kept when a packet leaves, so that their memory is used again.
+    /// Buffers parallel to `pending`. Kept when a packet leaves, so that their memory is reused.
     buffers: Vec<BytesMut>,
     total: usize,
 }
 
-/// Bytes of a list's start: version, flags, two addresses, cluster name, count. An upper bound for plain members.
+/// The size of a list's start: version, flags, two addresses, cluster name, count. An upper bound for plain
+/// members.
 const LIST_START_SIZE: usize = 3 + 17 + 17 + 2 + 4;
 
-/// Payloads that streams send from where they are, as the end of a packet: copying one of these takes longer than the
-/// packet costs that the next message needs.
+/// The size from which streams send a payload uncopied, as the end of a packet. Copying such a payload takes
+/// longer than the extra packet for the next message.
 pub(super) const TAIL_MIN: usize = 8 * 1024;
 
-/// A buffer's first size. It grows to the largest packet, and stays there up to [`BUFFER_KEPT_MAX`].
+/// A buffer's initial size. It grows to the largest packet, and stays up to [`BUFFER_KEPT_MAX`].
 const BUFFER_SIZE: usize = 8 * 1024;
 
-/// Bytes of a packet, and of the room behind it, from which on the room is not used for the next packet: it keeps the whole
-/// allocation. The largest packets of the stock stacks have 64 KB.
+/// The size of a packet and the rest of its buffer beyond which the rest is not reused, because it keeps the
+/// whole allocation alive. The stock stacks' largest packets have 64 KB.
 const BUFFER_KEPT_MAX: usize = 256 * 1024;
 
 impl Bundler {
-    /// `tail_min` is [`TAIL_MIN`], or more than anything for packets that have to be in one piece.
+    /// Creates a bundler. `tail_min` is [`TAIL_MIN`], or a huge value for packets that must be in one piece.
     pub(super) fn new(kind: BundlerKind, max_size: usize, tail_min: usize) -> Self {
         Self { kind, max_size, tail_min, pending: Vec::new(), used: 0, buffers: Vec::new(), total: 0 }
     }
 
-    /// Takes a message, best one of its own: the first for a packet is kept. Packets that are full because of it go to
-    /// `out`.
+    /// Adds a message, preferably owned, because the first of a packet is kept. Appends packets that are full
+    /// to `out`.
     pub(super) fn add(
         &mut self,
         envelope: &Envelope,
@@ -177,7 +178,8 @@ impl Bundler {
     }
 
     fn open(&mut self, to: Target, lane: Lane, message: &Message) -> usize {
-        // A slot whose packet has left serves the next destination: slots do not grow with past destinations.
+        // A slot whose packet has left serves the next destination, so that slots do not grow with past
+        // destinations.
         let dest = message.dest.clone();
         let src = message.src.clone();
         let fresh = |last_size| Pending {
@@ -235,7 +237,6 @@ impl Bundler {
         wire::append_to_list(buffer, &message, src, &envelope.tp, bulk);
     }
 
-    /// Everything collected goes to `out`.
     pub(super) fn flush(&mut self, envelope: &Envelope, out: &mut Vec<Packet>) {
         for at in 0..self.used {
             self.flush_one(at, envelope, out);
@@ -279,7 +280,7 @@ impl Bundler {
     }
 }
 
-/// Membership, failure detection, acks and credits are control; what carries the application's bytes is data.
+/// Returns the lane: membership, failure detection, acks and credits are control; application bytes are data.
 fn lane_of(message: &Message) -> Lane {
     let has =
         |is_meant: fn(&HeaderBody) -> bool| message.headers.0.iter().any(|header| is_meant(&header.body));
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(unpack(&out), [vec![0; 100], vec![1; 100], vec![2; 100]]);
     }
 
-    /// A large payload ends its packet and is not copied into it; on the wire nothing differs.
+    /// A large payload ends its packet and is not copied into it. The bytes on the wire are the same.
     #[test]
     fn a_large_payload_is_sent_from_where_it_is() {
         let sizes = [100, 9_000, 100, 100, 9_000, 9_000, 100];
@@ -353,10 +354,10 @@ mod tests {
             bundler.flush(&envelope, &mut out);
             assert_eq!(out.iter().map(|packet| packet.messages).collect::<Vec<_>>(), packets);
             for packet in &mut out {
-                let is_apart = messages.iter().any(|message| {
+                let is_uncopied = messages.iter().any(|message| {
                     message.payload_bytes().is_some_and(|bytes| bytes.as_ptr() == packet.tail.as_ptr())
                 });
-                assert_eq!(is_apart, !packet.tail.is_empty());
+                assert_eq!(is_uncopied, !packet.tail.is_empty());
                 packet.bytes = [&packet.bytes[..], &packet.tail].concat().into();
             }
             assert_eq!(unpack(&out).iter().map(Vec::len).collect::<Vec<_>>(), sizes);
@@ -375,13 +376,13 @@ mod tests {
         let count = |wanted: &[u8]| out[0].bytes.windows(wanted.len()).filter(|part| *part == wanted).count();
         let uuid = |n: u64| [n.to_be_bytes(), n.to_be_bytes()].concat();
         assert_eq!((out.len(), count(&uuid(1)), count(&uuid(2))), (1, 1, 1));
-        // Beside the list's own, the header of the transport in every message names the cluster.
+        // Besides the list's own field, the transport header of every message names the cluster.
         assert_eq!(count(b"demo"), 1 + 100);
     }
 
-    /// S003-9: with the headers of the stock stacks, the second and later messages of a list cost this much.
+    /// S003-9: the size of the second and later messages of a list, with the headers of the stock stacks.
     #[test]
-    fn a_message_in_a_list_costs_few_bytes_beside_its_payload() {
+    fn a_message_in_a_list_costs_few_bytes_besides_its_payload() {
         use crate::{NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
         let multicast = data(0)
             .with_header(ProtocolId::NAKACK2, HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 70_000 }));
@@ -406,9 +407,9 @@ mod tests {
         }
     }
 
-    /// S000-15: the names of JGroups 4.0 are taken, those that are gone stand for what took their place.
+    /// S000-15: the names of JGroups 4.0 are accepted; removed ones select their replacement.
     #[test]
-    fn bundlers_go_by_the_names_of_jgroups() {
+    fn bundlers_have_jgroups_names() {
         for (name, kind) in [
             ("pd", BundlerKind::PerDestination),
             ("tq", BundlerKind::TransferQueue),
@@ -422,7 +423,7 @@ mod tests {
         assert_eq!("xx".parse::<BundlerKind>(), Err(UnknownBundler("xx".to_owned())));
     }
 
-    /// S000-59: exchanged under load a hundred times, nothing is lost and nothing changes its place.
+    /// S000-59: a hundred exchanges under load lose and reorder no message.
     #[test]
     fn a_bundler_is_exchanged_under_load() {
         let kinds = [BundlerKind::PerDestination, BundlerKind::NoBundler, BundlerKind::TransferQueue];
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_of_the_past_leave_no_slots_behind() {
+    fn past_destinations_leave_no_slots() {
         let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, TAIL_MIN);
         let (envelope, mut out) = (envelope(), Vec::new());
         for port in 0..1_000 {

@@ -1,7 +1,7 @@
-//! The transport layer: member addresses become physical ones, messages become packets, and back (facts 6 and 10).
+//! The transport layer: maps member addresses to physical ones, and messages to packets and back.
 //!
-//! It knows nothing of sockets: packets leave as [`Transmit`]s and come in through `receive`. Own multicasts and
-//! unicasts to ourselves are looped back here.
+//! It has no sockets: packets leave as [`Transmit`]s and arrive through `receive`. Multicasts, and unicasts
+//! to this member, are looped back here.
 
 mod bundler;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use crate::{
     TransmitDest, ViewId,
 };
 
-/// Which transport the configuration names. The bytes of a packet are the same for all.
+/// The transport named in the configuration. The bytes of a packet are the same for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportKind {
     /// Datagrams, with IP multicast or without.
@@ -38,7 +38,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// The name in configurations.
+    /// Returns the name in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -49,23 +49,23 @@ impl TransportKind {
     }
 }
 
-/// What the layer has to know; what concerns sockets belongs to the edge.
+/// The layer's configuration. The edge has the sockets' configuration.
 #[derive(Clone, Debug)]
 pub struct TransportLayerConfig {
     /// The transport's name.
     pub kind: TransportKind,
-    /// How messages are packed.
+    /// The bundling strategy.
     pub bundler: BundlerKind,
-    /// Bytes of the largest packet. 64000 leaves room for headers below UDP's limit of 65507.
+    /// The maximum packet size in bytes. 64000 leaves space for headers below UDP's limit of 65507.
     pub max_size: usize,
-    /// At most one discovery per unknown member in this time.
+    /// The minimum time between two discoveries for an unknown member.
     pub who_has_cache_timeout: Duration,
     /// Whether round-trip probes of peers are answered.
     pub rtt_enabled: bool,
 }
 
 impl TransportLayerConfig {
-    /// The defaults of a transport.
+    /// Returns the defaults of a transport.
     pub const fn new(kind: TransportKind) -> Self {
         Self {
             kind,
@@ -77,10 +77,11 @@ impl TransportLayerConfig {
     }
 }
 
-/// Members whose address was asked for recently. A flood of unknown destinations must not grow it without end.
+/// The maximum number of members whose address was requested recently, so that a flood of unknown
+/// destinations cannot grow it.
 const WHO_HAS_MAX: usize = 1_000;
 
-/// At most one discovery for members that a multicast had to skip in this time (facts 10.2).
+/// The minimum time between two discoveries for members that a multicast had to skip.
 const SKIPPED_WHO_HAS_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Default, Debug)]
@@ -93,7 +94,7 @@ struct Counters {
     packets_received: u64,
 }
 
-/// The bottom layer.
+/// The transport layer.
 pub struct Transport {
     config: TransportLayerConfig,
     bundler: Bundler,
@@ -101,13 +102,14 @@ pub struct Transport {
     ready: Vec<Packet>,
     asked: BTreeMap<Address, Time>,
     skipped_asked: Option<Time>,
-    /// The other members' physical addresses, for the view and state of the book they were made from.
+    /// The other members' physical addresses, with the view and the book's change count from which they were
+    /// computed.
     fan_out: Option<(Option<ViewId>, u64, Arc<[PhysAddr]>)>,
     counters: Counters,
 }
 
 impl Transport {
-    /// A transport that is not connected yet.
+    /// Creates a transport that is not connected yet.
     pub fn new(config: TransportLayerConfig) -> Self {
         let tail_min = match config.kind {
             TransportKind::Tcp | TransportKind::TcpNio2 => TAIL_MIN,
@@ -162,13 +164,13 @@ impl Transport {
             Some(phys) if phys == cx.shared().phys => Located::Here,
             Some(phys) => Located::There(phys),
             None => {
-                self.who_has(cx, dest);
+                self.request_address(cx, dest);
                 Located::Unknown
             }
         }
     }
 
-    fn who_has(&mut self, cx: &mut Cx<'_>, member: &Address) {
+    fn request_address(&mut self, cx: &mut Cx<'_>, member: &Address) {
         let (now, timeout) = (cx.now(), self.config.who_has_cache_timeout);
         self.asked.retain(|_, at| now.since(*at) < timeout);
         if self.asked.len() < WHO_HAS_MAX && !self.asked.contains_key(member) {
@@ -177,7 +179,7 @@ impl Transport {
         }
     }
 
-    /// Packets leave in the order in which they were completed.
+    /// Transmits packets in the order of their completion.
     fn transmit(&mut self, cx: &mut Cx<'_>) {
         if self.ready.is_empty() {
             return;
@@ -187,7 +189,7 @@ impl Transport {
             let dest = match packet.to {
                 Target::One(phys) => TransmitDest::One(phys),
                 Target::All if cx.shared().has_multicast => TransmitDest::Multicast,
-                Target::All => TransmitDest::Many(self.others(cx)),
+                Target::All => TransmitDest::Many(self.other_addresses(cx)),
             };
             self.counters.packets_sent += 1;
             self.counters.bytes_sent += (packet.bytes.len() + packet.tail.len()) as u64;
@@ -198,8 +200,9 @@ impl Transport {
         self.ready = ready;
     }
 
-    /// The physical addresses of all other members; before the first view, of everybody in the book.
-    fn others(&mut self, cx: &mut Cx<'_>) -> Arc<[PhysAddr]> {
+    /// Returns the physical addresses of all other members; before the first view, of all members in the
+    /// book.
+    fn other_addresses(&mut self, cx: &mut Cx<'_>) -> Arc<[PhysAddr]> {
         let shared = cx.shared();
         let (view_id, changes) = (shared.view.as_ref().map(|view| view.id().clone()), shared.book.changes());
         if let Some((id, at, others)) = &self.fan_out
@@ -264,7 +267,7 @@ impl Transport {
         self.lower(cx, answer);
     }
 
-    /// A list may mix regular and OOB messages: each kind goes up as a batch of its own, in the list's order.
+    /// Passes up a list. Regular and OOB messages go up in separate batches, in the list's order.
     fn accept_list(&mut self, cx: &mut Cx<'_>, messages: Vec<Message>) {
         if messages.iter().any(Message::is_oob) {
             let (oob, regular): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_oob);
@@ -275,9 +278,10 @@ impl Transport {
         }
     }
 
-    /// What has come is for another member. After a restart that is who was at this address before: senders have not heard yet
-    /// that it is gone. What is for a member of the view that is elsewhere was sent to the wrong place.
-    fn discard_for_other(cx: &mut Cx<'_>, what: &str, dest: Option<&Address>, from: PhysAddr) {
+    /// Discards a packet for another member. After a restart that is the previous process at this address,
+    /// because senders do not know yet that it is gone. A packet for a current member at another address was
+    /// misaddressed.
+    fn discard_misaddressed(cx: &mut Cx<'_>, what: &str, dest: Option<&Address>, from: PhysAddr) {
         let shared = cx.shared();
         let is_elsewhere = |member: &Address| {
             let is_member = shared.view.as_ref().is_some_and(|view| view.contains(member));
@@ -292,7 +296,7 @@ impl Transport {
         });
     }
 
-    fn is_for_us(&self, cx: &Cx<'_>, is_multicast: bool, dest: Option<&Address>) -> bool {
+    fn is_for_this_member(&self, cx: &Cx<'_>, is_multicast: bool, dest: Option<&Address>) -> bool {
         match dest {
             None => is_multicast,
             Some(Address::Ip(ip)) => *ip == cx.shared().phys,
@@ -307,7 +311,6 @@ enum Located {
     Unknown,
 }
 
-/// A destination, for the log.
 fn named(book: &AddressBook, dest: Option<&Address>) -> String {
     dest.map_or_else(|| "all members".to_owned(), |dest| book.member(dest).to_string())
 }
@@ -319,7 +322,7 @@ fn loop_back(cx: &mut Cx<'_>, mut message: Message) {
 
 fn deliver_by_source(cx: &mut Cx<'_>, mut messages: Vec<Message>) {
     for message in &mut messages {
-        // A header without a word of its own: the list's cluster was compared already.
+        // The header repeats the cluster, which was compared already.
         message.headers.take(ProtocolId::TP);
     }
     if messages.windows(2).all(|pair| pair[0].src == pair[1].src) {
@@ -365,7 +368,9 @@ impl Protocol for Transport {
 
     fn receive(&mut self, cx: &mut Cx<'_>, from: PhysAddr, packet: Bytes) {
         if from == cx.shared().phys {
-            return cx.count_drop(DropReason::OwnPacket, |_| format!("packet from our own address {from}"));
+            return cx.count_drop(DropReason::OwnPacket, |_| {
+                format!("packet from this member's own address {from}")
+            });
         }
         let Some(version) = wire::peek_version(&packet) else {
             return cx.count_drop(DropReason::Malformed, |_| format!("{} bytes from {from}", packet.len()));
@@ -376,7 +381,7 @@ impl Protocol for Transport {
             });
         }
         let Some(envelope) = &self.envelope else {
-            // Members still send to who was here before a restart.
+            // Members may still send to the previous process at this address.
             return cx.count_drop_of(DropReason::WrongCluster, Concern::Expected, |_| {
                 format!("not connected; packet from {from}")
             });
@@ -385,15 +390,15 @@ impl Protocol for Transport {
         self.counters.bytes_received += packet.len() as u64;
         match wire::decode_packet(&packet, &envelope.tp) {
             Ok(wire::Packet::Single { is_multicast, message, .. }) => {
-                if !self.is_for_us(cx, is_multicast, message.dest.as_ref()) {
-                    return Self::discard_for_other(cx, "message", message.dest.as_ref(), from);
+                if !self.is_for_this_member(cx, is_multicast, message.dest.as_ref()) {
+                    return Self::discard_misaddressed(cx, "message", message.dest.as_ref(), from);
                 }
                 self.counters.messages_received += 1;
                 self.accept_single(cx, message);
             }
             Ok(wire::Packet::List { is_multicast, dest, cluster, messages, .. }) => {
-                if !self.is_for_us(cx, is_multicast, dest.as_ref()) {
-                    return Self::discard_for_other(cx, "list", dest.as_ref(), from);
+                if !self.is_for_this_member(cx, is_multicast, dest.as_ref()) {
+                    return Self::discard_misaddressed(cx, "list", dest.as_ref(), from);
                 }
                 if cluster.as_deref() != cx.shared().cluster.as_deref() {
                     return cx.count_drop(DropReason::WrongCluster, |_| {
@@ -450,7 +455,7 @@ impl Protocol for Transport {
         if name != "bundler" {
             return None;
         }
-        // What was collected leaves under the old rules, before anything that comes under the new ones.
+        // Collected messages leave under the old bundler before any under the new one.
         self.flush(cx);
         let kind = args.first().copied().unwrap_or_default();
         Some(self.set_attribute("bundler", kind)?.map(|()| self.bundler.kind.name().to_owned()))

@@ -2,10 +2,10 @@ use super::*;
 use crate::harness::{member, phys, view};
 use crate::{Stack, StackSetup, Version, View};
 
-/// Where a member is reached.
+/// A member number and the port of its physical address.
 type Place = (u64, u16);
 
-/// Makes a view take effect below it, and where members are reached.
+/// Installs a view in the layers below it, and learns the members' addresses.
 struct Viewer(Option<(View, Vec<Place>)>);
 
 impl Protocol for Viewer {
@@ -27,7 +27,6 @@ impl Protocol for Viewer {
     }
 }
 
-/// Member number `n` of cluster `demo` with this view and these places.
 fn stack(n: u64, members: View, places: &[Place]) -> Stack {
     let setup = StackSetup {
         local: member(n),
@@ -48,7 +47,7 @@ fn stack(n: u64, members: View, places: &[Place]) -> Stack {
     stack
 }
 
-/// Has member 2 send a message to this member at the address of member 1, which receives it.
+/// Sends a message of member 2 for `dest` to member 1's address, where `first` receives it.
 fn receive_for(first: &mut Stack, dest: u64) {
     let mut second = stack(2, view(1, &[2, dest]), &[(dest, 1)]);
     second.handle_send(Time::ZERO, Message::bytes(Some(member(dest)), "hello"));
@@ -68,7 +67,7 @@ fn logged(stack: &Stack, why: DropReason) -> Vec<Concern> {
 
 #[test]
 fn packets_for_the_process_before_a_restart_are_no_warning() {
-    // Members 8 and 9 were at this address before. Member 8 is in no view any more, member 9 still is.
+    // Members 8 and 9 had this address before. Member 8 is in no view any more; member 9 still is.
     let mut first = stack(1, view(2, &[2, 9, 1]), &[(9, 1)]);
     for former in [8, 9] {
         receive_for(&mut first, former);

@@ -1,8 +1,8 @@
-//! UNICAST3 and UNICAST4: reliable unicasts, in order per sender (facts section 16).
+//! UNICAST3 and UNICAST4: reliable unicasts, in order per sender.
 //!
-//! Guarantees: between two members every unicast is delivered in the order of sending, once; a receiver that missed
-//! the start of a connection asks for it. UNICAST4's windows are fixed: a sender is never further ahead of what the
-//! receiver has consumed than its capacity, and what does not fit waits here, in order.
+//! Guarantees: between two members every unicast is delivered once, in the order of sending. A receiver that
+//! missed the start of a connection requests it. UNICAST4's windows are fixed: a sender is at most its
+//! capacity ahead of the messages that the receiver has consumed; further messages wait here, in order.
 
 mod receiving;
 mod sending;
@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow, notice_all, soon};
+use crate::window::{ReceiveWindow, SendWindow, first_request_delay, notice_all};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
     Protocol, ProtocolId, Query, SeqnoList, StackCount, Time, TimerKey, UnicastHeader, View,
 };
 
-/// Which generation's wire and rules.
+/// The protocol, with its wire format and rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnicastKind {
     /// Windows grow.
@@ -52,110 +52,110 @@ impl UnicastKind {
 crate::properties! {
     /// UNICAST3's and UNICAST4's properties.
     UnicastConfig {
-        /// How often gaps and unacknowledged messages are looked at.
+        /// The time between checks for gaps and unacknowledged messages.
         xmit_interval: Duration = Duration::from_millis(500),
-        /// Received messages per acknowledgement at most; 0 = 100, with UNICAST4 a quarter of the capacity. Of large ones
-        /// there are fewer: 128 KiB.
+        /// The maximum number of received messages per acknowledgement; 0 = 100, with UNICAST4 a quarter of
+        /// the capacity. Large messages are acknowledged after 128 KiB.
         ack_threshold: usize = 0,
-        /// Idle connections close after this.
+        /// Idle connections are closed after this time.
         conn_expiry_timeout: Duration = Duration::from_secs(120),
-        /// Closing connections are forgotten after this.
+        /// Closing connections are forgotten after this time.
         conn_close_timeout: Duration = Duration::from_secs(240),
-        /// At most one request for a connection's start per member in this time.
+        /// The minimum time between two requests for a connection's start, per member.
         sync_min_interval: Duration = Duration::from_secs(2),
-        /// Seqnos in one request at most.
+        /// The maximum number of seqnos in a request.
         max_xmit_req_size: usize = 1024,
-        /// Messages that may be unacknowledged (UNICAST4).
+        /// The maximum number of unacknowledged messages (UNICAST4).
         capacity: usize = 2048,
     }
 }
 
-/// Bytes of received messages per acknowledgement at most: about as much as 100 messages of 1 KB are, as the sender keeps
-/// all that is not acknowledged.
+/// The maximum bytes of received messages per acknowledgement, about 100 messages of 1 KB, because the sender
+/// keeps all unacknowledged messages.
 const ACK_BYTES: u64 = 128 * 1024;
 
-/// How far ahead of the next expected message one may be (UNICAST3, whose windows grow).
+/// How far ahead of the next expected seqno a message may be (UNICAST3, whose windows grow).
 const WINDOW_MAX: usize = 1 << 18;
 
-/// Messages kept of a connection whose start is missing, per sender. The start comes within a round trip.
+/// The maximum number of messages kept per sender while a connection's start is missing. The start arrives
+/// within a round trip.
 const EARLY_MAX: usize = 1024;
 
-/// Senders that are not members and have a receive window: joiners, and members of other partitions. A flood of
-/// invented senders must not grow the table.
-const STRANGERS_MAX: usize = 1_000;
+/// The maximum number of non-members with a receive window: joiners and members of other partitions. The
+/// limit keeps a flood of invented senders from growing the table.
+const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 
-/// Forgotten connections that are remembered by number; senders that go on with one do so within minutes.
-const FORMER_MAX: usize = 1_000;
+/// The maximum number of remembered closed connections. Senders that continue one do so within minutes.
+const CLOSED_CONNECTIONS_MAX: usize = 1_000;
 
-/// Words of 64 seqnos in which the out-of-band messages of all of them are remembered: a megabyte, 32 full windows.
-/// What does not fit is forgotten: an out-of-band message that comes twice is better than another that never comes.
-const FORMER_WORDS_MAX: usize = 1 << 17;
+/// The maximum number of 64-seqno words in which the closed connections' delivered out-of-band messages are
+/// remembered: 1 MiB, 32 full windows. Beyond it they are forgotten, because an out-of-band message delivered
+/// twice is better than one never delivered.
+const CLOSED_CONNECTION_WORDS_MAX: usize = 1 << 17;
 
-/// Connections' numbers are not negative.
+/// Connection ids are not negative.
 const CONN_IDS: u64 = 1 << 15;
 
 const TICK: TimerKey = TimerKey(1);
 
-/// What is missing is asked for the first time.
-const SOON: TimerKey = TimerKey(2);
+/// The first request for missing messages.
+const FIRST_REQUEST: TimerKey = TimerKey(2);
 
-/// What we send to one member.
 #[derive(Debug)]
 struct SendConnection {
     conn_id: i16,
     window: SendWindow,
-    /// The timestamp of the last acknowledgement or request accepted.
+    /// The timestamp of the last accepted acknowledgement or request.
     last_timestamp: Option<i32>,
     /// (highest acknowledged, highest sent) at the last tick.
     at_last_tick: (u64, u64),
     last_used: Time,
-    /// When it began to close: the member left the view, or nothing was sent for long.
+    /// When it began to close: the member left the view, or the connection was idle.
     closing_since: Option<Time>,
     /// UNICAST4: messages that wait for room.
     waiting: VecDeque<Message>,
     waiting_bytes: u64,
 }
 
-/// What one member sends to us.
 #[derive(Debug)]
 struct ReceiveConnection {
     conn_id: i16,
     window: ReceiveWindow,
-    /// Messages received since the last acknowledgement; UNICAST4: consumed since.
+    /// The number of messages received since the last acknowledgement; UNICAST4: consumed since.
     unacked: usize,
     /// Their bytes.
     unacked_bytes: u64,
     is_ack_due: bool,
     last_used: Time,
     closing_since: Option<Time>,
-    /// Whether the sender was in no view when the connection was opened, or has left one since: one that starts again
-    /// under its old address may choose a smaller number for the next.
+    /// Whether the sender was in no view when the connection was opened, or has left one since. A process
+    /// that restarts under its old address may choose a smaller id for its next connection.
     may_go_back: bool,
-    /// UNICAST4: what is acknowledged.
+    /// UNICAST4: the seqnos to acknowledge.
     consumption: Consumption,
 }
 
-/// Messages whose connection's start is missing.
+/// The messages of a connection whose start is missing.
 #[derive(Debug, Default)]
 struct Early {
     messages: VecDeque<(i16, u64, Message)>,
     last_request: Option<Time>,
 }
 
-/// A connection that was forgotten, closed or replaced. A sender that has not noticed goes on with it, and what is still
-/// under way may come after a newer one has been opened; what was delivered must not be delivered again.
+/// A closed, replaced or forgotten connection. The sender may continue it, and late messages may arrive after
+/// a newer connection was opened; delivered messages must not be delivered again.
 #[derive(Debug)]
-struct Former {
+struct ClosedConnection {
     sender: Address,
     conn_id: i16,
-    /// Everything up to here was delivered.
+    /// All messages up to here were delivered.
     delivered: u64,
-    /// Out-of-band messages that were delivered ahead of their turn.
+    /// The out-of-band messages delivered ahead of their turn.
     ahead: SeqnoList,
 }
 
-impl Former {
-    fn of(sender: Address, connection: &ReceiveConnection) -> Self {
+impl ClosedConnection {
+    fn new(sender: Address, connection: &ReceiveConnection) -> Self {
         Self {
             sender,
             conn_id: connection.conn_id,
@@ -165,7 +165,7 @@ impl Former {
     }
 }
 
-/// The protocol.
+/// The UNICAST layer.
 pub struct Unicast {
     kind: UnicastKind,
     config: UnicastConfig,
@@ -175,8 +175,8 @@ pub struct Unicast {
     senders: BTreeMap<Address, SendConnection>,
     receivers: BTreeMap<Address, ReceiveConnection>,
     early: BTreeMap<Address, Early>,
-    /// Connections of senders that were forgotten, newest last.
-    former: VecDeque<Former>,
+    /// The senders' closed connections, newest last.
+    closed: VecDeque<ClosedConnection>,
     xmit_requests_sent: u64,
     xmit_requests_received: u64,
     resent: u64,
@@ -185,7 +185,7 @@ pub struct Unicast {
 }
 
 impl Unicast {
-    /// The protocol without connections.
+    /// Creates the layer without connections.
     pub fn new(kind: UnicastKind, config: UnicastConfig) -> Self {
         Self {
             kind,
@@ -195,7 +195,7 @@ impl Unicast {
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             early: BTreeMap::new(),
-            former: VecDeque::new(),
+            closed: VecDeque::new(),
             xmit_requests_sent: 0,
             xmit_requests_received: 0,
             resent: 0,
@@ -225,13 +225,13 @@ impl Unicast {
         self.timestamp
     }
 
-    /// Connections to and from members that left begin to close; those of members that are back go on.
+    /// Starts to close connections to and from departed members, and resumes those of returned members.
     fn view(&mut self, now: Time, view: &View) {
         for (member, connection) in &mut self.senders {
             connection.closing_since =
                 if view.contains(member) { None } else { connection.closing_since.or(Some(now)) };
             if !view.contains(member) {
-                // It may come back under the same address and count anew.
+                // The member may return under the same address and restart its count.
                 connection.last_timestamp = None;
             }
         }
@@ -243,7 +243,7 @@ impl Unicast {
         self.early.retain(|member, _| view.contains(member));
     }
 
-    /// Idle connections close, closed ones are forgotten; a current member is told.
+    /// Closes idle connections, and forgets closed ones. A current member gets a Close message.
     fn expire(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let (expiry, close) = (self.config.conn_expiry_timeout, self.config.conn_close_timeout);
@@ -264,11 +264,12 @@ impl Unicast {
             !is_gone
         });
         let over = self.receivers.extract_if(.., |_, connection| {
-            // A sender that has not forgotten it would have filled the gap, or sent its last message again.
-            let is_forsaken = connection.window.len() > 0 && now.since(connection.last_used) >= close;
-            is_forsaken || is_over(connection.last_used, &mut connection.closing_since)
+            // A sender that still had the connection would have filled the gap or resent its last message.
+            let is_abandoned = connection.window.len() > 0 && now.since(connection.last_used) >= close;
+            is_abandoned || is_over(connection.last_used, &mut connection.closing_since)
         });
-        let over: Vec<Former> = over.map(|(member, connection)| Former::of(member, &connection)).collect();
+        let over: Vec<ClosedConnection> =
+            over.map(|(member, connection)| ClosedConnection::new(member, &connection)).collect();
         self.remember(over);
         for (member, conn_id) in closed {
             if cx.view().is_some_and(|view| view.contains(&member)) {
@@ -279,29 +280,29 @@ impl Unicast {
         }
     }
 
-    /// What is remembered of a sender's connection.
-    fn former(&self, sender: &Address, conn_id: i16) -> Option<&Former> {
-        self.former.iter().rev().find(|former| former.conn_id == conn_id && former.sender == *sender)
+    /// Returns the remembered state of a closed connection.
+    fn closed_connection(&self, sender: &Address, conn_id: i16) -> Option<&ClosedConnection> {
+        self.closed.iter().rev().find(|closed| closed.conn_id == conn_id && closed.sender == *sender)
     }
 
-    /// Remembers forgotten connections as far as there is room; the newest go first.
-    fn remember(&mut self, over: Vec<Former>) {
+    /// Remembers closed connections up to the limits. The newest take precedence.
+    fn remember(&mut self, over: Vec<ClosedConnection>) {
         if over.is_empty() {
             return;
         }
-        let is_over = |known: &Former| {
+        let is_over = |known: &ClosedConnection| {
             over.iter().any(|over| over.conn_id == known.conn_id && over.sender == known.sender)
         };
-        self.former.retain(|known| !is_over(known));
-        self.former.extend(over);
-        while self.former.len() > FORMER_MAX {
-            self.former.pop_front();
+        self.closed.retain(|known| !is_over(known));
+        self.closed.extend(over);
+        while self.closed.len() > CLOSED_CONNECTIONS_MAX {
+            self.closed.pop_front();
         }
-        let mut room = FORMER_WORDS_MAX;
-        for former in self.former.iter_mut().rev() {
-            match room.checked_sub(former.ahead.words.len()) {
+        let mut room = CLOSED_CONNECTION_WORDS_MAX;
+        for closed in self.closed.iter_mut().rev() {
+            match room.checked_sub(closed.ahead.words.len()) {
                 Some(left) => room = left,
-                None => former.ahead = SeqnoList::default(),
+                None => closed.ahead = SeqnoList::default(),
             }
         }
     }
@@ -324,14 +325,14 @@ impl Protocol for Unicast {
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {
-        // Peers keep connections by address and number: a process that starts again under its old address must not seem
-        // to go on with an old one.
+        // Peers identify connections by address and id. A process that restarts under its old address must
+        // not seem to continue an old one.
         self.next_conn_id = cx.rng().below(CONN_IDS) as i16;
         cx.arm(TICK, self.config.xmit_interval);
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if batch.messages.iter().any(|message| is_ours(cx, message)) {
+        if batch.messages.iter().any(|message| is_numbered(cx, message)) {
             self.send_batch(cx, batch);
         }
     }
@@ -346,7 +347,7 @@ impl Protocol for Unicast {
 
     fn down_event(&mut self, _cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect {
-            // Connection numbers go on, so that peers tell the next connection from this one.
+            // Connection ids continue, so that peers distinguish the next connection from this one.
             let next_conn_id = self.next_conn_id;
             *self = Self { next_conn_id, ..Self::new(self.kind, self.config.clone()) };
         }
@@ -360,10 +361,10 @@ impl Protocol for Unicast {
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
-        if key == SOON {
+        if key == FIRST_REQUEST {
             self.request_gaps(cx, ReceiveWindow::noticed_gaps);
             if notice_all(self.receivers.values_mut().map(|one| &mut one.window)) {
-                cx.arm(SOON, soon(self.config.xmit_interval));
+                cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
             }
             return;
         }
@@ -380,7 +381,7 @@ impl Protocol for Unicast {
         }
     }
 
-    fn held(&self, dest: Option<&Address>) -> u64 {
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         dest.and_then(|dest| self.senders.get(dest)).map_or(0, |connection| connection.waiting_bytes)
     }
 
@@ -420,9 +421,9 @@ impl Protocol for Unicast {
     }
 }
 
-/// Whether a message on its way down gets a number: unicasts to other members. The transport loops those to
-/// ourselves back in order and without loss.
-fn is_ours(cx: &Cx<'_>, message: &Message) -> bool {
+/// Returns whether a message on its way down gets a seqno: unicasts to other members. The transport loops
+/// unicasts to this member back in order and without loss.
+fn is_numbered(cx: &Cx<'_>, message: &Message) -> bool {
     match &message.dest {
         None | Some(Address::Ip(_)) => false,
         Some(dest) => !message.flags.has(Flags::NO_RELIABILITY) && !cx.is_local(dest),

@@ -1,15 +1,18 @@
-//! The receiver's side: delivery in order, acknowledgements, requests for what is missing.
+//! The receiver's side: delivery in order, acknowledgements, requests for missing messages.
 
-use super::{ACK_BYTES, EARLY_MAX, Former, ReceiveConnection, SOON, STRANGERS_MAX, Unicast, unicast_of};
+use super::{
+    ACK_BYTES, ClosedConnection, EARLY_MAX, FIRST_REQUEST, NON_MEMBER_SENDERS_MAX, ReceiveConnection,
+    Unicast, unicast_of,
+};
 use crate::consumption::Consumption;
-use crate::window::{Added, Gaps, ReceiveWindow, soon};
+use crate::window::{Added, Gaps, ReceiveWindow, first_request_delay};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Object, Protocol, SeqnoList,
     UnicastHeader,
 };
 
-/// Whether a message belongs to the connection that we have, or to which one it does.
-enum Fit {
+/// How a message's connection relates to the current one.
+enum ConnectionMatch {
     Current,
     Opens,
     Early,
@@ -38,7 +41,7 @@ impl Unicast {
                     if self.receivers.get(&src).is_some_and(|connection| connection.conn_id == conn_id)
                         && let Some(closed) = self.receivers.remove(&src)
                     {
-                        self.remember(vec![Former::of(src.clone(), &closed)]);
+                        self.remember(vec![ClosedConnection::new(src.clone(), &closed)]);
                     }
                 }
             }
@@ -49,8 +52,8 @@ impl Unicast {
         }
     }
 
-    /// Takes the headers off the messages at the batch's start that are in turn on the connection that we have, as most
-    /// are, and leaves them where they are. Returns how many.
+    /// Removes the headers of the messages at the batch's start that are in turn on the current connection,
+    /// as most are, without moving them. Returns how many.
     fn pass_in_turn(&mut self, cx: &Cx<'_>, src: &Address, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
         let Some(connection) = self.receivers.get_mut(src) else { return 0 };
@@ -76,7 +79,7 @@ impl Unicast {
         if passed > 0 {
             connection.last_used = cx.now();
             connection.is_ack_due = true;
-            // A fixed window acknowledges what is consumed; see `note_consumed`.
+            // A fixed window acknowledges consumed messages; see `note_consumed`.
             if !is_fixed {
                 connection.unacked += passed;
                 connection.unacked_bytes += bytes;
@@ -85,25 +88,26 @@ impl Unicast {
         passed
     }
 
-    fn fit(&self, src: &Address, conn_id: i16, first: bool) -> Fit {
+    fn match_connection(&self, src: &Address, conn_id: i16, first: bool) -> ConnectionMatch {
         let current = self.receivers.get(src).map(|connection| (connection.conn_id, connection.may_go_back));
-        // A wrapped number is a small step back, not a large one.
+        // A wrapped id is a small step back, not a large one.
         let is_before = |current: i16| conn_id < current && current.wrapping_sub(conn_id) < i16::MAX / 2;
         match current {
-            Some((current, _)) if current == conn_id => Fit::Current,
-            // UNICAST4's connections only move forward. UNICAST3's may go back, but what is under way still of one that we
-            // have had must not replace a newer one.
+            Some((current, _)) if current == conn_id => ConnectionMatch::Current,
+            // UNICAST4's connections only move forward. UNICAST3's may go back, but late messages of a
+            // previous connection must not replace a newer one.
             Some((current, false))
-                if is_before(current) && (self.is_fixed() || self.former(src, conn_id).is_some()) =>
+                if is_before(current)
+                    && (self.is_fixed() || self.closed_connection(src, conn_id).is_some()) =>
             {
-                Fit::Stale
+                ConnectionMatch::Stale
             }
-            _ if first => Fit::Opens,
-            _ => Fit::Early,
+            _ if first => ConnectionMatch::Opens,
+            _ => ConnectionMatch::Early,
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // one message, taken apart
+    #[allow(clippy::too_many_arguments)] // the parts of one message
     fn receive(
         &mut self,
         cx: &mut Cx<'_>,
@@ -114,13 +118,13 @@ impl Unicast {
         message: Message,
         ready: &mut Vec<Message>,
     ) {
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::UnicastConnectionIgnored) && self.receivers.contains_key(src) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::UnicastConnectionIgnored) && self.receivers.contains_key(src) {
             return self.accept(cx, src, seqno, message, ready);
         }
-        match self.fit(src, conn_id, first) {
-            Fit::Current => self.accept(cx, src, seqno, message, ready),
-            Fit::Opens => {
+        match self.match_connection(src, conn_id, first) {
+            ConnectionMatch::Current => self.accept(cx, src, seqno, message, ready),
+            ConnectionMatch::Opens => {
                 if !self.open(cx, src, conn_id, seqno) {
                     return cx.discard(&message, DropReason::QueueFull);
                 }
@@ -133,8 +137,8 @@ impl Unicast {
                     }
                 }
             }
-            Fit::Early => self.keep_early(cx, src, seqno, conn_id, message),
-            Fit::Stale => cx.discard(&message, DropReason::Duplicate),
+            ConnectionMatch::Early => self.keep_early(cx, src, seqno, conn_id, message),
+            ConnectionMatch::Stale => cx.discard(&message, DropReason::Duplicate),
         }
     }
 
@@ -142,17 +146,17 @@ impl Unicast {
         let is_member = cx.view().is_some_and(|view| view.contains(src));
         if !is_member && !self.receivers.contains_key(src) {
             let strangers = self.receivers.len().saturating_sub(cx.view().map_or(0, crate::View::len));
-            if strangers >= STRANGERS_MAX {
+            if strangers >= NON_MEMBER_SENDERS_MAX {
                 return false;
             }
         }
-        let former = self.former(src, conn_id);
-        let delivered = seqno.saturating_sub(1).max(former.map_or(0, |former| former.delivered));
-        #[cfg(feature = "planted")]
-        let delivered = if cx.has_planted(crate::Planted::UnicastWindowOffByOne) { seqno } else { delivered };
+        let closed = self.closed_connection(src, conn_id);
+        let delivered = seqno.saturating_sub(1).max(closed.map_or(0, |closed| closed.delivered));
+        #[cfg(feature = "injected-bugs")]
+        let delivered = if cx.has_bug(crate::InjectedBug::UnicastWindowOffByOne) { seqno } else { delivered };
         let window = ReceiveWindow::new(delivered, self.capacity());
-        let window = match former {
-            Some(former) => window.with_delivered(&former.ahead),
+        let window = match closed {
+            Some(closed) => window.with_delivered(&closed.ahead),
             None => window,
         };
         let delivered = window.highest_delivered();
@@ -164,12 +168,12 @@ impl Unicast {
             is_ack_due: false,
             last_used: cx.now(),
             may_go_back: !is_member,
-            // Nobody may be there any more, and no view will tell.
+            // The sender may be gone, and no view reports it.
             closing_since: (!is_member && cx.view().is_some()).then_some(cx.now()),
             consumption: Consumption::from(delivered),
         };
         if let Some(replaced) = self.receivers.insert(src.clone(), connection) {
-            self.remember(vec![Former::of(src.clone(), &replaced)]);
+            self.remember(vec![ClosedConnection::new(src.clone(), &replaced)]);
         }
         true
     }
@@ -186,7 +190,7 @@ impl Unicast {
         let is_fixed = self.is_fixed();
         let Some(connection) = self.receivers.get_mut(src) else { return };
         connection.last_used = cx.now();
-        // A fixed window acknowledges what is consumed; see `note_consumed`.
+        // A fixed window acknowledges consumed messages; see `note_consumed`.
         if !is_fixed {
             connection.unacked += 1;
             connection.unacked_bytes += message.length() as u64;
@@ -209,13 +213,13 @@ impl Unicast {
             let after = connection.window.highest_delivered();
             connection.consumption.expect_all(&mut ready[before..], delivered, after);
         }
-        if connection.window.len() > 0 && !cx.is_armed(SOON) && connection.window.notice() {
-            cx.arm(SOON, soon(self.config.xmit_interval));
+        if connection.window.len() > 0 && !cx.is_armed(FIRST_REQUEST) && connection.window.notice() {
+            cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
         }
     }
 
     fn keep_early(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, conn_id: i16, message: Message) {
-        if !self.early.contains_key(src) && self.early.len() >= STRANGERS_MAX {
+        if !self.early.contains_key(src) && self.early.len() >= NON_MEMBER_SENDERS_MAX {
             return cx.discard(&message, DropReason::QueueFull);
         }
         let early = self.early.entry(src.clone()).or_default();
@@ -237,7 +241,7 @@ impl Unicast {
         cx.send(request);
     }
 
-    /// Acknowledges what has come of a member, or was consumed, if it is enough.
+    /// Acknowledges received or consumed messages of a member once there are enough.
     fn ack_if_many(&mut self, cx: &mut Cx<'_>, src: &Address) {
         let threshold = self.ack_threshold();
         let is_much = |one: &ReceiveConnection| {
@@ -271,8 +275,8 @@ impl Unicast {
             .filter(|(_, connection)| connection.is_ack_due)
             .map(|(member, _)| member.clone())
             .collect();
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::UnicastAckLost) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::UnicastAckLost) {
             return;
         }
         for member in due {
@@ -280,7 +284,7 @@ impl Unicast {
         }
     }
 
-    /// Asks for these gaps: those of a round, or those that were noticed a moment ago.
+    /// Requests these gaps: those of a round, or those noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let most = self.config.max_xmit_req_size;
         let wanted: Vec<(Address, SeqnoList)> = self
@@ -297,7 +301,7 @@ impl Unicast {
         }
     }
 
-    /// UNICAST4: the application has consumed messages; enough of them are acknowledged at once.
+    /// UNICAST4: counts consumed messages and acknowledges them once there are enough.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let Some(connection) = self.receivers.get_mut(src) else { return };
         let consumed = connection.consumption.consume(credit);

@@ -1,13 +1,13 @@
-//! The sender's side: numbers, keeping until acknowledged, resending.
+//! The sender's side: numbering, keeping until acknowledged, retransmission.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::Entry;
 
-use super::{SendConnection, Unicast, UnicastKind, is_ours};
+use super::{SendConnection, Unicast, UnicastKind, is_numbered};
 use crate::window::SendWindow;
 use crate::{Address, Cx, Message, MessageBatch, Object, Payload, UnicastHeader};
 
-/// Messages resent for one request at most; what is left is asked for again.
+/// The maximum number of messages resent per request. The requester asks again for the rest.
 const RESEND_MAX: usize = 1024;
 
 impl Unicast {
@@ -15,7 +15,7 @@ impl Unicast {
         let (kind, is_fixed, capacity) = (self.kind, self.is_fixed(), self.capacity());
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
-            let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, message)) else { return true };
+            let Some(dest) = message.dest.clone().filter(|_| is_numbered(cx, message)) else { return true };
             let connection = self.connection(cx, &dest);
             if is_fixed && (!connection.waiting.is_empty() || connection.window.len() >= capacity) {
                 connection.waiting_bytes += message.length() as u64;
@@ -28,12 +28,13 @@ impl Unicast {
         batch.messages = messages;
     }
 
-    /// The connection to a member, opened if need be; one that was closing is used again. One to somebody else closes
-    /// unless a view has it: nobody may be there any more, and no view will tell.
+    /// Returns the connection to a member, opened if needed; a closing one is reused. A connection to a
+    /// non-member starts to close at once unless a view adds the member, because no view would report that it
+    /// is gone.
     fn connection(&mut self, cx: &Cx<'_>, dest: &Address) -> &mut SendConnection {
         let now = cx.now();
-        // A connection that stands is to a member: the view in which it is none closes it.
-        let is_stranger = || cx.view().is_some_and(|view| !view.contains(dest));
+        // An open connection is to a member: the view without the member closes it.
+        let is_non_member = || cx.view().is_some_and(|view| !view.contains(dest));
         let connection = match self.senders.entry(dest.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
@@ -53,7 +54,7 @@ impl Unicast {
         };
         connection.last_used = now;
         if connection.closing_since.is_some() {
-            connection.closing_since = is_stranger().then_some(now);
+            connection.closing_since = is_non_member().then_some(now);
         }
         connection
     }
@@ -66,7 +67,7 @@ impl Unicast {
         connection.window.push(message.clone());
     }
 
-    /// Whether this acknowledgement or request is newer than the last one accepted from the member.
+    /// Returns whether this acknowledgement or request is newer than the last one accepted from the member.
     fn is_newer(connection: &mut SendConnection, timestamp: i32) -> bool {
         let is_newer = connection.last_timestamp.is_none_or(|last| timestamp.wrapping_sub(last) > 0);
         if is_newer {
@@ -89,8 +90,8 @@ impl Unicast {
         if connection.conn_id != conn_id || !Self::is_newer(connection, timestamp) {
             return;
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::UnicastEarlyPurge) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::UnicastEarlyPurge) {
             connection.window.purge(u64::MAX);
         }
         connection.window.purge(seqno);
@@ -105,7 +106,8 @@ impl Unicast {
         }
     }
 
-    /// The receiver lacks the start: the oldest message we have is sent as the first of the connection.
+    /// Handles a receiver that lacks the start: resends the oldest kept message as the first of the
+    /// connection.
     pub(super) fn send_first(&mut self, cx: &mut Cx<'_>, member: &Address, timestamp: i32) {
         let kind = self.kind;
         let Some(connection) = self.senders.get_mut(member) else { return };
@@ -134,8 +136,8 @@ impl Unicast {
         }
     }
 
-    /// If nothing moved since the last tick, the last message is sent again: that provokes an acknowledgement or a
-    /// request.
+    /// Resends the last message if the connection made no progress since the last tick. That provokes an
+    /// acknowledgement or a request.
     pub(super) fn resend_stalled(&mut self, cx: &mut Cx<'_>) {
         for connection in self.senders.values_mut() {
             let state = (connection.window.low(), connection.window.highest_sent());

@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, member, view};
-use crate::window::ASKED_AFTER;
+use crate::window::FIRST_REQUEST_DELAY;
 use crate::{Object, Payload, SeqnoList};
 
 const TICK: Duration = Duration::from_millis(500);
 const ID: ProtocolId = ProtocolId::UNICAST3;
-/// The number of our first connection, which the harness' seed gives.
+/// The id of this member's first connection, determined by the harness' seed.
 const FIRST: i16 = 26_594;
 
 fn harness() -> Harness {
@@ -27,7 +27,6 @@ fn data(seqno: u64, conn_id: i16, first: bool) -> Message {
     from(2, UnicastHeader::Data { seqno, conn_id, first }, seqno as i64)
 }
 
-/// A message of so many bytes on the first connection.
 fn bytes(seqno: u64, length: usize, kind: UnicastKind) -> Message {
     let header = kind.header(UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 });
     let mut message = Message::bytes(Some(member(1)), vec![0; length]).with_header(kind.id(), header);
@@ -80,7 +79,7 @@ fn large_messages_are_acknowledged_when_they_are_128_kib() {
     let mut harness = harness();
     let data = |seqno| bytes(seqno, 60_000, UnicastKind::Unicast3);
     let ack = |seqno, timestamp| UnicastHeader::Ack { seqno, conn_id: 0, timestamp };
-    // In turn, out of turn, and what makes up for that.
+    // In turn, out of turn, and the message that fills the gap.
     harness.up_batch([1, 2].map(data).into());
     assert_eq!(harness.take_down(), []);
     harness.up_batch(vec![data(3)]);
@@ -91,9 +90,9 @@ fn large_messages_are_acknowledged_when_they_are_128_kib() {
     assert_eq!(headers(&harness.take_down()), [ack(6, 2)]);
 }
 
-/// S000-88: what came before the first message is delivered once that has come, and nothing is lost.
+/// S000-88: messages before the first one are delivered once it has arrived, and none is lost.
 #[test]
-fn a_lost_first_message_is_asked_for_and_the_rest_is_kept() {
+fn a_lost_first_message_is_requested_and_the_rest_is_kept() {
     let mut harness = harness();
     harness.up_batch(vec![data(2, 0, false), data(3, 0, false)]);
     assert_eq!(harness.take_up(), []);
@@ -124,7 +123,7 @@ fn send_first_seqno_resends_the_oldest_message_as_first() {
 }
 
 #[test]
-fn the_last_unacknowledged_message_is_sent_again_when_nothing_moves() {
+fn the_last_unacknowledged_message_is_resent_without_progress() {
     let mut harness = harness();
     harness.send_batch(vec![to(2, 1), to(2, 2)]);
     harness.take_down();
@@ -151,9 +150,9 @@ fn acknowledgements_of_another_connection_are_ignored() {
 fn gaps_are_requested_and_requests_are_answered() {
     let mut harness = harness();
     harness.up_batch(vec![data(1, 0, true), data(3, 0, false)]);
-    harness.advance(ASKED_AFTER);
+    harness.advance(FIRST_REQUEST_DELAY);
     let soon = harness.take_down();
-    harness.advance(TICK - ASKED_AFTER);
+    harness.advance(TICK - FIRST_REQUEST_DELAY);
     harness.take_down();
     harness.advance(TICK);
     let requests = harness.take_down();
@@ -179,7 +178,7 @@ fn gaps_are_requested_and_requests_are_answered() {
 }
 
 #[test]
-fn a_closed_connection_is_forgotten_and_the_peer_told() {
+fn a_closed_connection_is_forgotten_and_the_peer_gets_a_close() {
     let mut harness = harness();
     harness.send(to(2, 1));
     harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: FIRST, timestamp: 1 }, 0));
@@ -194,13 +193,16 @@ fn a_closed_connection_is_forgotten_and_the_peer_told() {
 }
 
 #[test]
-fn unicast4_never_runs_further_ahead_than_its_capacity() {
+fn unicast4_is_at_most_its_capacity_ahead() {
     let config = UnicastConfig { capacity: 4, ..UnicastConfig::default() };
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, config));
     harness.install(view(1, &[1, 2]));
     harness.send_batch((0..6).map(|n| to(2, n)).collect());
     assert_eq!(values(&harness.take_down()), [0, 1, 2, 3]);
-    assert_eq!((harness.stack.held(Some(&member(2))), harness.stack.held(Some(&member(3)))), (4, 0));
+    assert_eq!(
+        (harness.stack.queued_bytes(Some(&member(2))), harness.stack.queued_bytes(Some(&member(3)))),
+        (4, 0)
+    );
     let ack = UnicastHeader::Ack { seqno: 1, conn_id: FIRST, timestamp: 1 };
     let mut ack =
         Message::empty(Some(member(1))).with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(ack));
@@ -231,7 +233,7 @@ fn unicast4_acknowledges_whenever_a_quarter_of_the_window_is_consumed() {
 }
 
 #[test]
-fn unicast4_acknowledges_what_is_consumed_of_large_messages() {
+fn unicast4_acknowledges_consumed_large_messages() {
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
     harness.install(view(1, &[1, 2]));
     harness.up_batch((1..=3).map(|seqno| bytes(seqno, 60_000, UnicastKind::Unicast4)).collect());
@@ -245,9 +247,9 @@ fn unicast4_acknowledges_what_is_consumed_of_large_messages() {
     assert_eq!(acks, [Some(HeaderBody::Unicast4(ack))]);
 }
 
-/// The sender has not noticed that we forgot the connection, and some of our acknowledgements were lost.
+/// The sender does not know that the connection was forgotten, and some acknowledgements were lost.
 #[test]
-fn a_forgotten_connection_that_goes_on_delivers_nothing_twice() {
+fn a_continued_forgotten_connection_delivers_no_message_twice() {
     let mut harness = harness();
     harness.up_batch((1..=3).map(|seqno| data(seqno, 0, seqno == 1)).collect());
     assert_eq!(harness.take_up().len(), 3);
@@ -257,9 +259,9 @@ fn a_forgotten_connection_that_goes_on_delivers_nothing_twice() {
     assert_eq!(values(&harness.take_up()), [4]);
 }
 
-/// As its last message of an old connection, clogged on its way, may come after the first ones of the next.
+/// The last message of an old connection, delayed on its way, may arrive after the first ones of the next.
 #[test]
-fn what_is_late_of_a_forgotten_connection_replaces_no_newer_one() {
+fn late_messages_of_a_forgotten_connection_replace_no_newer_one() {
     let mut harness = harness();
     harness.up_batch(vec![data(1, 5, true), data(2, 5, false)]);
     harness.install(view(2, &[1, 3])).advance(Duration::from_secs(241));
@@ -270,17 +272,17 @@ fn what_is_late_of_a_forgotten_connection_replaces_no_newer_one() {
 }
 
 #[test]
-fn what_is_late_of_a_closed_or_replaced_connection_is_delivered_once() {
+fn late_messages_of_a_closed_or_replaced_connection_are_delivered_once() {
     let mut harness = harness();
     harness.up(data(1, 4, true)).up(from(2, UnicastHeader::Close { conn_id: 4 }, 0));
     harness.up(data(1, 4, true)).up(data(1, 5, true)).up(data(1, 4, true));
     assert_eq!(values(&harness.take_up()), [1, 1]);
-    // One that we have not had may be of a member that begins anew, which may be wrong.
+    // An unknown connection may belong to a restarted member; that may be wrong.
     harness.up(data(1, 3, true)).up(data(1, 5, true)).up(data(2, 5, false));
     assert_eq!(values(&harness.take_up()), [1, 2]);
 }
 
-/// The same with out-of-band messages beyond a gap that was never filled.
+/// Out-of-band messages after a gap that was never filled.
 #[test]
 fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
     let mut harness = harness();
@@ -293,7 +295,7 @@ fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
     assert_eq!(values(&harness.take_up()), [2, 5]);
 }
 
-/// Every other message is out of band, so that none lies beside another that was delivered.
+/// Every other message is out of band, so that none is adjacent to another delivered one.
 #[test]
 fn a_forgotten_connection_loses_no_message_between_out_of_band_ones() {
     const LAST: u64 = 400;
@@ -319,23 +321,23 @@ fn a_forgotten_connection_loses_no_message_between_out_of_band_ones() {
 }
 
 #[test]
-fn what_was_delivered_ahead_is_remembered_of_the_newest_connections() {
+fn messages_delivered_ahead_are_remembered_for_the_newest_connections() {
     let mut unicast = Unicast::new(UnicastKind::Unicast3, UnicastConfig::default());
     let full = SeqnoList::new(1, WINDOW_MAX as u32);
-    let fits = FORMER_WORDS_MAX / full.words.len();
-    let former = |n| Former { sender: member(n), conn_id: 0, delivered: 7, ahead: full.clone() };
+    let fits = CLOSED_CONNECTION_WORDS_MAX / full.words.len();
+    let closed = |n| ClosedConnection { sender: member(n), conn_id: 0, delivered: 7, ahead: full.clone() };
     for n in 0..=fits as u64 {
-        unicast.remember(vec![former(n)]);
+        unicast.remember(vec![closed(n)]);
     }
     let kept: Vec<_> =
-        unicast.former.iter().map(|former| (former.delivered, former.ahead.size > 0)).collect();
+        unicast.closed.iter().map(|closed| (closed.delivered, closed.ahead.size > 0)).collect();
     assert_eq!(kept, [vec![(7, false)], vec![(7, true); fits]].concat());
 }
 
-/// A process that starts again under its old address neither goes on with an old connection nor is held to the
-/// timestamps and numbers of its predecessor.
+/// A restarted process under its old address neither continues an old connection nor is limited by old
+/// timestamps and ids.
 #[test]
-fn a_member_that_begins_anew_under_its_address_is_understood() {
+fn messages_of_a_restarted_member_are_delivered() {
     let unicast4 = |header: UnicastHeader, value| {
         let mut message = Message::new(Some(member(1)), Payload::Long(value))
             .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header));
@@ -354,9 +356,9 @@ fn a_member_that_begins_anew_under_its_address_is_understood() {
     assert_eq!((values(&harness.take_up()), values(&harness.take_down())), (vec![2], vec![1]));
 }
 
-/// A joiner that crashes before it is a member, and starts again under its address.
+/// A joiner that crashes before it is a member and restarts under its address.
 #[test]
-fn a_stranger_that_begins_anew_under_its_address_is_understood() {
+fn messages_of_a_restarted_non_member_are_delivered() {
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
     harness.install(view(1, &[1]));
     for (conn_id, value) in [(700, 1), (600, 2)] {
@@ -370,17 +372,18 @@ fn a_stranger_that_begins_anew_under_its_address_is_understood() {
 }
 
 #[test]
-fn a_connection_to_somebody_outside_the_view_closes() {
+fn a_connection_to_a_non_member_closes() {
     let mut harness = harness();
     harness.send(to(9, 1));
     harness.advance(Duration::from_secs(241)).take_down();
     harness.advance(Duration::from_secs(60));
-    assert_eq!(harness.take_down(), [], "nothing is sent again for ever");
+    assert_eq!(harness.take_down(), [], "no message is resent forever");
 }
 
-/// What is missing may never come: its sender has closed the connection, and left us out of its view.
+/// The missing message may never arrive: its sender has closed the connection and left this member out of its
+/// view.
 #[test]
-fn a_connection_from_somebody_outside_the_view_closes() {
+fn a_connection_from_a_non_member_closes() {
     let mut harness = harness();
     let from_stranger = |seqno, first| {
         let mut message = data(seqno, 0, first);
@@ -392,12 +395,12 @@ fn a_connection_from_somebody_outside_the_view_closes() {
     harness.advance(Duration::from_secs(241)).take_down();
     assert_eq!(harness.stack.attribute("UNICAST3", "window_messages").unwrap(), "0");
     harness.advance(Duration::from_secs(60));
-    assert_eq!(harness.take_down(), [], "nothing is asked for again for ever");
+    assert_eq!(harness.take_down(), [], "no message is requested forever");
 }
 
-/// We have become a member of the sender's view again, but it has forgotten what it sent to us before.
+/// This member is in the sender's view again, but the sender has forgotten its earlier messages.
 #[test]
-fn a_connection_whose_gap_nobody_fills_is_forgotten() {
+fn a_connection_with_an_unfilled_gap_is_forgotten() {
     let mut harness = harness();
     harness.up_batch(vec![data(1, 0, true), data(3, 0, false)]);
     harness.advance(Duration::from_secs(200)).take_down();

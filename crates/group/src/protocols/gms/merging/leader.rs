@@ -1,4 +1,4 @@
-//! The leader's part of a merge: who leads, whom it asks, and the view that comes of it.
+//! The merge leader's part: leader election, requests to the groups, and the resulting view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,14 @@ use crate::protocols::gms::{Gms, MERGE_RESPONSES, Role};
 use crate::wire::{self, ViewForm};
 use crate::{Address, Cx, Digest, Flags, GmsHeader, GmsKind, MergeId, Message, Payload, View, ViewId};
 
-/// What the leader has asked and heard.
 pub(super) struct Leading {
-    /// Whom it has asked; what they answered. `None` within: they refused.
+    /// The requested coordinators and their responses. Inner `None`: refused.
     answers: BTreeMap<Address, Option<(View, Digest)>>,
     asked: BTreeSet<Address>,
     subviews: Vec<View>,
-    /// Whether members of the own group have other views: then there is something to merge even if nobody else
-    /// answers. A member that got the last view of a coordinator that died is not helped by our view of the same number.
-    is_own_group_apart: bool,
+    /// Whether members of the own group have other views. Then a merge is needed even if no other group
+    /// responds: a new view of the same number does not help a member with a crashed coordinator's last view.
+    own_views_differ: bool,
 }
 
 impl Leading {
@@ -24,7 +23,7 @@ impl Leading {
 }
 
 impl Gms {
-    /// MERGE3 has seen members with different views.
+    /// Handles MERGE3's report of members with different views.
     pub(in crate::protocols::gms) fn views_differ(&mut self, cx: &mut Cx<'_>, views: &[(Address, View)]) {
         if !matches!(self.role, Role::Member) || self.merge.is_some() {
             return;
@@ -35,11 +34,11 @@ impl Gms {
             return;
         }
         let mut subviews: Vec<View> = subviews.into_values().map(View::without_subgroups).collect();
-        // The leader's own group first: its members keep the order they know.
+        // The leader's own group comes first: its members keep their order.
         subviews.sort_by_key(|view| !view.contains(cx.local()));
         let groups = groups_to_ask(&sanitized(&views));
         let own_id = cx.view().map(|view| view.id().clone());
-        let is_own_group_apart = groups.get(cx.local()).is_some_and(|own| {
+        let own_views_differ = groups.get(cx.local()).is_some_and(|own| {
             own.iter().any(|member| views.get(member).is_some_and(|view| Some(view.id()) != own_id.as_ref()))
         });
         self.next_merge += 1;
@@ -49,7 +48,7 @@ impl Gms {
         }
         if let Some(merge) = &mut self.merge {
             let asked = groups.keys().cloned().collect();
-            merge.leading = Some(Leading { answers: BTreeMap::new(), asked, subviews, is_own_group_apart });
+            merge.leading = Some(Leading { answers: BTreeMap::new(), asked, subviews, own_views_differ });
         }
         cx.arm(MERGE_RESPONSES, self.config.merge_timeout);
         let local = cx.local().clone();
@@ -94,20 +93,21 @@ impl Gms {
         }
     }
 
-    /// All groups have answered, or time is up: those that have become one.
+    /// Combines the groups that have responded, once all have or time is up.
     pub(in crate::protocols::gms) fn combine_merge(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(MERGE_RESPONSES);
         let limit = self.merge_limit();
         let Some(merge) = &mut self.merge else { return };
         let Some(leading) = merge.leading.take() else { return };
-        // Who was stopped for so long finds that the others have given the merge up.
+        // A leader that was paused too long: the other members have abandoned the merge.
         let is_over = cx.now().since(merge.begun) >= limit;
         let id = merge.id.clone();
         let local = cx.local().clone();
         let answers: BTreeMap<Address, (View, Digest)> =
             leading.answers.into_iter().filter_map(|(src, answer)| Some((src, answer?))).collect();
-        // Alone we have nothing to merge unless our group is apart, and without ourselves nobody would lead it.
-        let least = if leading.is_own_group_apart { 1 } else { 2 };
+        // At least two groups are needed, unless the own group has different views; without this member the
+        // merge has no leader.
+        let least = if leading.own_views_differ { 1 } else { 2 };
         if is_over || answers.len() < least || !answers.contains_key(&local) {
             let others = leading.asked.iter().filter(|member| **member != local);
             Self::cancel_merge(cx, others, &id);
@@ -118,7 +118,7 @@ impl Gms {
         for (view, _) in others.map(|(_, answer)| answer) {
             merge.confirming.retain(|member| !view.contains(member));
         }
-        // Our own group's answer first, as with the subviews.
+        // The own group's response first, as with the subviews.
         let mut ordered: Vec<&(View, Digest)> = answers.values().collect();
         ordered.sort_by_key(|(view, _)| !view.contains(&local));
         let mut digest = Digest::default();
@@ -144,8 +144,8 @@ impl Gms {
                 rows.set(member.clone(), row.highest_delivered, row.highest_received);
             }
         }
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::MergeDigestWrong) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::MergeDigestWrong) {
             rows.entries.iter_mut().for_each(|row| row.highest_delivered += 1);
         }
         let view = View::merged(ViewId { creator, id: number }, members, subviews);
@@ -158,11 +158,11 @@ impl Gms {
         }
         let silent = leading.asked.iter().filter(|member| !answers.contains_key(member));
         Self::cancel_merge(cx, silent, &id);
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::MergeLeaderSkipped) {
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::MergeLeaderSkipped) {
             return self.end_merge(cx);
         }
-        self.bring_merge_view(cx, view, Some(&rows));
+        self.install_merge_view_in_group(cx, view, Some(&rows));
     }
 
     pub(super) fn cancel_merge<'m>(
@@ -178,14 +178,14 @@ impl Gms {
     }
 }
 
-/// The smallest of those that lead their own view; if nobody does, the smallest of the views' creators.
+/// Returns the smallest member that leads its own view; if there is none, the smallest creator of a view.
 fn leader(views: &BTreeMap<Address, View>) -> Option<Address> {
     let leads = |(member, view): &(&Address, &View)| view.coordinator() == Some(member);
     let actual = views.iter().filter(leads).map(|(member, _)| member).min();
     actual.or_else(|| views.values().map(|view| &view.id().creator).min()).cloned()
 }
 
-/// The views without members that do not have the view's owner in their own: they would not answer it.
+/// Returns the views without members whose own view lacks the view's owner, because those would not respond.
 fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
     views
         .iter()
@@ -203,8 +203,9 @@ fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
         .collect()
 }
 
-/// Whom to ask for which members: every view's creator for its group, and for themselves members that no creator would
-/// speak for, because it is asked for others or does not have them in its own view.
+/// Returns the members to send requests to, each with the members it responds for. Each view's creator
+/// responds for its group. A member that no creator covers responds for itself, because its creator is asked
+/// for others or lacks it in its own view.
 fn groups_to_ask(views: &BTreeMap<Address, View>) -> BTreeMap<Address, Vec<Address>> {
     let mut groups: BTreeMap<Address, Vec<Address>> = BTreeMap::new();
     for view in views.values() {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_see_us_is_not_asked_through_us() {
+    fn a_member_that_does_not_see_a_creator_is_asked_directly() {
         let views = BTreeMap::from([
             (member(1), view(3, &[1, 2])),
             (member(2), view(3, &[1, 2])),

@@ -1,8 +1,8 @@
-//! Merging: groups that formed or drifted apart become one (facts 12.7).
+//! Merging: groups that were formed separately or were partitioned become one.
 //!
-//! One of the coordinators leads. It asks every group for its members and how far their messages have got, makes one
-//! view of them, and every coordinator brings that view to its own group. While a merge lasts, nobody makes other
-//! views; it ends by itself after twice the merge timeout.
+//! One of the coordinators leads. It requests from every group the members and their seqnos, and makes one
+//! view of them. Every coordinator installs that view in its own group. During a merge no member makes other
+//! views. A merge ends by itself after twice the merge timeout.
 
 mod leader;
 
@@ -17,40 +17,41 @@ use crate::{
     Query, Time, View, ViewId,
 };
 
-/// A merge in which we take part.
 pub(super) struct Merge {
     id: MergeId,
     begun: Time,
-    /// What the leader collects.
+    /// The state of the leader.
     leading: Option<Leading>,
-    /// What the coordinator of a group collects.
+    /// The state of a group's coordinator.
     collecting: Option<Collecting>,
-    /// Who asked us: the leader, or our coordinator.
-    drawn_by: Address,
-    /// The members of our group that we have drawn into it.
+    /// The member that requested participation: the leader, or this group's coordinator.
+    requested_by: Address,
+    /// The members of this group that take part through this member.
     group: Vec<Address>,
-    /// Those of them whom we have answered for: they get the merged view from us, and confirm it to us.
+    /// Those of them included in this member's response. They get the merge view from this member and
+    /// acknowledge it here.
     confirming: Vec<Address>,
 }
 
-/// A group's digests on the way to the merge leader.
 struct Collecting {
     leader: Address,
     members: Vec<Address>,
     digest: Digest,
 }
 
-/// Merges to remember, so that a late message does not start one again. As many as can overlap in twice a timeout.
+/// The maximum number of remembered merges, so that a late message does not restart one. Enough for all that
+/// overlap within twice the timeout.
 const MERGES_DONE_MAX: usize = 20;
 
 impl Gms {
-    /// Takes part in a merge. Returns false if another runs, or this one is over.
-    fn begin_merge(&mut self, cx: &mut Cx<'_>, id: &MergeId, drawn_by: &Address) -> bool {
+    /// Starts to take part in a merge. Returns false if another merge runs or this one is over.
+    fn begin_merge(&mut self, cx: &mut Cx<'_>, id: &MergeId, requested_by: &Address) -> bool {
         match &mut self.merge {
             Some(merge) if merge.id == *id => {
-                // Asked by the leader itself, we are a group of our own, whatever our coordinator makes of it.
-                if *drawn_by == id.initiator {
-                    drawn_by.clone_into(&mut merge.drawn_by);
+                // After a request from the leader itself, this member is a group of its own, regardless of
+                // its coordinator.
+                if *requested_by == id.initiator {
+                    requested_by.clone_into(&mut merge.requested_by);
                 }
                 true
             }
@@ -62,7 +63,7 @@ impl Gms {
                     begun: cx.now(),
                     leading: None,
                     collecting: None,
-                    drawn_by: drawn_by.clone(),
+                    requested_by: requested_by.clone(),
                     group: Vec::new(),
                     confirming: Vec::new(),
                 });
@@ -94,13 +95,15 @@ impl Gms {
     }
 
     pub(super) fn merge_cancelled(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, src: &Address) {
-        let is_theirs =
-            self.merge.as_ref().is_some_and(|merge| [&merge.drawn_by, &merge.id.initiator].contains(&src));
+        let is_theirs = self
+            .merge
+            .as_ref()
+            .is_some_and(|merge| [&merge.requested_by, &merge.id.initiator].contains(&src));
         if is_theirs && self.takes_part(header) {
             self.release_group(cx, |_| true);
             self.end_merge(cx);
         } else if let Some(id) = header.merge_id.as_ref().filter(|id| id.initiator == *src) {
-            // The request that would draw us into it may come later.
+            // The request to take part may arrive later.
             self.remember_done(id.clone());
         }
     }
@@ -112,8 +115,8 @@ impl Gms {
         }
     }
 
-    /// Members of our group that no merged view will reach are told that the merge is over for them: as long as they
-    /// wait, they take part in no other. Those that the leader has asked itself are not ours to release.
+    /// Cancels the merge for members of this group that get no merge view, because while waiting they refuse
+    /// other merges. Members that the leader requested itself are not cancelled here.
     fn release_group(&self, cx: &mut Cx<'_>, is_released: impl Fn(&Address) -> bool) {
         let Some(merge) = &self.merge else { return };
         let is_asked =
@@ -139,14 +142,14 @@ impl Gms {
         }
     }
 
-    /// A leader asks for our group.
+    /// Handles a leader's request for this group.
     fn join_merge(&mut self, cx: &mut Cx<'_>, id: &MergeId, leader: &Address, asked: &[Address]) {
         if !self.is_server() || self.is_leaving() {
             return;
         }
         let local = cx.local().clone();
         if !self.begin_merge(cx, id, leader) {
-            // The leader need not wait for us.
+            // The refusal saves the leader from waiting.
             if *leader != local {
                 let mut header = Self::header(GmsKind::MergeRsp);
                 header.merge_id = Some(id.clone());
@@ -177,7 +180,6 @@ impl Gms {
         cx.arm(MERGE_DIGESTS, self.config.merge_timeout / 2);
     }
 
-    /// Our coordinator collects digests for a merge.
     pub(super) fn digest_req(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, src: &Address) {
         if !self.is_server() || !cx.view().is_some_and(|view| view.contains(src)) {
             return;
@@ -217,7 +219,7 @@ impl Gms {
         }
     }
 
-    /// All members of our group have answered, or time is up: the leader hears of those that have.
+    /// Sends the leader the digests of the members that have responded, once all have or time is up.
     pub(super) fn answer_merge(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(MERGE_DIGESTS);
         let Some(view) = cx.view().cloned() else { return };
@@ -247,15 +249,15 @@ impl Gms {
     pub(super) fn install_merge_view(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, message: &Message) {
         let Some((Some(ViewForm::Full(view)), digest)) = Self::view_and_digest(cx, message) else { return };
         if self.takes_part(header) {
-            self.bring_merge_view(cx, view, digest.as_ref());
+            self.install_merge_view_in_group(cx, view, digest.as_ref());
         } else {
-            self.merged_without_us(cx, &view);
+            self.handle_abandoned_merge_view(cx, &view);
         }
     }
 
-    /// A merge that is over for us has made a view all the same, perhaps in our name. Others have it, so its number is taken:
-    /// views of one id look the same to all, and would not be merged.
-    fn merged_without_us(&mut self, cx: &mut Cx<'_>, view: &View) {
+    /// Handles the view of a merge that this member has abandoned. If the view is in this member's name, its
+    /// number is used: two views with one id would look equal and would not be merged.
+    fn handle_abandoned_merge_view(&mut self, cx: &mut Cx<'_>, view: &View) {
         if !self.is_server() || view.id().creator != *cx.local() {
             return;
         }
@@ -270,8 +272,7 @@ impl Gms {
         }
     }
 
-    /// The coordinator of a group brings the merged view to it.
-    fn bring_merge_view(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
+    fn install_merge_view_in_group(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
         let Some(previous) = cx.view().cloned() else { return };
         if !view.contains(cx.local()) || view.id().id <= previous.id().id {
             return self.end_merge(cx);
@@ -279,14 +280,16 @@ impl Gms {
         if let Some(digest) = digest {
             cx.control(&Control::MergeDigest(digest));
         }
-        // Members of our last view who have answered elsewhere hear of the merged one there, and confirm it there.
+        // Members of the last view that responded to another member get the merge view there, and acknowledge
+        // it there.
         let confirming = self.merge.iter().flat_map(|merge| &merge.confirming);
         let awaited = confirming.filter(|member| view.contains(member)).cloned().collect();
-        // Our request for digests reaches all of our last view, also those whose group is another one. Who is not in the
-        // merged view hears of its end from nobody else, and would refuse other merges until its own time is up.
+        // The digest request reached all members of the last view, also those of another group. A member
+        // outside the merge view learns the end only from here; otherwise it would refuse other merges until
+        // its timeout.
         if let Some(merge) = &self.merge {
-            let drawn = previous.members().iter().filter(|member| !view.contains(member));
-            Self::cancel_merge(cx, drawn, &merge.id);
+            let excluded = previous.members().iter().filter(|member| !view.contains(member));
+            Self::cancel_merge(cx, excluded, &merge.id);
         }
         self.announce(cx, &previous, view, digest, awaited);
         self.end_merge(cx);

@@ -1,8 +1,8 @@
-//! The receiver's side: pieces become the message again.
+//! Reassembly: the receiver's side.
 //!
-//! A joined message carries credit as any other does, so that the application's pace decides the sender's. But a
-//! sender that has to wait for credits in the middle of a message would wait for good if the pieces kept all of
-//! them: what the layers below say would stall it goes back at once, and the joined message carries the rest.
+//! A reassembled message carries credit like any other, so that the application sets the sender's pace. But a
+//! sender that waits for credits in the middle of a message would wait forever if the fragments kept all of
+//! them. So fragments keep at most what the layers below allow; the rest returns at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,49 +13,50 @@ use super::Frag;
 use crate::wire;
 use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query, Time, TimerKey, View};
 
-/// Incomplete messages of one sender at most. Regular messages of a sender are at most one at a time, out-of-band
-/// ones as many as its application sends at once; beyond this the oldest is given up.
+/// The maximum number of incomplete messages per sender. A sender has at most one incomplete regular message,
+/// and as many out-of-band ones as its application sends at once. Beyond the limit the oldest is abandoned.
 pub(super) const INCOMPLETE_MAX: usize = 1_000;
 
-/// Bytes in incomplete messages of one sender at most: no Java member can send a larger message, because its arrays
-/// end there. Beyond this the oldest is given up.
+/// The maximum bytes in incomplete messages per sender: the limit of a Java array, hence of a Java member's
+/// message. Beyond the limit the oldest is abandoned.
 const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// Senders that are not members and have incomplete messages. A flood of invented senders must not grow the table.
-pub(super) const STRANGERS_MAX: usize = 100;
+/// The maximum number of non-members with incomplete messages, so that a flood of invented senders cannot
+/// grow the table.
+pub(super) const NON_MEMBER_SENDERS_MAX: usize = 100;
 
-/// How long the multicasts of a member that has left are kept if another one sends them: the rest waits for that one's
-/// credits, or it has dropped it. No working cluster waits so long.
-pub(super) const KEPT: Duration = Duration::from_secs(60);
+/// How long incomplete multicasts of a departed sender are kept if another member broadcasts them. The
+/// missing fragments may wait for that member's credits; no working cluster waits longer.
+pub(super) const DEPARTED_SENDER_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) const GIVE_UP: TimerKey = TimerKey(1);
+pub(super) const ABANDON: TimerKey = TimerKey(1);
 
-/// Messages that were given up and whose other pieces may still come. As many as can be incomplete at once; beyond
-/// this the oldest is forgotten.
-const GIVEN_UP_MAX: usize = INCOMPLETE_MAX;
+/// The maximum number of remembered abandoned messages: as many as can be incomplete at once. Beyond it the
+/// oldest is forgotten.
+const ABANDONED_MAX: usize = INCOMPLETE_MAX;
 
-/// A message that was given up. Its other pieces would never be complete, and hold their sender's credit meanwhile.
-struct GivenUp {
+/// An abandoned message, remembered while fragments of it may arrive. They could never be complete, and would
+/// hold their sender's credit.
+struct AbandonedMessage {
     src: Address,
     id: u64,
     outstanding: u32,
 }
 
-/// A message whose pieces come in.
 struct Incomplete {
     num_frags: u32,
     is_multicast: bool,
     pieces: BTreeMap<u32, Bytes>,
     bytes: u64,
-    /// The piece with the headers.
+    /// The fragment with the headers.
     first: Option<Message>,
-    /// Not given back to the sender yet.
+    /// The credit that has not been returned to the sender.
     credit: u32,
 }
 
 impl Incomplete {
-    /// What it holds of its sender's credit goes back; with a reason it is counted.
-    fn give_back(&mut self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
+    /// Returns the sender's credit that it holds, and counts a drop if there is a reason.
+    fn return_credit(&mut self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
         let mut stand_in = Message::empty((!self.is_multicast).then(|| cx.local().clone()));
         stand_in.src = Some(src.clone());
         stand_in.credit = std::mem::take(&mut self.credit);
@@ -65,21 +66,26 @@ impl Incomplete {
         }
     }
 
-    fn give_up(mut self, cx: &mut Cx<'_>, src: &Address, id: u64, why: Option<DropReason>) -> GivenUp {
-        self.give_back(cx, src, why);
-        GivenUp { src: src.clone(), id, outstanding: self.num_frags - self.pieces.len() as u32 }
+    fn abandon(
+        mut self,
+        cx: &mut Cx<'_>,
+        src: &Address,
+        id: u64,
+        why: Option<DropReason>,
+    ) -> AbandonedMessage {
+        self.return_credit(cx, src, why);
+        AbandonedMessage { src: src.clone(), id, outstanding: self.num_frags - self.pieces.len() as u32 }
     }
 }
 
-/// What one sender has not completed.
 #[derive(Default)]
 struct Sender {
-    /// By id, which its sender counts up.
+    /// By id, which its sender increments.
     messages: BTreeMap<u64, Incomplete>,
     bytes: u64,
-    /// Credit that incomplete unicasts and multicasts hold.
+    /// The credit held by incomplete unicasts and multicasts.
     withheld: [u64; 2],
-    /// When it left.
+    /// When the sender left the view.
     left: Option<Time>,
 }
 
@@ -91,33 +97,32 @@ impl Sender {
         Some(incomplete)
     }
 
-    /// Makes room for a piece of this length, of a message that may be new.
+    /// Abandons the oldest messages until a fragment of this length fits.
     fn make_room(
         &mut self,
         cx: &mut Cx<'_>,
         src: &Address,
         id: u64,
         length: u64,
-        given_up: &mut VecDeque<GivenUp>,
+        abandoned: &mut VecDeque<AbandonedMessage>,
     ) {
         while self.bytes + length > INCOMPLETE_BYTES_MAX
             || (self.messages.len() >= INCOMPLETE_MAX && !self.messages.contains_key(&id))
         {
             let Some((&oldest, _)) = self.messages.first_key_value() else { return };
             let Some(incomplete) = self.remove(oldest) else { return };
-            given_up.push_back(incomplete.give_up(cx, src, oldest, Some(DropReason::QueueFull)));
+            abandoned.push_back(incomplete.abandon(cx, src, oldest, Some(DropReason::QueueFull)));
         }
     }
 }
 
-/// The incomplete messages of all senders.
 #[derive(Default)]
-pub(super) struct Joining {
+pub(super) struct Reassembly {
     senders: BTreeMap<Address, Sender>,
-    given_up: VecDeque<GivenUp>,
+    abandoned: VecDeque<AbandonedMessage>,
 }
 
-impl Joining {
+impl Reassembly {
     pub(super) fn len(&self) -> usize {
         self.senders.values().map(|sender| sender.messages.len()).sum()
     }
@@ -126,8 +131,8 @@ impl Joining {
         *self = Self::default();
     }
 
-    /// Gives up what members that left have begun and cannot finish. Others may finish their multicasts, and have
-    /// sent whole ones that come after those.
+    /// Abandons incomplete messages of departed members that cannot be completed. Another member may complete
+    /// their multicasts, and has sent whole ones that come later.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         let is_sent_by_other = is_sent_by_one(cx);
         let now = cx.now();
@@ -142,58 +147,58 @@ impl Joining {
                 sender.messages.iter().filter(|(_, it)| is_over(it)).map(|(id, _)| *id).collect();
             for id in over {
                 if let Some(incomplete) = sender.remove(id) {
-                    self.given_up.push_back(incomplete.give_up(cx, src, id, None));
+                    self.abandoned.push_back(incomplete.abandon(cx, src, id, None));
                 }
             }
             sender.withheld = [0; 2];
-            sender.messages.values_mut().for_each(|incomplete| incomplete.give_back(cx, src, None));
+            sender.messages.values_mut().for_each(|incomplete| incomplete.return_credit(cx, src, None));
         }
         self.senders.retain(|_, sender| !sender.messages.is_empty());
-        self.bound_given_up();
+        self.limit_abandoned();
         self.arm(cx);
     }
 
     fn arm(&self, cx: &mut Cx<'_>) {
         match self.senders.values().filter_map(|sender| sender.left).min() {
             Some(left) => {
-                let rest = (left + KEPT).since(cx.now());
-                cx.arm(GIVE_UP, rest);
+                let rest = (left + DEPARTED_SENDER_TIMEOUT).since(cx.now());
+                cx.arm(ABANDON, rest);
             }
-            None => cx.disarm(GIVE_UP),
+            None => cx.disarm(ABANDON),
         }
     }
 
-    /// Gives up what those who left long ago have begun.
-    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) {
+    /// Abandons incomplete messages of members that left `DEPARTED_SENDER_TIMEOUT` ago.
+    pub(super) fn abandon(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
-        let is_over = |sender: &Sender| sender.left.is_some_and(|left| left + KEPT <= now);
+        let is_over = |sender: &Sender| sender.left.is_some_and(|left| left + DEPARTED_SENDER_TIMEOUT <= now);
         for (src, sender) in self.senders.extract_if(.., |_, sender| is_over(sender)) {
             for (id, incomplete) in sender.messages {
-                self.given_up.push_back(incomplete.give_up(cx, &src, id, None));
+                self.abandoned.push_back(incomplete.abandon(cx, &src, id, None));
             }
         }
-        self.bound_given_up();
+        self.limit_abandoned();
         self.arm(cx);
     }
 
-    fn bound_given_up(&mut self) {
-        self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
+    fn limit_abandoned(&mut self) {
+        self.abandoned.drain(..self.abandoned.len().saturating_sub(ABANDONED_MAX));
     }
 
-    /// Whether a piece belongs to a message that was given up.
-    fn is_given_up(&mut self, src: &Address, id: u64) -> bool {
-        let Some(at) = self.given_up.iter().position(|given_up| given_up.id == id && given_up.src == *src)
+    /// Returns whether a fragment belongs to an abandoned message, and counts it.
+    fn is_abandoned(&mut self, src: &Address, id: u64) -> bool {
+        let Some(at) =
+            self.abandoned.iter().position(|abandoned| abandoned.id == id && abandoned.src == *src)
         else {
             return false;
         };
-        self.given_up[at].outstanding -= 1;
-        if self.given_up[at].outstanding == 0 {
-            self.given_up.remove(at);
+        self.abandoned[at].outstanding -= 1;
+        if self.abandoned[at].outstanding == 0 {
+            self.abandoned.remove(at);
         }
         true
     }
 
-    /// Adds a piece. Returns the pieces if this was the last one.
     fn add(
         &mut self,
         cx: &mut Cx<'_>,
@@ -203,13 +208,13 @@ impl Joining {
         frag_size: u64,
     ) -> Option<Incomplete> {
         let src = piece.src.clone()?;
-        if self.is_given_up(&src, header.id) {
+        if self.is_abandoned(&src, header.id) {
             cx.absorb(&piece);
             return None;
         }
         let members = cx.view().map_or(0, View::len);
         if !self.senders.contains_key(&src)
-            && self.senders.len() >= members + STRANGERS_MAX
+            && self.senders.len() >= members + NON_MEMBER_SENDERS_MAX
             && !cx.view().is_some_and(|view| view.contains(&src))
         {
             cx.discard(&piece, DropReason::QueueFull);
@@ -217,7 +222,7 @@ impl Joining {
         }
         let length = bytes.len() as u64;
         let is_multicast = piece.is_multicast();
-        // Where one member sends all multicasts, what is withheld of all senders is withheld of that one.
+        // If one member sends all multicasts, the credit held for all senders is that member's.
         let of_others: u64 = if is_multicast && is_sent_by_one(cx) {
             let others = self.senders.iter().filter(|(other, _)| **other != src);
             others.map(|(_, sender)| sender.withheld[1]).sum()
@@ -225,7 +230,7 @@ impl Joining {
             0
         };
         let sender = self.senders.entry(src.clone()).or_default();
-        sender.make_room(cx, &src, header.id, length, &mut self.given_up);
+        sender.make_room(cx, &src, header.id, length, &mut self.abandoned);
         let incomplete = sender.messages.entry(header.id).or_insert_with(|| Incomplete {
             num_frags: header.num_frags,
             is_multicast,
@@ -267,19 +272,23 @@ impl Joining {
         if sender.messages.is_empty() {
             self.senders.remove(&src);
         }
-        self.bound_given_up();
+        self.limit_abandoned();
         done
     }
 }
 
-/// Whether one member sends the multicasts of all.
 fn is_sent_by_one(cx: &Cx<'_>) -> bool {
     matches!(cx.ask(&Query::IsSentByOne), Some(Answer::Yes(true)))
 }
 
 impl Frag {
-    /// Takes a piece; the whole message when it was the last one.
-    pub(super) fn join(&mut self, cx: &mut Cx<'_>, header: FragHeader, piece: Message) -> Option<Message> {
+    /// Adds a fragment. Returns the whole message if it was the last one.
+    pub(super) fn reassemble(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: FragHeader,
+        piece: Message,
+    ) -> Option<Message> {
         self.pieces_received += 1;
         let is_sound = header.num_frags > 0 && header.frag_id < header.num_frags;
         let (true, true, Some(bytes)) = (is_sound, piece.src.is_some(), piece.payload_bytes().cloned())
@@ -287,13 +296,13 @@ impl Frag {
             cx.discard(&piece, DropReason::Malformed);
             return None;
         };
-        #[cfg(feature = "planted")]
-        let header = if cx.has_planted(crate::Planted::PiecesSwapped) && header.frag_id > 0 {
+        #[cfg(feature = "injected-bugs")]
+        let header = if cx.has_bug(crate::InjectedBug::FragmentsSwapped) && header.frag_id > 0 {
             FragHeader { frag_id: header.num_frags - header.frag_id, ..header }
         } else {
             header
         };
-        let done = self.joining.add(cx, header, piece, bytes, self.config.frag_size.0)?;
+        let done = self.reassembly.add(cx, header, piece, bytes, self.config.frag_size.0)?;
         let mut first = done.first?;
         first.credit = done.credit;
         let mut whole = BytesMut::with_capacity(done.bytes as usize);
@@ -319,7 +328,7 @@ impl Frag {
                 Some(message)
             }
             Err(error) => {
-                tracing::debug!(%error, "fragments do not make a message");
+                tracing::debug!(%error, "cannot decode a reassembled message");
                 cx.discard(&first, DropReason::Malformed);
                 None
             }

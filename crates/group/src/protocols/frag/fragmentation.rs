@@ -1,11 +1,11 @@
-//! The sender's side: one message becomes pieces.
+//! Fragmentation: the sender's side.
 
 use super::{Frag, FragKind};
 use crate::wire;
 use crate::{FragHeader, HeaderBody, Message, Payload, Protocol};
 
 impl Frag {
-    pub(super) fn split(&mut self, message: Message, out: &mut Vec<Message>) {
+    pub(super) fn fragment(&mut self, message: Message, out: &mut Vec<Message>) {
         let size = (self.config.frag_size.0 as usize).max(1);
         self.next_id += 1;
         let mut header = FragHeader {
@@ -26,7 +26,7 @@ impl Frag {
                 wire::encode_body(&message)
             }
         };
-        let is_cut = !header.needs_deserialization && header.original_type == 0;
+        let is_split_unencoded = !header.needs_deserialization && header.original_type == 0;
         header.num_frags = whole.len().div_ceil(size) as u32;
         self.pieces_sent += u64::from(header.num_frags);
         for nth in 0..header.num_frags {
@@ -42,7 +42,7 @@ impl Frag {
             part.src.clone_from(&message.src);
             part.flags = message.flags;
             part.transient = message.transient;
-            if nth == 0 && is_cut {
+            if nth == 0 && is_split_unencoded {
                 part.headers = message.headers.clone();
             }
             if nth == 0 {
