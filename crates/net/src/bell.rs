@@ -1,11 +1,11 @@
-//! A way to wake the driver for those who have put something where its application will look.
+//! A waker for the driver's task.
 
 use std::sync::Arc;
 
 use crate::signals::Signals;
 
-/// Wakes a driver. Cheap to clone and to ring: until the driver looks, all but the first ring cost one atomic
-/// operation. It does not keep the driver running, and rings in vain when that has ended.
+/// Wakes a driver's task. It is cheap to clone. Until the driver runs, every wake-up but the first costs one atomic
+/// operation. It does not keep the driver running, and has no effect after the driver has ended.
 #[derive(Clone)]
 pub struct Bell {
     signals: Arc<Signals>,
@@ -16,8 +16,8 @@ impl Bell {
         Self { signals: signals.clone() }
     }
 
-    /// Asks for a cycle. One begins after this, and sees what the caller has written before: it asks the application
-    /// for messages ([`crate::Application::poll_message`]) and for its deadline.
+    /// Requests a cycle that begins after this call and sees the caller's earlier writes. In it the driver asks the
+    /// application for messages ([`crate::Application::poll_message`]) and for its deadline.
     pub fn ring(&self) {
         self.signals.ring();
     }

@@ -7,10 +7,10 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_group::PhysAddr;
 
-/// Bytes that may wait: what a generous socket buffer would hold.
+/// Bytes that may be queued, 16 MiB: the size of a generous socket buffer.
 pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a packet costs beside its bytes.
+/// Bytes that a packet counts beside its own.
 const PACKET_OVERHEAD: usize = 64;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ struct Waiting {
     packets: VecDeque<(PhysAddr, Bytes)>,
     length: usize,
     waker: Option<Waker>,
-    /// Who wants to know when it is no longer crowded; each sender is in here once.
+    /// Wakers of senders that wait until the queue is less than half full; each sender once.
     crowd: Vec<Waker>,
 }
 
@@ -28,16 +28,16 @@ impl Waiting {
     }
 }
 
-/// What has become of packets that were added.
+/// The result of [`Inbox::push`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
-    /// How many were dropped for want of room.
+    /// Packets that were dropped because the queue was full.
     pub(crate) dropped: u64,
-    /// Whether more than half of what may wait waits now.
+    /// Whether more than half of the queue is full now.
     pub(crate) is_crowded: bool,
 }
 
-/// What waits for one driver.
+/// The packets queued for one driver.
 #[derive(Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -48,7 +48,7 @@ impl Inbox {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who is woken when something comes into an empty queue; nobody from now on, if absent.
+    /// Sets the waker for the first packet in an empty queue; `None`: no waker any more.
     pub(crate) fn set_waker(&self, waker: Option<Waker>) {
         self.lock().waker = waker;
     }
@@ -89,7 +89,7 @@ impl Inbox {
         is_more
     }
 
-    /// Whether more than half of what may wait waits. If so, the waker is woken when that is over.
+    /// Returns whether more than half of the queue is full. If so, the waker is woken when that ends.
     pub(crate) fn is_crowded(&self, waker: &Waker) -> bool {
         let mut waiting = self.lock();
         let is_crowded = waiting.is_crowded();
@@ -99,7 +99,7 @@ impl Inbox {
         is_crowded
     }
 
-    /// Nobody will take anything any more.
+    /// Drops the queue's packets and its waker.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
         waiting.waker = None;
@@ -109,7 +109,7 @@ impl Inbox {
         drop(packets);
     }
 
-    /// Unlocks it; tells those who wait for room if there is some.
+    /// Unlocks the queue, and wakes waiting senders if less than half of it is full.
     fn release(mut waiting: MutexGuard<'_, Waiting>) {
         let crowd = if waiting.is_crowded() { Vec::new() } else { std::mem::take(&mut waiting.crowd) };
         drop(waiting);
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// A queue that is more than half full of 1 MB packets, and a sender that has asked twice.
+    /// Makes a queue that is more than half full of 1 MB packets, and a sender that has asked twice.
     fn crowded() -> (Inbox, Arc<Count>) {
         let (inbox, count) = (Inbox::default(), Arc::<Count>::default());
         let waker = Waker::from(count.clone());

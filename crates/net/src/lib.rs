@@ -1,8 +1,8 @@
-//! The edges of the stack: TCP and UDP sockets, TLS, interface selection, and the driver that turns a sans-IO stack
-//! into a member.
+//! Edges of the stack: TCP and UDP sockets, TLS, interface selection, and the driver that turns a sans-IO stack into
+//! a member.
 //!
 //! One task per member owns the stack, the clock and all sockets (see [`Driver`]). [`BoundEdge::bind`] opens the
-//! sockets, the stack is built with their address, and [`Driver::spawn`] sets both to work.
+//! sockets, the stack is built with their address, and [`Driver::spawn`] runs both.
 
 mod attributes;
 mod bell;

@@ -1,7 +1,7 @@
 //! `SHARED_LOOPBACK`: members of one process exchange packets through queues in memory, for tests and benches.
 //!
-//! All members with the same multicast address and port are one network. The queues are bounded as a socket's buffer
-//! is: what does not fit is dropped and counted.
+//! All members with the same multicast address and port are one network. The queues are bounded like a socket's
+//! buffer: a packet that does not fit is dropped and counted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,7 +30,7 @@ fn members() -> MutexGuard<'static, BTreeMap<(Network, u16), Arc<Inbox>>> {
     MEMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A member that is registered, but does not take packets yet.
+/// A registered member that does not take packets yet.
 pub(crate) struct BoundShared {
     network: Network,
     port: u16,
@@ -89,7 +89,7 @@ fn own(port: u16) -> PhysAddr {
 pub(crate) struct SharedEdge {
     bound: BoundShared,
     waker: Waker,
-    /// Members whose queues were more than half full when we last sent to them or looked.
+    /// Members whose queues were more than half full at the last send or check.
     crowded: Vec<(u16, Arc<Inbox>)>,
     has_more: bool,
     taken: Vec<(PhysAddr, Bytes)>,
@@ -186,7 +186,7 @@ impl Edge for SharedEdge {
     fn handle_timeout(&mut self, _now: Time, _inbound: Inbound<'_>) {}
 
     fn retain_peers(&mut self, _now: Time, peers: &[PhysAddr]) {
-        // Who is no longer a member may never take what waits for it.
+        // A member that has left may never take its queued packets.
         self.crowded.retain(|&(port, _)| peers.contains(&own(port)));
     }
 

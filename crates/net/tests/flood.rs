@@ -1,4 +1,4 @@
-//! What the kernel drops of a flood of datagrams, with one receiver and with several (S000-63).
+//! Datagrams that the kernel drops in a flood, with one receiver and with several (S000-63).
 #![cfg(target_os = "linux")]
 
 mod member;
@@ -10,15 +10,15 @@ use consort_net::{Command, TransportConfig};
 use member::{Member, PATIENCE, bind_addr};
 use tokio::net::UdpSocket;
 
-/// Datagrams of a flood. A burst fits into the member's receive buffer, and by far not all of them.
+/// Datagrams of a flood. The member's receive buffer holds a burst, and far less than the flood.
 const BURSTS: u32 = 50;
 const BURST: u32 = 20;
 const FLOOD: u64 = (BURSTS * BURST) as u64;
 const BUFFER: usize = 100_000;
 const DATAGRAM: usize = 1_000;
 
-/// The bytes that wait in the kernel for the socket with this port, and the datagrams that found no room there. The
-/// table is not read at one instant: while sockets of other tests come and go, a row may be passed over.
+/// Returns the bytes queued in the kernel for the socket with this port, and its dropped datagrams. The table is not
+/// read at one instant: while sockets of other tests come and go, a row may be missing.
 fn kernel_queue(port: u16) -> (u64, u64) {
     const READS_MAX: usize = 100;
     let local = format!(":{port:04X}");
@@ -33,8 +33,8 @@ fn kernel_queue(port: u16) -> (u64, u64) {
     panic!("our socket is not in the table");
 }
 
-/// Floods a member whose stack is busy; with `is_paced` no burst before the last one has been read. Returns how many
-/// datagrams its kernel dropped, after all others have come.
+/// Floods a member whose stack is busy; with `is_paced`, each burst waits until the last one has been read. Returns
+/// how many datagrams its kernel dropped, after all others have arrived.
 async fn dropped_in_a_flood(receivers: usize, is_paced: bool) -> u64 {
     let config = TransportConfig {
         bind_addr: bind_addr("127.0.0.1"),
@@ -76,13 +76,13 @@ async fn dropped_in_a_flood(receivers: usize, is_paced: bool) -> u64 {
     dropped
 }
 
-/// S000-63: while the stack is busy, receivers of their own empty the kernel's buffer.
+/// S000-63: while the stack is busy, separate receivers empty the kernel's buffer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn with_four_receivers_a_flood_loses_nothing_while_the_stack_is_busy() {
     assert_eq!(dropped_in_a_flood(4, true).await, 0);
 }
 
-/// S000-63: without them it runs over. Linux takes twice the size that is asked for, and counts more than the bytes.
+/// S000-63: without them it overflows. Linux takes twice the requested size, and counts more than the bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_one_receiver_a_flood_loses_what_the_buffer_does_not_hold() {
     let kept = FLOOD - dropped_in_a_flood(1, false).await;

@@ -1,4 +1,4 @@
-//! How a driver starts and ends.
+//! Tests of a driver's start and end.
 
 mod member;
 
@@ -30,7 +30,7 @@ async fn after_shutdown_commands_are_handed_back() {
     member.handle.shutdown().await;
     assert!(matches!(member.handle.submit(Command::Disconnect), Err(SubmitError::Closed(_))));
     assert!(!member.handle.submit_all(&mut vec![Command::Disconnect]));
-    // A second time, and from another handle, nothing is left to wait for.
+    // A second shutdown, from another handle, returns at once.
     member.handle.clone().shutdown().await;
 }
 
@@ -85,7 +85,7 @@ async fn members_of_one_process_share_a_loopback() {
     assert_eq!(other.packets.recv().await, None);
 }
 
-/// Notes what the driver tells it.
+/// Records the driver's calls.
 struct Patient {
     deadline: Arc<Mutex<Option<Instant>>>,
     told: mpsc::Sender<&'static str>,
@@ -106,8 +106,8 @@ impl Application for Patient {
     }
 }
 
-/// What has come in counts although the application's time is over: a member that was stopped for a while finds both
-/// when it goes on.
+/// Input counts although the application's deadline has passed: a member that was stopped for a while finds both when
+/// it resumes.
 #[tokio::test]
 async fn what_has_come_in_is_told_before_the_time_is_over() {
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 3, ..tcp() };
@@ -118,7 +118,7 @@ async fn what_has_come_in_is_told_before_the_time_is_over() {
     let b = Member::start(&config);
     b.send(a.phys, "so that both are at rest");
     assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
-    // One cycle of the sender, and with it one of the receiver: the packet wakes it, and by then it is late.
+    // One cycle of the sender, and with it one of the receiver: the packet wakes it after the deadline.
     b.send(a.phys, "in time");
     let late = move |_: &mut Stack, _| *deadline.lock().unwrap() = Some(Instant::now());
     b.handle.submit(Command::Call(Box::new(late))).unwrap();
@@ -126,7 +126,7 @@ async fn what_has_come_in_is_told_before_the_time_is_over() {
     assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("timeout"));
 }
 
-/// Sends back what comes, and notes after each cycle how many packets have come and gone.
+/// Returns messages, and records after each cycle how many packets have arrived and left.
 struct Echo {
     outbox: VecDeque<Message>,
     seen: watch::Sender<Vec<(u64, u64)>>,
@@ -167,7 +167,7 @@ async fn what_the_application_answers_leaves_in_the_cycle_in_which_it_was_asked(
     assert!(seen.iter().all(|(received, sent)| received == sent), "{seen:?}");
 }
 
-/// Has more to say than fits into a cycle.
+/// Has more messages than a cycle takes.
 struct Talker {
     to: PhysAddr,
     left: u32,

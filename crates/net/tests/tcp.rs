@@ -1,4 +1,4 @@
-//! The TCP edge against other members and against bare sockets (facts section 4).
+//! Tests of the TCP edge against other members and bare sockets.
 
 mod member;
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 const CLOSE_WORD: [u8; 4] = [0xff, 0xff, 0xff, 0xfb];
 
-/// The set-up bytes of a member that listens there.
+/// Returns the set-up bytes of a member that listens there.
 fn setup(own: SocketAddr) -> Vec<u8> {
     let SocketAddr::V4(own) = own else { panic!("IPv4 only") };
     let mut bytes = b"bela\x29\x47\x00\x07\x04".to_vec();
@@ -40,7 +40,7 @@ async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the stream ends") {
         Ok(_) => {}
-        // What we wrote was not read before the close.
+        // The close came before the peer had read everything.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
     bytes
@@ -113,7 +113,7 @@ async fn packets_submitted_together_are_written_together() {
     assert_eq!(after - before, 1);
 }
 
-/// Facts 4.4: whichever way the connections cross, one is left, that of the larger address, and nothing is lost.
+/// However the connections cross, the one of the larger address is left, and no packet is lost.
 #[tokio::test]
 async fn simultaneous_connects_leave_one_connection() {
     for _ in 0..20 {
@@ -125,7 +125,7 @@ async fn simultaneous_connects_leave_one_connection() {
         b.send(a.phys, "b");
         assert_eq!(b.packet().await.1, "a");
         assert_eq!(a.packet().await.1, "b");
-        // Later packets use what is left, so each side has exactly one.
+        // Later packets use the one that is left, so each side has exactly one.
         for round in 0..10u8 {
             a.send(b.phys, vec![round]);
             assert_eq!(b.packet().await.1, vec![round]);
@@ -138,8 +138,8 @@ async fn simultaneous_connects_leave_one_connection() {
     }
 }
 
-/// A member that has heard on a connection of the peer at `from`, when another one of it comes: the member, both
-/// connections in this order.
+/// Makes a member that has received on a connection from the peer at `from` when the peer's second one arrives.
+/// Returns the member and both connections in this order.
 async fn connected_twice(from: SocketAddr) -> (Member, TcpStream, TcpStream) {
     let mut member = Member::start(&tcp());
     let mut old = connect_as(from, &member).await;
@@ -149,7 +149,7 @@ async fn connected_twice(from: SocketAddr) -> (Member, TcpStream, TcpStream) {
     (member, old, new)
 }
 
-/// What the member sends to the peer comes on this connection.
+/// Checks that the member sends to the peer on this connection.
 async fn answers_on(mut stream: TcpStream, peer: SocketAddr, member: &mut Member) {
     member.send(PhysAddr::from(peer), "answer");
     let mut answer = [0; 10];
@@ -157,7 +157,7 @@ async fn answers_on(mut stream: TcpStream, peer: SocketAddr, member: &mut Member
     assert_eq!(answer[..], frame(b"answer"));
 }
 
-/// Facts 4.4 [bytes]: the old connection gets the close word if the member's address is the smaller one.
+/// The old connection gets the close word if the member's address is the smaller one.
 #[tokio::test]
 async fn a_second_connection_from_a_larger_address_replaces_the_first() {
     let larger = SocketAddr::from(([127, 0, 0, 2], 1));
@@ -254,7 +254,7 @@ async fn connections_have_no_tasks_of_their_own() {
     assert_eq!(tasks(), before);
 }
 
-/// S000-69, S000-55: a connection attempt that hangs delays nobody else.
+/// S000-69, S000-55: a connection attempt that hangs delays no other peer.
 #[tokio::test]
 async fn a_dead_peer_does_not_delay_the_others() {
     let dead = FullListener::new().await;
@@ -276,7 +276,7 @@ async fn a_failed_attempt_loses_what_waited_and_the_next_packet_gets_through() {
     member.send(PhysAddr::from(peer), "lost");
     member.until(|seen| seen.stats.failed == 1 && seen.stats.dropped == 1).await;
     let listener = TcpListener::bind(peer).await.unwrap();
-    // Within the pause after the failure, as when a member has just come back: it must not miss what it is told.
+    // Within the pause after the failure, as of a member that has just restarted and must not miss packets.
     member.send(PhysAddr::from(peer), "found");
     let accepted = async {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -311,7 +311,7 @@ async fn a_peer_that_never_reads_fills_its_own_queue_only() {
     }
     let seen = a.until(|seen| seen.stats.dropped > 0).await;
     assert!(seen.complained("peer_queue_full") >= seen.stats.dropped);
-    // Control is not dropped for being behind data.
+    // Control is not dropped because of queued data.
     let dropped = seen.stats.dropped;
     for _ in 0..100 {
         a.send_urgent(PhysAddr::from(stuck), vec![0; 100]);
@@ -363,7 +363,7 @@ async fn wrong_set_up_bytes_close_the_connection_at_once() {
         assert_eq!(read_to_end(&mut stream).await, b"", "{cause}");
         member.until(|seen| seen.complained(cause) == before + 1).await;
     }
-    // Another micro version is welcome.
+    // Another micro version is accepted.
     let mut stream = TcpStream::connect(own).await.unwrap();
     stream.write_all(b"bela\x29\x40\x00\x07\x04\x7f\x00\x00\x01\x00\x01\x00\x00\x00\x02hi").await.unwrap();
     assert_eq!(member.packet().await.1, "hi");

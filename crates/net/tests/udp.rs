@@ -1,4 +1,4 @@
-//! The UDP edge (facts section 5).
+//! Tests of the UDP edge.
 
 mod member;
 
@@ -29,8 +29,8 @@ async fn unicasts_come_from_the_physical_address() {
     assert_eq!(a.packet().await, (b.phys, Bytes::from(vec![5; 60_000])));
 }
 
-/// S001-4: our own copy never takes the wire, and what the group gives back does not even reach the edge where the
-/// system filters it (Linux); elsewhere the edge drops it by its source.
+/// S001-4: the own copy never takes the wire, and the copy from the group does not reach the edge if the system
+/// filters it (Linux); elsewhere the edge drops it by its source.
 #[tokio::test]
 async fn a_multicast_reaches_everybody_but_its_sender() {
     let (mut a, mut b, mut c) = (Member::start(&udp(2)), Member::start(&udp(2)), Member::start(&udp(2)));
@@ -41,7 +41,7 @@ async fn a_multicast_reaches_everybody_but_its_sender() {
     if !is_filtered {
         a.until(|seen| seen.stats.own == 1).await;
     }
-    // Through the group as well, so that it comes after our own.
+    // Through the group as well, so that it arrives after the own one.
     b.multicast("answer");
     assert_eq!(a.packet().await, (b.phys, Bytes::from("answer")));
     let seen = a.until(|seen| seen.stats.packets_in == 1).await;

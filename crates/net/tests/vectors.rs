@@ -1,5 +1,5 @@
-//! What members write on connections, byte by byte as JGroups does (vectors 25): decoded to what it says, and written
-//! again by a member on a real socket.
+//! Bytes on connections, compared with those that JGroups writes: decoded, and written again by a member on a real
+//! socket.
 
 mod member;
 #[path = "../../group/tests/vectors/mod.rs"]
@@ -33,7 +33,7 @@ fn vector(name: &str) -> Bytes {
     vectors::vector("25-raw-sockets", name)
 }
 
-/// A connecting side's set-up bytes come first: who it says it is, and the rest.
+/// Splits a stream into the address in its set-up bytes and the rest.
 fn split_setup(stream: &Bytes) -> (PhysAddr, BytesMut) {
     let (peer, used) = decode_setup(stream, |version| version == Version::V5_5_7).unwrap().unwrap();
     assert_eq!(encode_setup(Version::V5_5_7, peer), stream[..used]);
@@ -51,7 +51,7 @@ fn is_end(mut input: BytesMut) -> bool {
     matches!(next_frame(&mut input, 0), Ok(None)) && input.is_empty()
 }
 
-/// The transport's stream is set-up bytes, one discovery request, and the word that says that the end is meant.
+/// The transport's stream is set-up bytes, one discovery request, and the close word.
 #[test]
 fn a_stream_of_the_transport_is_understood() {
     let (peer, mut input) = split_setup(&vector("tcp.stream"));
@@ -74,7 +74,7 @@ fn a_stream_of_the_transport_is_understood() {
     assert!(is_end(input));
 }
 
-/// A member with the address of the vector's that is given the same packet and then closed writes the same bytes.
+/// A member with the vector's address that sends the same packet and closes writes the same bytes.
 #[tokio::test]
 async fn a_member_writes_the_stream_of_the_transport() {
     let wanted = vector("tcp.stream");
@@ -94,7 +94,7 @@ async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// A body of FD_SOCK2: from whom, and what it says.
+/// Decodes a body of FD_SOCK2: its sender and its header.
 fn fd_sock2(body: &Bytes) -> (Address, FdSock2Header) {
     let message = decode_body(EMPTY, body).unwrap();
     let HeaderBody::FdSock2(header) = &message.headers.0[0].body else { panic!("{message:?}") };
@@ -109,17 +109,17 @@ fn fd_sock2_body((src, header): (Address, FdSock2Header)) -> Bytes {
     encode_body(&message)
 }
 
-/// A layer with one connection of its own, as FD_SOCK2 has: it connects and asks, or listens and answers once.
+/// A layer with one connection of its own, like FD_SOCK2: it connects and requests, or listens and responds once.
 struct Talker {
     begins: Option<Effect>,
     says: Bytes,
-    /// Whether it is the one who was connected to.
+    /// Whether it is the side that was connected to.
     is_asked: bool,
     outcomes: mpsc::Sender<Outcome>,
 }
 
 impl Talker {
-    /// Puts one into a member's stack, and returns what it hears.
+    /// Adds one to a member's stack, and returns its outcomes.
     fn start(member: &Member, begins: Effect, says: Bytes) -> mpsc::Receiver<Outcome> {
         let (outcomes, heard) = mpsc::channel(10);
         let is_asked = matches!(begins, Effect::Listen { .. });
@@ -168,7 +168,8 @@ async fn next(heard: &mut mpsc::Receiver<Outcome>) -> Outcome {
     timeout(PATIENCE, heard.recv()).await.expect("an outcome comes").expect("the layer is there")
 }
 
-/// The asking side of FD_SOCK2's connection: it introduces itself and asks, and hears the answer and the close.
+/// The requesting side of FD_SOCK2's connection: it identifies itself, sends its request, and receives the response
+/// and the close.
 #[tokio::test]
 async fn fd_sock2_asks_as_jgroups_does() {
     let (asked, answered) = (vector("fdsock2.client"), vector("fdsock2.server"));
@@ -197,7 +198,7 @@ async fn fd_sock2_asks_as_jgroups_does() {
     assert_eq!(next(&mut heard).await, Outcome::Closed { conn, is_graceful: true });
 }
 
-/// The side that was connected to: it hears who asks what, writes no set-up bytes, and says that it closes.
+/// The accepting side: it receives the request, writes no set-up bytes, and announces its close.
 #[tokio::test]
 async fn fd_sock2_answers_as_jgroups_does() {
     let (asked, answered) = (vector("fdsock2.client"), vector("fdsock2.server"));
@@ -219,7 +220,7 @@ async fn fd_sock2_answers_as_jgroups_does() {
     let Outcome::Accepted { conn, peer } = next(&mut heard).await else { panic!("not accepted") };
     assert_eq!(peer, own);
     assert_eq!(next(&mut heard).await, Outcome::Frame { conn, frame: payload(&mut input) });
-    // The member waits for our end before it closes its own.
+    // The member waits for the peer's end before it closes its own.
     let read = [answered, vector("fdsock2.server.close")].concat();
     let mut bytes = vec![0; read.len()];
     timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A multicast group that a layer joins on sockets of its own (MPING, facts 11.7).
+//! A multicast group that a layer joins with sockets of its own (MPING).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +15,18 @@ use crate::complaints::Complaints;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::udp::{MulticastOptions, group_socket, interface_index, unicast_socket};
 
-/// The longest datagram that is read. Discovery requests have a few hundred bytes.
+/// Length of the read buffer. Discovery requests have a few hundred bytes.
 const DATAGRAM_LEN_MAX: usize = 64 * 1024;
 
-/// Datagrams received in one go, so that a flood does not starve the driver.
+/// Datagrams received per cycle, so that a flood does not starve the driver.
 const DATAGRAMS_PER_CYCLE: usize = 16;
 
 /// A joined group.
 pub(super) struct Group {
     token: Token,
     receiver: UdpSocket,
-    /// Not the runtime's: a socket that the runtime has not yet seen ready would refuse the first request, and there
-    /// may be no other.
+    /// Not tokio's: a socket that tokio has not yet seen ready would refuse the first request, which may be the only
+    /// one.
     sender: std::net::UdpSocket,
     group: SocketAddr,
     waker: Waker,
@@ -65,14 +65,14 @@ impl Group {
         })
     }
 
-    /// Sends a datagram; one that the system does not take now is lost, as datagrams may be.
+    /// Sends a datagram. It is lost if the system does not take it now.
     pub(super) fn send(&mut self, now: Time, datagram: Bytes) {
         if let Err(error) = self.sender.send_to(&datagram, self.group) {
             self.complaints.count(now, "group_send_failed", || format!("{}: {error}", self.group));
         }
     }
 
-    /// Whether [`Group::receive`] stopped before the socket was empty.
+    /// Returns whether [`Group::receive`] stopped before the socket was empty.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }

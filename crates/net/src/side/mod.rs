@@ -1,5 +1,5 @@
-//! What layers ask of the world besides packets ([`Effect`]): connections of their own, a multicast group, files, names, and
-//! the members of this process.
+//! Effects that layers request besides packets ([`Effect`]): connections of their own, a multicast group, files,
+//! names, and the members of this process.
 
 mod group;
 mod jobs;
@@ -20,19 +20,19 @@ use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
 
-/// Where outcomes gather until the stack takes them.
+/// Outcomes that the stack has not taken yet.
 type Outcomes = VecDeque<(Token, Outcome)>;
 
 /// The connections of one layer.
 struct Table {
     links: Links,
-    /// Accepted connections are told under this effect's token.
+    /// The effect whose token accepted connections are reported under.
     listener: Option<Token>,
-    /// Under which token each connection is told of.
+    /// The token of each connection's outcomes.
     tokens: HashMap<u64, Token>,
 }
 
-/// Everything that layers have asked for.
+/// Carries out the effects that layers request.
 pub(crate) struct Side {
     signals: Arc<Signals>,
     settings: LinkSettings,
@@ -56,7 +56,7 @@ impl Side {
         }
     }
 
-    /// Does what a layer asks, or begins to.
+    /// Carries out an effect, or begins to.
     pub(crate) fn perform(&mut self, now: Time, token: Token, effect: Effect, shared: &Shared) {
         match effect {
             Effect::Listen { bind, ports, external } => {
@@ -143,7 +143,7 @@ impl Side {
         }
     }
 
-    /// Polls the sources that want it although no waker named them. Returns whether there are more.
+    /// Polls the sources that stopped with input left. Returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time) -> bool {
         let mut has_more = false;
         for Table { links, listener, tokens } in self.tables.values_mut() {
@@ -157,7 +157,7 @@ impl Side {
         has_more
     }
 
-    /// Writes what is queued.
+    /// Writes queued frames.
     pub(crate) fn flush(&mut self, now: Time) {
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
@@ -176,17 +176,17 @@ impl Side {
         }
     }
 
-    /// The next outcome for the stack.
+    /// Takes the next outcome for the stack.
     pub(crate) fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
         self.outcomes.pop_front()
     }
 
-    /// Whether there is one.
+    /// Returns whether there is an outcome.
     pub(crate) fn has_outcomes(&self) -> bool {
         !self.outcomes.is_empty()
     }
 
-    /// Ends everything; what changes files and was asked for is still done.
+    /// Closes everything. Requested changes of files are still made.
     pub(crate) fn begin_close(&mut self, now: Time) {
         self.groups.clear();
         self.announced.clear();
@@ -212,7 +212,8 @@ impl Side {
             let first = u64::from(layer) << 40;
             let nobody = PhysAddr { ip: None, scope_id: 0, port: 0 };
             let mut links = Links::new(owner, self.signals.clone(), self.settings.clone(), nobody, first);
-            // Whoever connects here sends little, member or not: what is there in part is bounded as that of others.
+            // Peers of these connections send little, so that the bound for non-members' unfinished frames applies to
+            // all.
             links.set_members(Some(&[]));
             Table { links, listener: None, tokens: HashMap::new() }
         })
@@ -256,7 +257,8 @@ impl Side {
     }
 }
 
-/// A listener for one layer, and its address for peers: the transport's host if it takes connections to any address.
+/// Opens a layer's listener. Returns it with its address for peers: the transport's host if it is bound to a wildcard
+/// address.
 fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Result<(TcpListener, PhysAddr)> {
     let ports = || ports.iter().copied();
     let listener = match bind {
@@ -275,7 +277,7 @@ fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Res
     Ok((TcpListener::from_std(listener)?, own))
 }
 
-/// Puts what happened on a connection under the right token.
+/// Reports a connection's event under its token.
 fn tell_of(
     event: LinkEvent,
     listener: Option<Token>,

@@ -26,13 +26,13 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
 use crate::tcp::listen::port_range;
 
-/// Datagrams received in one go, so that a flood starves neither the other socket nor the timers.
+/// Datagrams received per cycle, so that a flood delays neither the other socket nor the timers.
 const DATAGRAMS_PER_CYCLE: usize = 256;
 
-/// Bytes received from one socket in one go: the stack reads them while they are in the CPU's cache.
+/// Bytes received from one socket per cycle, so that they are in the CPU's cache when the stack reads them.
 const BYTES_PER_CYCLE: usize = 256 * 1024;
 
-/// What a datagram costs beside its bytes.
+/// Bytes that a datagram counts beside its own.
 const DATAGRAM_OVERHEAD: usize = 64;
 
 const UNICAST: u32 = 0;
@@ -40,11 +40,11 @@ const GROUP: u32 = 1;
 const INBOX: u32 = 2;
 const TASKS: u32 = 3;
 
-/// A UDP edge that is bound, but does not receive yet.
+/// A bound UDP edge that does not receive yet.
 pub(crate) struct BoundUdp {
     unicast: Socket,
     group: Option<(Socket, SocketAddr)>,
-    /// What our datagrams come back from: the socket's own address.
+    /// The source of this member's datagrams: the socket's own address.
     local: PhysAddr,
     own: PhysAddr,
     config: TransportConfig,
@@ -147,14 +147,14 @@ fn join(config: &TransportConfig, chosen: &Interface) -> io::Result<(Socket, Soc
     Ok((socket, SocketAddr::new(ip, config.mcast_port)))
 }
 
-/// One socket, read by the driver or by tasks beside it.
+/// One socket, read by the driver or by separate tasks.
 struct Source {
     socket: Arc<UdpSocket>,
     waker: Waker,
     receivers: Option<Receivers>,
 }
 
-/// Datagrams that wait for the socket, control first.
+/// Queued datagrams, control first.
 #[derive(Default)]
 struct Outbox {
     control: VecDeque<(SockAddr, Bytes)>,
@@ -169,7 +169,7 @@ impl Outbox {
             Lane::Control => (&self.control, self.control_len, control),
             Lane::Data => (&self.data, self.data_len, data),
         };
-        // An empty lane takes any datagram: a limit below its size must not mean silence.
+        // An empty lane takes any datagram: a limit below its size must not block the peer.
         length + bytes.len() + DATAGRAM_OVERHEAD <= limit || queue.is_empty()
     }
 
@@ -206,7 +206,7 @@ impl Outbox {
     }
 }
 
-/// A UDP edge at work.
+/// An open UDP edge.
 pub(crate) struct UdpEdge {
     unicast: Source,
     group: Option<Source>,
@@ -216,12 +216,12 @@ pub(crate) struct UdpEdge {
     tasks_waker: Waker,
     receiver: Receiver,
     taken: Vec<(PhysAddr, Bytes)>,
-    /// Sources to be polled although no waker named them.
+    /// Sources to poll without their wakers.
     again: Vec<u32>,
     outbox: Outbox,
-    /// The socket takes nothing until its waker tells.
+    /// The socket takes nothing until its waker is woken.
     is_blocked: bool,
-    /// Whose datagrams are our own.
+    /// Addresses whose datagrams are this member's own.
     own: [PhysAddr; 2],
     limits: (usize, usize),
     is_closing: bool,
@@ -251,7 +251,7 @@ impl UdpEdge {
                 }
                 Poll::Ready(Ok(_)) => stats.reads += 1,
                 Poll::Ready(Err(error)) => {
-                    // Such as an answer from a port that nobody listens on: it concerns one datagram.
+                    // For example the ICMP error of a closed port: it concerns one datagram.
                     self.complaints.count(now, "receive_failed", || error.to_string());
                     self.again.push(index);
                     break;
@@ -289,8 +289,8 @@ impl UdpEdge {
             _ => to,
         };
         if !self.is_blocked && !self.outbox.has_room(lane, &bytes, self.limits) {
-            // A single cycle may bring more than may wait, such as copies for many members: only what the socket does
-            // not take is too much.
+            // A single cycle may bring more than the queue holds, such as copies for many members: only what the
+            // socket does not take is dropped.
             self.write(now);
         }
         if self.outbox.has_room(lane, &bytes, self.limits) {
@@ -388,7 +388,7 @@ impl Edge for UdpEdge {
         for source in [Some(&mut self.unicast), self.group.as_mut()].into_iter().flatten() {
             if let Some(receivers) = &mut source.receivers {
                 receivers.stop();
-                // Polled once, so that the tasks' end is told.
+                // Polled once to register the waker for the tasks' end.
                 receivers.is_over(&self.tasks_waker);
             }
         }
@@ -413,7 +413,8 @@ impl Edge for UdpEdge {
         Vec::new()
     }
 
-    /// One queue serves all peers. What is for ourselves does not come by it.
+    /// Returns whether the queue, which all peers share, is more than half full. This member's own datagrams do not
+    /// use it.
     fn is_crowded(&self, peer: PhysAddr) -> bool {
         self.outbox.data_len > self.queue_bytes() / 2 && !self.own.contains(&peer)
     }
@@ -431,14 +432,14 @@ mod tests {
         Transmit { dest, bytes: vec![0; bytes].into(), tail: Bytes::new(), lane: Lane::Data }
     }
 
-    /// A peer with a socket, and an edge with a queue for 100,000 bytes whose socket takes them.
+    /// A peer with a socket, and an edge with a queue of 100,000 bytes whose socket is writable.
     async fn peer_and_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
         let (socket, peer, edge) = peer_and_new_edge();
         edge.unicast.socket.writable().await.unwrap();
         (socket, peer, edge)
     }
 
-    /// The same before the runtime knows that the socket takes anything.
+    /// The same before the runtime knows that the socket is writable.
     fn peer_and_new_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let config = TransportConfig { ip_mcast: false, send_queue_bytes: 100_000, ..TransportConfig::udp() };

@@ -1,4 +1,4 @@
-//! A member whose only layer sends and receives bare packets, so that an edge can be tested by itself.
+//! A member whose only layer sends and receives bare packets, to test an edge by itself.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
 use std::time::Duration;
@@ -13,13 +13,13 @@ use consort_net::{
 };
 use tokio::sync::{mpsc, watch};
 
-/// Nothing in these tests takes a tenth of this; a test that waits for so long has failed.
+/// Timeout of all waits. No test takes a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a test has not looked at yet; more is dropped, and then missed by the test.
+/// Packets that a test has not read yet; more are dropped, which the test notices.
 const UNREAD_MAX: usize = 100_000;
 
-/// Sends payloads as packets to the address they are for, OOB ones on the control lane.
+/// Sends payloads as packets to their destination, OOB ones on the control lane.
 pub struct Raw {
     outcomes: mpsc::Sender<Outcome>,
 }
@@ -52,7 +52,7 @@ impl Protocol for Raw {
     }
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> consort_group::Pass {
-        // Stands for GMS: a view of members that are named by their addresses.
+        // In place of GMS: a view of members that are named by their addresses.
         if let Event::View(view) = event {
             for member in view.members() {
                 let Address::Ip(phys) = member else { continue };
@@ -72,7 +72,7 @@ impl Protocol for Raw {
     }
 }
 
-/// What the last cycle left.
+/// The state after the last cycle.
 #[derive(Clone, Default, Debug)]
 pub struct Seen {
     pub stats: EdgeStats,
@@ -108,7 +108,7 @@ impl Application for Recorder {
     }
 }
 
-/// A member at work.
+/// A running member.
 pub struct Member {
     pub handle: DriverHandle,
     pub phys: PhysAddr,
@@ -139,7 +139,7 @@ impl Member {
         Self { packets, seen, ..Self::with(edge, app) }
     }
 
-    /// One with an application of its own; it does not tell of packets.
+    /// Starts one with an application of its own; it does not report packets.
     pub fn with(edge: BoundEdge, app: impl Application + 'static) -> Self {
         let (_, packets) = mpsc::channel(1);
         let (_, seen) = watch::channel(Seen::default());
@@ -186,7 +186,7 @@ impl Member {
         tokio::time::timeout(PATIENCE, self.outcomes.recv()).await.expect("an outcome comes").unwrap()
     }
 
-    /// Waits until what is seen after a cycle is so.
+    /// Waits until the state after a cycle fulfils the condition.
     pub async fn until(&mut self, is_so: impl FnMut(&Seen) -> bool) -> Seen {
         let seen = tokio::time::timeout(PATIENCE, self.seen.wait_for(is_so)).await;
         if let Ok(seen) = seen {

@@ -1,6 +1,6 @@
-//! One source at a time: what a listener, an attempt or a connection does when it is polled.
+//! Handling of one polled source: a listener, an attempt or a connection.
 //!
-//! Each step takes the slot's content, works on it, and either puts something back or releases the slot.
+//! Each step takes the slot's content, and either puts its successor back or releases the slot.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -19,26 +19,26 @@ use crate::tcp::setup;
 use crate::tcp::stream::{Opening, Stream};
 use crate::tls;
 
-/// Connections accepted in one go. The rest waits for the next cycle, so that timers are not starved.
+/// Connections accepted per cycle, so that timers are not delayed.
 const ACCEPTS_PER_CYCLE: usize = 64;
 
-/// Bytes read from one connection in one go, so that a fast peer starves neither the others nor the timers. What a member
-/// answers goes out after that: with 1 MB a rebalance is a sixth slower, as who gives hears late what is wanted next.
+/// Bytes read from one connection per cycle, so that a fast peer delays neither others nor timers. Responses leave
+/// after the read: with 1 MB a rebalance takes a sixth longer, because the sender learns late of the next request.
 const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 
-/// Accepted connections that have not said who they are yet. One more, and the longest silent is closed: strangers
-/// who connect and keep quiet must not lock members out.
+/// Accepted connections without set-up bytes. One more closes the longest silent one: silent clients must not lock
+/// members out.
 const STRANGERS_MAX: usize = 256;
 
-/// How long accepting rests after it failed, for want of descriptors for example.
+/// Pause of accepting after a failure, for example a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What reading left behind.
+/// The state of a connection after a read.
 #[derive(PartialEq, Eq)]
 enum Reading {
     /// The peer may send more.
     Open,
-    /// The stream ended, broke, or made no sense.
+    /// The stream ended, failed, or was invalid.
     Ended,
 }
 
@@ -138,7 +138,7 @@ impl Links {
         }
     }
 
-    /// A connection has said whose it is; the rule for simultaneous connections (facts 4.4) decides.
+    /// Registers an identified connection; the rule for simultaneous connections decides which one stays.
     fn settle(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
         if peer == self.own {
             self.complaints.count(now, "claims_own_address", || format!("connection from {peer} closed"));
@@ -155,7 +155,7 @@ impl Links {
         self.stats.accepted += 1;
         self.by_peer.insert(peer, index);
         self.slots.set_deadline(index, None);
-        // In this order, because the end of a connection means nothing to whoever has another one already.
+        // In this order, because owners ignore the end of a connection if they have another one.
         sink(LinkEvent::Accepted { link: self.slots.link(index), peer });
         if let Some(ended) = ended {
             sink(ended);
@@ -163,13 +163,14 @@ impl Links {
         self.converse(now, index, Connection { peer, framed, used: now }, sink);
     }
 
-    /// Whether an attempt has not begun: the peer knows nothing of it, so there are no two connections to choose from.
+    /// Returns whether an attempt has not begun. The peer does not know of it, so there are no two connections to
+    /// choose from.
     fn is_pausing(&self, index: u32) -> bool {
         let state = self.slots.get(index).map(|slot| &slot.state);
         matches!(state, Some(State::Connecting(Attempt { opening: None, .. })))
     }
 
-    /// Ends a connection whose place another takes, and returns what waited on it and what is to be told of it.
+    /// Ends a connection that another one replaces. Returns its queue and its event.
     fn replace(&mut self, now: Time, old: u32) -> (SendQueue, Option<LinkEvent>) {
         let link = self.slots.link(old);
         match self.slots.take(old) {
@@ -214,7 +215,7 @@ impl Links {
         }
     }
 
-    /// An attempt failed: what waited is lost at this level, the layers above repair it.
+    /// Reports a failed attempt. Its queued frames are dropped, and layers above retransmit them.
     pub(super) fn fail(&mut self, now: Time, index: u32, attempt: Attempt, reason: &str, sink: Sink<'_>) {
         let Attempt { peer, queue, .. } = attempt;
         tracing::debug!(%peer, reason, "no connection");
@@ -236,14 +237,14 @@ impl Links {
             return self.lose(index, connection, sink);
         }
         if connection.framed.is_peer_closing {
-            // The peer wants no more of it, and what it has sent has been read: the next packet opens another one.
+            // The peer closes, and its frames have been read. The next packet opens another connection.
             sink(LinkEvent::Closed { link: self.slots.link(index), is_graceful: true });
             return self.drain(now, index, connection, DRAIN_TIME);
         }
         self.write(now, index, connection, sink);
     }
 
-    /// Writes what waits on the table's connection to a peer.
+    /// Writes the queue of the table's connection to a peer.
     pub(super) fn write(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         if !connection.framed.has_output() {
             return self.slots.put(index, State::Open(connection));
@@ -262,7 +263,7 @@ impl Links {
         }
     }
 
-    /// A connection broke, or was closed by the peer.
+    /// Handles a connection that failed, or that the peer closed.
     pub(super) fn lose(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
@@ -280,7 +281,7 @@ impl Links {
         self.slots.put(index, State::Draining(connection));
     }
 
-    /// Reads what is there, within bounds.
+    /// Reads available input, within bounds.
     fn read(
         &mut self,
         now: Time,
@@ -316,7 +317,7 @@ impl Links {
             if !framed.input.is_empty()
                 && !self.unfinished.admit(now, link, peer, framed, self.members.as_ref())
             {
-                // Its deadline has it polled again.
+                // Its deadline polls it again.
                 self.slots.set_deadline(index, Some(now + ROOM_PAUSE));
                 break;
             }
@@ -329,7 +330,7 @@ impl Links {
                     *used = now;
                 }
                 Poll::Ready(Err(error)) => {
-                    // With TLS 1.3 a side that connects hears only now that its certificate does not do.
+                    // With TLS 1.3 the connecting side learns only now that its certificate is refused.
                     if let Some(reason) = tls::reason(&error) {
                         let own = self.own;
                         let told = || format!("no TLS between this member ({own}) and {peer}: {reason}");
@@ -346,8 +347,8 @@ impl Links {
     }
 }
 
-/// Whether our connection to a peer gives way to one that the peer opened: of two, the one that the member with the
-/// larger address opened survives.
+/// Returns whether this member's connection to a peer gives way to one that the peer opened: of two, the one opened
+/// by the member with the larger address survives.
 fn yields(own: PhysAddr, peer: PhysAddr) -> bool {
     own < peer
 }
@@ -365,7 +366,7 @@ mod tests {
     use crate::signals::{Owner, Signals};
     use crate::tcp::edge::link_settings;
 
-    /// Polls one source until something is told of it.
+    /// Polls one source until it has an event.
     async fn told(links: &mut Links, index: u32) -> Vec<LinkEvent> {
         let mut events = Vec::new();
         while events.is_empty() {
@@ -375,7 +376,7 @@ mod tests {
         events
     }
 
-    /// Whoever watches a peer by its connection must know the new one when it hears that the old one has ended.
+    /// An owner that watches a peer by its connection must know the new one when the old one's end arrives.
     #[tokio::test]
     async fn a_connection_is_told_of_before_the_end_of_the_one_it_replaces() {
         for is_open in [false, true] {
@@ -406,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Ours would survive if it had begun. What waits for it goes over the peer's.
+    /// This member's connection would survive if it had begun. Its queue moves to the peer's.
     #[tokio::test]
     async fn an_attempt_that_pauses_gives_way_to_the_peers_connection() {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
@@ -436,7 +437,6 @@ mod tests {
         assert_eq!(&frame, b"\0\0\0\x05waits");
     }
 
-    /// Facts 4.4 with the order of 3.4.
     #[test]
     fn the_connection_of_the_larger_address_survives() {
         let phys = |text: &str| PhysAddr::from(text.parse::<SocketAddr>().unwrap());

@@ -1,8 +1,7 @@
-//! Frames that are there in part: what they hold together, and how long one may take.
+//! Bounds of incomplete frames: the bytes that they hold together, and the time for one.
 //!
-//! A connection whose next read would take more than there is room for is not read from for a while, so that its peer waits as
-//! it waits for a slow application. Nothing is lost by that. One connection is read from in any case, and so one frame after
-//! the other gets done whatever the others hold.
+//! A connection whose next read would exceed the bound is not read for a while, so that its peer waits as for a slow
+//! application. No frame is lost. One connection is always read, so that frames are completed one after the other.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,32 +13,32 @@ use super::slots::State;
 use super::{Links, Sink};
 use crate::tcp::framed::{Framed, READ_LEN_MAX};
 
-/// Bytes of all frames of a table that are there in part, beyond the room of an ordinary read of each connection. One frame
-/// of the longest kind may be above that.
+/// Bytes of all incomplete frames of a table, beyond the capacity of an ordinary read for each connection. One frame
+/// of the greatest length may exceed it.
 const UNFINISHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Bytes of those of them whose peers are not members.
 const STRANGERS_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// What is read of a frame whose peer has connected and is not a member, until it is one. Who joins or merges sends less.
+/// Bytes that are read of a non-member's frame before it is a member. Joining and merging members send less.
 const STRANGER_FRAME_LEN_MAX: usize = 1024 * 1024;
 
-/// How long a frame may take, and so many bytes of it a second in addition.
+/// Time for a frame, and in addition its length divided by the rate below.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 const FRAME_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// How often it is looked for frames that take longer, while there are any that are not finished.
+/// Interval between searches for frames that take longer, while any is incomplete.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// After so long it is tried again to read from a connection for which there was no room.
+/// Pause before a connection that exceeds the bound is read again.
 pub(super) const ROOM_PAUSE: Duration = Duration::from_millis(20);
 
-/// The frames of a table that are there in part.
+/// The incomplete frames of a table.
 pub(super) struct Unfinished {
     all: Budget,
-    /// Of peers that are not members; a part of `all`.
+    /// Those of non-members; a part of `all`.
     strangers: Budget,
-    /// The connection that is read from whatever the others hold, until its frame is there.
+    /// The connection that is read despite the bound, until its frame is complete.
     favoured: Option<u64>,
     pub(super) next_look: Option<Time>,
 }
@@ -57,7 +56,7 @@ impl Unfinished {
         Self { all, strangers, favoured: None, next_look: None }
     }
 
-    /// Whether more may be read of the frame that a connection has in part.
+    /// Returns whether more may be read of a connection's incomplete frame.
     pub(super) fn admit(
         &mut self,
         now: Time,
@@ -90,7 +89,7 @@ impl Unfinished {
         }
     }
 
-    /// Reads on from one connection without room.
+    /// Reads on from one connection despite the bound.
     fn favour(&mut self, link: u64, more: u64, framed: &mut Framed) -> bool {
         if *self.favoured.get_or_insert(link) != link {
             return false;
@@ -100,7 +99,7 @@ impl Unfinished {
         true
     }
 
-    /// A connection's frame is there: another one is read from in any case.
+    /// Notes that a connection's frame is complete: another connection may be read despite the bound.
     pub(super) fn note_finished(&mut self, link: u64) {
         if self.favoured == Some(link) {
             self.favoured = None;
@@ -113,7 +112,7 @@ fn patience(framed: &Framed) -> Duration {
 }
 
 impl Links {
-    /// Ends connections whose frames take too long, now and then.
+    /// Closes connections whose frames take too long, at intervals.
     pub(super) fn end_slow_frames(&mut self, now: Time, sink: Sink<'_>) {
         if self.unfinished.next_look.is_none_or(|at| at > now) {
             return;
@@ -165,7 +164,7 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    /// A table, and peers that have connected to it, each of which has sent so many bytes of a frame of that length.
+    /// A table, and connected peers, each of which has sent the beginning of a frame.
     struct Table {
         links: Links,
         peers: Vec<PhysAddr>,
@@ -214,7 +213,7 @@ mod tests {
             self.links.slots.iter().map(|(_, slot)| of(slot)).sum()
         }
 
-        /// Each peer has so many bytes of a frame of that length to write.
+        /// Queues the beginning of a frame at each peer.
         fn queue(&mut self, length: usize, bytes: usize) {
             for output in &mut self.outputs {
                 output.extend_from_slice(&(length as i32).to_be_bytes());
@@ -222,7 +221,7 @@ mod tests {
             }
         }
 
-        /// Peers write what is read of them.
+        /// Lets peers write, and the table read.
         async fn step(&mut self, now: Time) {
             for (client, output) in self.clients.iter().zip(&mut self.outputs) {
                 if let Ok(count) = client.try_write(output) {
@@ -281,7 +280,7 @@ mod tests {
     async fn frames_of_peers_that_are_no_members_hold_no_more_than_their_limit_together() {
         const PEERS: u16 = 128;
         let mut table = Table::with(PEERS, UNFINISHED_BYTES_MAX, false).await;
-        // Each of them has as much as one such peer may have, and never the last byte.
+        // Each of them has as much as one non-member may have, and never the last byte.
         table.queue(STRANGER_FRAME_LEN_MAX, STRANGER_FRAME_LEN_MAX - 1);
         let mut now = Time::ZERO;
         while table.links.unfinished.strangers.used() + MIB as u64 <= STRANGERS_BYTES_MAX {
@@ -293,7 +292,7 @@ mod tests {
             table.step(now).await;
         }
         assert!(table.links.unfinished.strangers.usage().peak <= STRANGERS_BYTES_MAX);
-        // A buffer that grows is doubled, and what it has beyond its frame's next part is not counted.
+        // A buffer that grows is doubled; its spare capacity is not counted.
         let most = 2 * STRANGERS_BYTES_MAX + u64::from(PEERS) * READ_LEN_MAX as u64;
         assert!(table.input_bytes() as u64 <= most, "{} bytes", table.input_bytes());
         assert_eq!(table.links.peers().count(), usize::from(PEERS), "the others wait");
