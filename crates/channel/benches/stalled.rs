@@ -1,5 +1,5 @@
-//! How long a send takes beside a peer that has stopped reading, and for which as much waits as may, over every
-//! transport (S000-7). Fails if one in a thousand takes longer than a millisecond.
+//! Duration of a send while another peer has stopped reading and its queue is full, over every transport (S000-7).
+//! Fails if one in a thousand takes longer than 1 ms.
 //!
 //! `cargo bench --profile quick -p consort-channel --bench stalled`
 
@@ -18,12 +18,12 @@ use tokio::sync::watch;
 
 const ROUNDS: usize = 200;
 
-/// Messages that are sent before the receiver is waited for: far less than the credits, which are not what is measured.
+/// Messages sent before waiting for the receiver: far fewer than the credits, which are not measured.
 const ROUND: usize = 500;
 
 const SIZE: usize = 1_000;
 
-/// What a thousandth of the sends may exceed.
+/// Limit of the 99.9th percentile.
 const LIMIT: Duration = Duration::from_millis(1);
 
 #[derive(Default)]

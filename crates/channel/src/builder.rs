@@ -1,4 +1,4 @@
-//! Making a channel: configuration, name and receiver, then connect.
+//! The builder of a channel: configuration, name and receiver, then connect.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -21,7 +21,7 @@ use crate::probe::Answerer;
 use crate::receiver::{Receiver, Silent};
 use crate::up_handler::{UpHandler, UpHandlers};
 
-/// A channel that is being made. [`ChannelBuilder::connect`] opens it.
+/// A builder of a channel. [`ChannelBuilder::connect`] opens it.
 pub struct ChannelBuilder {
     config: StackConfig,
     name: Option<String>,
@@ -33,24 +33,24 @@ pub struct ChannelBuilder {
     guard: Option<Guard>,
 }
 
-/// How diagnostics are guarded ([`ChannelBuilder::guarded_diagnostics`]).
+/// Settings of [`ChannelBuilder::guarded_diagnostics`].
 struct Guard {
     is_enabled: bool,
     passcode: Option<String>,
 }
 
 impl Channel {
-    /// A channel by a configuration file, or by the name of one that comes along (`tcp.xml`, `udp.xml`, …).
-    /// Variables in it are looked up in the environment.
+    /// Begins a channel from a configuration file, or from a stock stack by its name (`tcp.xml`, `udp.xml`, …).
+    /// Variables are looked up in the environment.
     ///
     /// # Errors
     ///
-    /// If the configuration cannot be read or names what nobody knows.
+    /// If the configuration cannot be read, or contains unknown names.
     pub fn from_file(name: &str) -> Result<ChannelBuilder, ConfigError> {
         Self::from_file_with(name, &Variables::from_env())
     }
 
-    /// The same with these variables.
+    /// Begins a channel as [`Channel::from_file`], with these variables.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Channel {
         Ok(Self::from_config(stack.config))
     }
 
-    /// A channel by a description that has been read and checked already.
+    /// Begins a channel from a description that is already parsed and checked.
     pub fn from_config(config: StackConfig) -> ChannelBuilder {
         ChannelBuilder {
             config,
@@ -82,55 +82,56 @@ impl Channel {
 }
 
 impl ChannelBuilder {
-    /// The logical name. Default: the host's name and a random number.
+    /// Sets the logical name. Default: the host's name and a random number.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The member's address. Default: a random one for every start, which is what keeps a restarted member apart from
-    /// its predecessor: members that have had the address in a view take what comes from it for more of the same.
+    /// Sets the member's address. Default: a random one for each start. A member that restarts needs a new one,
+    /// because others take messages from an address that was in their view for those of the same incarnation.
     #[must_use]
     pub fn address(mut self, address: Address) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// Who hears of messages and views.
+    /// Sets the receiver of messages and views.
     #[must_use]
     pub fn receiver(mut self, receiver: impl Receiver) -> Self {
         self.receiver = Arc::new(receiver);
         self
     }
 
-    /// Who sees everything before the receiver does, and answers on the driver's own task: it must not block, and a
-    /// panic of it ends the member ([`UpHandler`]). There may be several; a message is the first one's that takes it,
-    /// and messages to send are asked of the first one first.
+    /// Adds an up handler, which gets messages before the receiver and responds on the driver's task. It must not
+    /// block, and its panic ends the member ([`UpHandler`]). A message goes to the first handler that takes it;
+    /// messages to send are taken from the first handler first.
     #[must_use]
     pub fn up_handler(mut self, handler: Arc<dyn UpHandler>) -> Self {
         self.handlers.push(handler);
         self
     }
 
-    /// Puts a layer above the named one, as [`Stack::insert_above`] does in a running stack.
+    /// Adds a layer above the named one, as [`Stack::insert_above`] does in a running stack.
     #[must_use]
     pub fn insert_above(mut self, layer: impl Into<String>, protocol: Box<dyn Protocol>) -> Self {
         self.inserted.push((layer.into(), protocol));
         self
     }
 
-    /// Who is in new views, and in which order: the first is the coordinator. Default: [`crate::DefaultPolicy`], as in JGroups.
-    /// Every member of a cluster has to have the same policy, those of JGroups too (`membership_change_policy`).
+    /// Sets the policy that decides membership and order of new views; the first member is the coordinator. Default:
+    /// [`crate::DefaultPolicy`], as in JGroups. All members of a cluster must have the same policy, JGroups' members
+    /// too (`membership_change_policy`).
     #[must_use]
     pub fn membership_policy(mut self, policy: impl MembershipPolicy + 'static) -> Self {
         self.policy = Some(Arc::new(policy));
         self
     }
 
-    /// Guards what probe can do with this member. It listens on the address of the transport unless `diag.bind_addr` says
-    /// otherwise, and nothing is changed without a passcode, which is this one or else `diag.passcode`. Probe is on if
-    /// `is_enabled` or the transport's `diag.enabled` says so.
+    /// Restricts diagnostics. The member listens for probe on the transport's address unless `diag.bind_addr` is set,
+    /// and refuses changes without a passcode, which is this one or else `diag.passcode`. Probe is on if `is_enabled`
+    /// or the transport's `diag.enabled` is true.
     #[must_use]
     pub fn guarded_diagnostics(mut self, is_enabled: bool, passcode: Option<String>) -> Self {
         self.guard = Some(Guard { is_enabled, passcode });
@@ -141,14 +142,14 @@ impl ChannelBuilder {
         std::mem::replace(&mut self.receiver, Arc::new(Silent))
     }
 
-    /// Opens the sockets and joins the cluster; returns when this member is in a view.
+    /// Opens the sockets and joins the cluster. Returns when this member is in a view.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]; nothing is left open.
+    /// [`ConnectError`]; no socket is left open.
     pub async fn connect(self, cluster: &str) -> Result<Channel, ConnectError> {
         let (config, membership) = (self.config, self.policy);
-        // What the application puts in itself may be what the description lacks.
+        // A layer that the application adds may be one that the description lacks.
         if self.inserted.is_empty() {
             consort_conf::check_whole(&config)?;
         }
@@ -194,7 +195,7 @@ impl ChannelBuilder {
         }
         let probe = crate::probe::start(diag, phys, answerer, driver.submitter(), is_guarded);
         let channel = Channel::new(shared, driver.clone(), probe);
-        // A driver that has ended already tells nobody again.
+        // A driver that has ended already does not report it again.
         let outcome = match driver.submit(Command::Connect(cluster.to_owned())) {
             Ok(()) => wait.await.ok(),
             Err(_) => None,
@@ -210,7 +211,7 @@ impl ChannelBuilder {
     }
 }
 
-/// What a configuration makes.
+/// The parts that a configuration describes.
 struct Made {
     edge: BoundEdge,
     version: Version,
@@ -236,7 +237,7 @@ fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> 
         layers.push(layer.map_err(fail)?);
     }
     if let Some(policy) = membership {
-        // The layer as it was made has checked what it is told.
+        // The layer has already checked these properties.
         let gms = config.protocols.iter().position(|protocol| protocol.short_name() == "GMS");
         let at = gms.ok_or_else(|| ConnectError::NoSuchLayer("GMS".to_owned()))?;
         let told = registry::properties(&config.protocols[at]).map_err(fail)?;
@@ -245,12 +246,12 @@ fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> 
     Ok(Made { edge, version, diag, layers, policy })
 }
 
-/// Finds what layers name in the way the transport does.
+/// The resolver of host names in layers' properties, with the transport's settings.
 struct Names {
     /// The transport's own address.
     own: Option<IpAddr>,
     ip_version: IpVersion,
-    /// Those that the transport may take.
+    /// The ports that the transport may bind.
     ports: RangeInclusive<u16>,
 }
 
@@ -270,8 +271,8 @@ impl Resolver for Names {
     }
 }
 
-/// A host's addresses; of those, the ones of our own family if it has any. `localhost` is this host: our own address
-/// is one of its addresses, whatever its tables say, so that a stock stack finds the members beside it on a host that
+/// Resolves a host. If any of its addresses is of the own address's family, only those are returned. `localhost`
+/// includes the own address, whatever the host's tables say. Thus a stock stack finds other members on a host that
 /// has IPv6 only, or an interface that the stack prefers to the loopback.
 fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     let found = (host, 0).to_socket_addrs().map_err(|error| format!("host `{host}`: {error}"))?;
@@ -286,7 +287,7 @@ fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     Ok(all)
 }
 
-/// Seeds come from the system's randomness, by way of the standard library's hash keys.
+/// Returns a seed from the system's randomness, through the standard library's hash keys.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -311,7 +312,7 @@ mod tests {
         make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None)
     }
 
-    /// What FD_SOCK2 listens on beside a transport.
+    /// Returns FD_SOCK2's listening addresses with this transport.
     fn listening(transport: &str, bind: &str) -> Result<String, ConnectError> {
         let mut out = ProbeOut::default();
         made(transport, bind)?.layers[1].probe(&mut out);

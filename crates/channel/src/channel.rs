@@ -1,4 +1,4 @@
-//! The channel: an application's handle on its member of a cluster.
+//! The channel: an application's handle of its member of a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -19,8 +19,7 @@ use crate::guarded::Panicked;
 use crate::probe::Responder;
 use crate::up_handler::{Room, UpHandlers};
 
-/// How long closing waits for the cluster to let us go. GMS gives up after its leave_timeout (1 s by default) itself;
-/// this only guards against a stack without GMS.
+/// Timeout of leaving. GMS itself gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Shared {
@@ -35,21 +34,21 @@ pub(crate) struct Shared {
     waits: Mutex<Waits>,
 }
 
-/// Callers that wait for an event from the stack. They are told outside the lock: who is woken may run at once, and takes
-/// it, too.
+/// Callers that wait for an event of the stack. They are woken outside the lock, because a woken caller may run at
+/// once and take it.
 #[derive(Default)]
 struct Waits {
     connected: Option<oneshot::Sender<Result<(), String>>>,
     disconnected: Vec<oneshot::Sender<()>>,
     state: Option<oneshot::Sender<Result<Fetched, StateError>>>,
-    /// One for each [`Acknowledgement`] that somebody holds.
+    /// One per [`Acknowledgement`].
     tickets: BTreeMap<u32, oneshot::Sender<bool>>,
 }
 
-/// A state on its way to the receiver.
+/// A state that was fetched for the receiver.
 struct Fetched {
     state: Option<Bytes>,
-    /// Told when the receiver has taken it.
+    /// Completed when the receiver has taken it.
     is_set: oneshot::Receiver<Result<(), Panicked>>,
 }
 
@@ -79,7 +78,7 @@ impl Shared {
     }
 }
 
-/// The last handle of a channel that goes ends its member.
+/// The owner of a member, shared by the channel's clones. The member ends when it is dropped.
 struct Owner {
     shared: Arc<Shared>,
     driver: DriverHandle,
@@ -94,14 +93,14 @@ impl Drop for Owner {
     }
 }
 
-/// A member of a cluster. Cheap to clone; when the last clone is dropped the member leaves and everything it had
-/// open is closed. [`Channel::close`] does the same and waits for it.
+/// A member of a cluster. It is cheap to clone. When the last clone is dropped, the member leaves and closes all it
+/// has opened. [`Channel::close`] does the same and waits for it.
 #[derive(Clone)]
 pub struct Channel {
     owner: Arc<Owner>,
 }
 
-/// A channel that does not keep its member alive, as its up handlers have it ([`crate::UpHandler::opened`]).
+/// A channel that does not keep its member running, for up handlers ([`crate::UpHandler::opened`]).
 #[derive(Clone)]
 pub struct WeakChannel {
     shared: Arc<Shared>,
@@ -119,45 +118,45 @@ impl WeakChannel {
         Self { shared, driver }
     }
 
-    /// Our member address.
+    /// Returns this member's address.
     pub fn address(&self) -> &Address {
         &self.shared.local
     }
 
-    /// Our logical name.
+    /// Returns this member's logical name.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The cluster's name.
+    /// Returns the cluster's name.
     pub fn cluster(&self) -> &str {
         &self.shared.cluster
     }
 
-    /// Where we are reached.
+    /// Returns this member's physical address.
     pub fn physical_address(&self) -> PhysAddr {
         self.shared.phys
     }
 
-    /// Wakes the member's driver, which asks its up handlers for messages and deadlines.
+    /// Returns a waker of the member's driver, which then asks its up handlers for messages and deadlines.
     pub fn bell(&self) -> Bell {
         self.driver.bell()
     }
 
-    /// A member's logical name, or its address where no name is known.
+    /// Returns a member's logical name, or its address if the name is unknown.
     pub fn name_of(&self, member: &Address) -> String {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)
     }
 
-    /// A member as people are told of it.
+    /// Returns a member with its name, for errors and logs.
     pub fn member(&self, address: &Address) -> Member {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).member(address)
     }
 
-    /// Sends without waiting for room: answers to requests must not wait behind requests.
+    /// Sends without waiting for capacity: responses must not wait behind requests.
     pub(crate) fn submit(&self, message: Message) {
         self.shared.gate.force(&message.dest, weight(message.length()));
-        // A closed channel has nobody to answer any more.
+        // After the channel is closed, no caller waits for a response.
         let _ = self.driver.submit(Command::Send(message));
     }
 }
@@ -180,42 +179,42 @@ impl Channel {
         &self.owner.shared
     }
 
-    /// Our member address.
+    /// Returns this member's address.
     pub fn address(&self) -> &Address {
         &self.shared().local
     }
 
-    /// Our logical name.
+    /// Returns this member's logical name.
     pub fn name(&self) -> &str {
         &self.shared().name
     }
 
-    /// The cluster's name.
+    /// Returns the cluster's name.
     pub fn cluster(&self) -> &str {
         &self.shared().cluster
     }
 
-    /// Where we are reached.
+    /// Returns this member's physical address.
     pub fn physical_address(&self) -> PhysAddr {
         self.shared().phys
     }
 
-    /// The current view.
+    /// Returns the current view.
     pub fn view(&self) -> Option<View> {
         self.shared().view.borrow().clone()
     }
 
-    /// The view, to wait for changes of it.
+    /// Returns a receiver that follows changes of the view.
     pub fn watch_view(&self) -> watch::Receiver<Option<View>> {
         self.shared().view.subscribe()
     }
 
-    /// Whether a member is in the current view.
+    /// Returns whether a member is in the current view.
     pub fn has_member(&self, member: &Address) -> bool {
         self.shared().view.borrow().as_ref().is_some_and(|view| view.contains(member))
     }
 
-    /// Whether we are the coordinator.
+    /// Returns whether this member is the coordinator.
     pub fn is_coordinator(&self) -> bool {
         self.shared().view.borrow().as_ref().and_then(View::coordinator) == Some(self.address())
     }
@@ -224,33 +223,33 @@ impl Channel {
         self.shared().book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A member's logical name, or its address where no name is known.
+    /// Returns a member's logical name, or its address if the name is unknown.
     pub fn name_of(&self, member: &Address) -> String {
         self.book().display(member)
     }
 
-    /// A member as people are told of it, in errors and logs.
+    /// Returns a member with its name, for errors and logs.
     pub fn member(&self, address: &Address) -> Member {
         self.book().member(address)
     }
 
-    /// The member with this logical name.
+    /// Returns the member with this logical name.
     pub fn member_named(&self, name: &str) -> Option<Address> {
         let view = self.view()?;
         let book = self.book();
         view.members().iter().find(|member| book.name(member).is_some_and(|own| **own == *name)).cloned()
     }
 
-    /// The view as JGroups prints it: `[A|1] (2) [A, B]`.
+    /// Returns the view in JGroups' format: `[A|1] (2) [A, B]`.
     pub fn view_text(&self) -> String {
         self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
     }
 
-    /// Sends a message; waits while there is no room for it: its destination lacks credits and no more may wait for
-    /// them, or the transport's queue to it is more than half full. A multicast waits for the slowest member.
+    /// Sends a message. Waits while its destination lacks credits and the queue for them is full, or while the
+    /// transport's queue to it is more than half full. A multicast waits for the slowest member.
     ///
-    /// With flag RSVP it also waits until everybody it goes to has acknowledged it, if the stack has RSVP: without, the
-    /// flag does nothing, as in JGroups.
+    /// With flag RSVP it also waits until all recipients have acknowledged the message, if the stack has RSVP.
+    /// Without that layer the flag has no effect, as in JGroups.
     ///
     /// # Errors
     ///
@@ -271,7 +270,7 @@ impl Channel {
         }
     }
 
-    /// Sends a message to each of these destinations: whoever has room does not wait for the others.
+    /// Sends a message to each of these destinations. One that has capacity does not wait for the others.
     pub(crate) async fn send_each(
         &self,
         mut dests: Vec<Option<Address>>,
@@ -289,15 +288,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Gives the driver a message for which there is room. With RSVP, what tells that it was acknowledged.
+    /// Submits a message for which capacity is reserved. With RSVP, returns its acknowledgement.
     fn hand_over(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
         let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
         Ok(wait)
     }
 
-    /// Sends a message if there is room for it, where [`Channel::send`] would wait for room; never waits, not even with
-    /// RSVP.
+    /// Sends a message if [`Channel::send`] would not wait for capacity. Never waits, not even with RSVP.
     ///
     /// # Errors
     ///
@@ -310,7 +308,7 @@ impl Channel {
         }
     }
 
-    /// Makes the driver ask for the application's deadline, which may have become an earlier one.
+    /// Wakes the driver to ask for the application's deadline, which may be earlier now.
     pub(crate) fn remind(&self) {
         self.owner.driver.ring();
     }
@@ -329,13 +327,13 @@ impl Channel {
         }
     }
 
-    /// Fetches the application's state from a member (`None` = the first other member) and hands it to
+    /// Fetches the application's state from a member (`None` = the first other member) and passes it to
     /// [`crate::Receiver::set_state`], exactly between the messages that it includes and those that it does not.
-    /// Returns the state as well, once the receiver has taken it; `None` if there is nobody to ask.
+    /// Returns the state as well, after the receiver has taken it; `None` if there is no other member.
     ///
     /// # Errors
     ///
-    /// [`StateError`]; the receiver's state was not touched, unless it is [`StateError::NotTaken`].
+    /// [`StateError`]; the receiver's state is unchanged, except with [`StateError::NotTaken`].
     pub async fn fetch_state(
         &self,
         target: Option<Address>,
@@ -347,13 +345,13 @@ impl Channel {
         if self.owner.driver.submit(Command::Event(Event::GetState { target, timeout })).is_err() {
             return Err(StateError::ProviderLeft);
         }
-        // The stack's own timer ends it; the rest is a guard against a stack without state transfer.
+        // The stack's own timer ends the request; this one covers a stack without state transfer.
         let fetched = match tokio::time::timeout(timeout + Duration::from_secs(1), wait).await {
             Ok(Ok(result)) => result?,
             Ok(Err(_)) => return Err(StateError::ProviderLeft),
             Err(_) => return Err(StateError::NoProtocol),
         };
-        // However long messages from before the state keep the receiver.
+        // Without a timeout, because the receiver handles messages from before the state first.
         match fetched.is_set.await {
             Ok(Ok(())) => Ok(fetched.state),
             Ok(Err(Panicked(text))) => Err(StateError::NotTaken(text)),
@@ -362,8 +360,8 @@ impl Channel {
         }
     }
 
-    /// Runs `call` on the stack's own task between two cycles, for management: attributes, operations, inserting
-    /// layers. `None` if the channel is closed.
+    /// Runs `call` on the stack's task between two cycles, for management: attributes, operations, insertion of
+    /// layers. Returns `None` if the channel is closed.
     pub async fn with_stack<R: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Stack, Time) -> R + Send + 'static,
@@ -376,18 +374,18 @@ impl Channel {
         wait.await.ok()
     }
 
-    /// Ends the member as a crash would: nobody is told, and everything is closed. For tests of what the others do.
+    /// Ends the member as a crash would: without leaving the view. For tests of failure handling.
     pub async fn abort(self) {
         self.shared().gate.close();
         let stopped = self.with_stack(|stack, now| {
-            // Without a transport's envelope nothing gets out any more.
+            // Without a transport's envelope no packet is sent any more.
             stack.cut(now);
         });
         stopped.await;
         self.end().await;
     }
 
-    /// Leaves the cluster and closes everything: when it returns no task, socket or timer of this member is left.
+    /// Leaves the cluster and closes all sockets. When it returns, no task, socket or timer of this member is left.
     pub async fn close(self) {
         let (done, wait) = oneshot::channel();
         self.shared().gate.close();
@@ -399,7 +397,7 @@ impl Channel {
     }
 }
 
-/// What a sender with RSVP waits for. Its ticket is given back when the sender waits no longer, for whatever reason.
+/// The acknowledgement that a sender with RSVP waits for. Its ticket is returned on drop.
 struct Acknowledgement<'a> {
     shared: &'a Shared,
     ticket: u32,
@@ -429,14 +427,14 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// The channel's side of the driver: runs on the driver's task.
+/// The application of the channel's driver, on the driver's task.
 pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,
     handlers: UpHandlers,
-    /// There has been a view: handlers may send.
+    /// A view has been installed, so handlers may send.
     has_view: bool,
-    /// Bytes handed to the stack in this cycle.
+    /// Bytes submitted to the stack in this cycle.
     handed: BTreeMap<Option<Address>, u64>,
     book_changes: u64,
 }
@@ -499,7 +497,7 @@ impl Upcalls {
     }
 }
 
-/// Whether the edge's queue to a destination is crowded. Multicasts go at the pace of the slowest member.
+/// Returns whether the edge's queue to a destination is more than half full; for multicasts, to any member.
 fn is_crowded(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
     let shared = stack.shared();
     let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_crowded(peer));
@@ -562,7 +560,7 @@ impl Application for Upcalls {
     }
 
     fn closed(&mut self) {
-        // Calls first: those whose request waits for room keep the answers they have.
+        // Calls first, so that those whose request waits for capacity keep the responses that they have.
         self.handlers.closed();
         self.shared.gate.close();
         let waits = std::mem::take(&mut *self.shared.waits());
@@ -582,10 +580,10 @@ mod tests {
     use super::*;
     use crate::receiver::{Delivery, Receiver};
 
-    /// Nothing in these tests takes a tenth of this.
+    /// Timeout of tests; none takes a tenth of it.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Keeps all it gets, so that nothing is acknowledged.
+    /// Keeps all deliveries, so that nothing is acknowledged.
     #[derive(Default)]
     struct Keeping(Mutex<Vec<Delivery>>);
 
@@ -616,7 +614,7 @@ mod tests {
         channel.close().await;
     }
 
-    /// Notes whether the callers' lock is free whenever it is woken.
+    /// Records whether the lock of waiting callers is free at each wake-up.
     struct Looking {
         shared: Arc<Shared>,
         was_free: Mutex<Vec<bool>>,

@@ -1,20 +1,21 @@
-//! Calls of the application's code. What panics there ends that call and nothing else: neither the member, whose
-//! driver may be the caller, nor what waits behind the call. Up handlers are the exception: their panics end the member.
+//! Calls of the application's code. A panic ends that call alone, neither the member, whose driver may be the caller,
+//! nor later calls. Up handlers are the exception: their panics end the member.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use consort_group::Address;
 
-/// The application panicked; what it said.
+/// The application panicked, with this text.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the application panicked: {0}")]
 pub(crate) struct Panicked(pub(crate) String);
 
-/// Calls the application. A panic is reported by the panic hook, as any, and logged with the name of what was called and
-/// whose messages it was called for.
+/// Calls the application. The panic hook reports a panic as usual; the log names the called method and the sender of
+/// its messages.
 ///
-/// What the application shares between its calls is its own affair: std's locks tell it that one of them has panicked.
+/// State that the application shares between its calls is its own concern: std's locks report that a call has
+/// panicked.
 pub(crate) fn guarded<R>(
     called: &'static str,
     sender: Option<&Address>,
@@ -28,7 +29,7 @@ pub(crate) fn guarded<R>(
     })
 }
 
-/// Calls an up handler. A panic is logged likewise, and goes on: it ends the driver whose task this is.
+/// Calls an up handler. A panic is logged likewise and then resumed: it ends the driver whose task this is.
 pub(crate) fn guarded_or_end<R>(called: &'static str, call: impl FnOnce() -> R) -> R {
     guarded(called, None, call).unwrap_or_else(|Panicked(said)| resume_unwind(Box::new(said)))
 }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
     use crate::log::Log;
 
-    /// In one test: a second one that calls at the same time without a log might keep lines out of this one's.
+    /// One test, because a concurrent one without a log could suppress lines of this one.
     #[test]
     fn what_was_said_is_kept_and_logged_with_the_sender() {
         let (log, _guard) = Log::begin("error");

@@ -1,4 +1,4 @@
-//! Members that find each other through a directory that they share.
+//! Tests of members that find each other through a shared directory.
 
 mod cluster;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::Message;
 
-/// Stock TCP whose members are found through files.
+/// Stock TCP with discovery through files.
 fn cluster(directory: &Path) -> Cluster {
     let plain = Cluster::new("tcp.xml");
     let from = plain.text.find("<TCPPING").expect("TCPPING");
@@ -26,7 +26,7 @@ impl Shared {
         Self(path)
     }
 
-    /// Waits until what the cluster's files say is so.
+    /// Waits until the content of the cluster's files fulfils the condition.
     async fn until(&self, cluster: &Cluster, is_so: impl Fn(&str) -> bool) {
         let directory = self.0.join(&cluster.name);
         let said = || {
@@ -59,7 +59,7 @@ async fn members_find_each_other_through_a_shared_directory() {
     shared.until(&cluster, |said| said.starts_with("A ") && said.contains("\tT")).await;
     let b = cluster.join("B", inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
-    // A has let B in at once: B has not begun a cluster of its own that is merged later.
+    // A admitted B at once: B has not begun a cluster of its own that is merged later.
     assert!(a.view_text().ends_with("|1] (2) [A, B]"), "{}", a.view_text());
     for channel in [&a, &b] {
         channel.send(Message::bytes(None, vec![7; 1_000])).await.unwrap();
@@ -69,7 +69,7 @@ async fn members_find_each_other_through_a_shared_directory() {
             assert_eq!(inbox.from(channel.address(), 1).await, [vec![7; 1_000]]);
         }
     }
-    // Who comes when the first has gone finds who leads now.
+    // A member that starts after the first has left finds the present coordinator.
     a.close().await;
     shared.until(&cluster, |said| said.starts_with("B ") && !said.contains("A ")).await;
     let c = cluster.join("C", inboxes[2].clone()).await;

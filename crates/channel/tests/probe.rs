@@ -1,4 +1,4 @@
-//! What a live member answers to probe, and does for it.
+//! Tests of a live member's responses to probe.
 
 mod cluster;
 
@@ -67,7 +67,7 @@ async fn send(channel: Channel, count: u32) {
     }
 }
 
-/// The attributes of a transport that is asked over TCP.
+/// Attributes of a transport with probe over TCP.
 fn diag(port: u16, more: &str) -> String {
     format!(
         "diag.enabled=\"true\" diag.enable_udp=\"false\" diag.enable_tcp=\"true\" diag.port=\"{port}\" {more}"
@@ -79,7 +79,7 @@ async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     for (bind_addr, answers, is_silent) in [
         ("diag.bind_addr=\"127.0.0.2\"", "127.0.0.2", "127.0.0.1"),
-        // A member that is on the loopback only is not for others to ask.
+        // A member on the loopback is not reachable from other hosts.
         ("", "127.0.0.1", "127.0.0.3"),
     ] {
         let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, bind_addr));
@@ -110,7 +110,7 @@ async fn a_probe_that_everybody_reaches_without_a_passcode_is_told_of() {
     }
 }
 
-/// As `consort server` has it.
+/// As in `consort server`.
 #[tokio::test]
 async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_passcode_only() {
     let port = 35_000 + (std::process::id() % 1_000) as u16;
@@ -122,7 +122,7 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
         let builder = cluster.builder("A").guarded_diagnostics(true, passcode.clone());
         let a = cluster::join(&cluster.name, builder).await;
         let reads = ask(port, "jmx=FD_ALL3.timeout").await;
-        // With a passcode nothing is told without it.
+        // With a passcode, requests without it get no response.
         assert_eq!(reads.contains("timeout="), passcode.is_none(), "{reads}");
         let without = ask(port, change).await;
         assert_eq!(without.starts_with("refused: "), passcode.is_none(), "{without}");
@@ -138,7 +138,7 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
         assert!(!said.contains("without diag.passcode"), "{said}");
         a.close().await;
     }
-    // What the stack has on is guarded, too, and what nobody has on is off.
+    // Probe that the stack enables is guarded too, and it is off unless enabled.
     for (attributes, is_on) in [(diag(port, ""), true), (format!("diag.port=\"{port}\""), false)] {
         let cluster = Cluster::new("tcp.xml").transport("TCP", &attributes);
         let builder = cluster.builder("A").guarded_diagnostics(false, None);
@@ -152,7 +152,7 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
     }
 }
 
-/// Whether a UDP socket of this host has a port (Linux).
+/// Returns whether a UDP socket of this host has a port (Linux).
 fn has_udp_socket(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/self/net/udp").unwrap();
     let ends = format!(":{port:04X}");
@@ -187,7 +187,7 @@ async fn ask_bytes(port: u16, request: &[u8]) -> String {
     answer
 }
 
-/// Off unless the stack says otherwise.
+/// Off by default.
 #[tokio::test]
 async fn a_member_answers_nobody_unless_it_is_told_to() {
     let port = 34_000 + (std::process::id() % 1_000) as u16;

@@ -1,4 +1,4 @@
-//! Members that find each other through routers (TCPGOSSIP).
+//! Tests of members that find each other through routers (TCPGOSSIP).
 
 mod cluster;
 
@@ -11,18 +11,18 @@ use consort_channel::{Channel, Message};
 use consort_router::{Router, RouterConfig, ask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A router on any port, or the one that an earlier one had.
+/// Starts a router on any port, or on an earlier one's.
 async fn router(port: u16) -> Router {
     Router::start(&RouterConfig { port, ..RouterConfig::default() }).await.expect("a port")
 }
 
-/// Members that know these routers, and try one that is away again soon.
+/// Members with these routers and a short reconnection interval.
 fn cluster(routers: &[SocketAddr]) -> Cluster {
     let places: Vec<String> =
         routers.iter().map(|place| format!("{}[{}]", place.ip(), place.port())).collect();
     let plain = Cluster::new("tcpgossip.xml").with("jgroups.tcpgossip.initial_hosts", &places.join(","));
     let soon = "<MERGE3 min_interval=\"300\" max_interval=\"900\"/>";
-    // More members than the stock stack has ports for; nobody is found by its port.
+    // More members than the stock stack has ports for; discovery does not use ports.
     let plain_transport = "<include file=\"${transport-config:tcp-default.xml}\"/>";
     let many_ports = "<include file=\"${transport-config:tcp-default.xml}\" port_range=\"80\"/>";
     plain.edited(&[
@@ -32,7 +32,7 @@ fn cluster(routers: &[SocketAddr]) -> Cluster {
     ])
 }
 
-/// Who is registered for a cluster at a router, by name.
+/// Returns the names of the members registered for a cluster at a router.
 async fn registered(router: SocketAddr, cluster: &str) -> BTreeSet<String> {
     let groups = ask(&router.to_string(), PATIENCE).await.expect("a router");
     let members = groups.into_iter().filter(|(name, _)| name == cluster).flat_map(|(_, members)| members);
@@ -60,7 +60,7 @@ async fn members_find_each_other_through_a_router() {
     let a = cluster.join("A", inboxes[0].clone()).await;
     let b = cluster.join("B", inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
-    // A has let B in at once: B has not begun a cluster of its own that is merged later.
+    // A admitted B at once: B has not begun a cluster of its own that is merged later.
     assert!(a.view_text().ends_with("|1] (2) [A, B]"), "{}", a.view_text());
     a.send(Message::bytes(None, vec![7; 1_000])).await.unwrap();
     assert_eq!(inboxes[1].from(a.address(), 1).await, [vec![7; 1_000]]);
@@ -96,7 +96,7 @@ async fn twenty_members_come_and_go_and_both_routers_know_who_is_there() {
         for place in places {
             until_registered(place, &cluster.name, &all).await;
         }
-        // Some leave in order, the first of all among them, and one is gone without a word.
+        // Some leave in order, the first of all among them, and one crashes.
         for leaver in members.drain(..5).collect::<Vec<_>>() {
             leaver.close().await;
         }
@@ -114,7 +114,7 @@ async fn twenty_members_come_and_go_and_both_routers_know_who_is_there() {
     }
 }
 
-/// S003-4: what a router knew is gone with it, and comes back.
+/// S003-4: a router's registrations end with it, and are made again at its successor.
 #[tokio::test]
 async fn members_go_on_without_a_router_and_register_with_the_next() {
     let first = router(0).await;
@@ -145,7 +145,7 @@ async fn what_is_no_router_is_told_apart() {
     let silent = ask(&place, Duration::from_millis(1)).await.unwrap_err();
     assert_eq!(silent.to_string(), "no answer within 1ms");
     let listening = tokio::spawn(async move {
-        // The first is the one that was given up, if it had come so far.
+        // The first connection is the abandoned one, if it was accepted.
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut asked = [0; 64];

@@ -1,4 +1,4 @@
-//! Sending beside a peer that has stopped reading, over every transport.
+//! Tests of sending while another peer has stopped reading, over every transport.
 
 mod cluster;
 
@@ -10,8 +10,8 @@ use consort_channel::{Message, SendError};
 
 const MESSAGES: usize = 2_000;
 
-/// S000-7: what is meant for a peer that does not read waits for it and holds up nothing else: sends to others end,
-/// what is sent arrives, and who tries to send to the peer is told so at once. When it reads again, it gets everything.
+/// S000-7: messages to a peer that does not read are queued and delay nothing else: sends to others complete and
+/// arrive, and `try_send` to the peer fails at once. When it reads again, it gets all messages.
 async fn a_stalled_peer_holds_up_nobody(transport: usize) {
     let at_other = Arc::new(Inbox::default());
     let mut beside = Beside::new(TRANSPORTS[transport], at_other.clone()).await;

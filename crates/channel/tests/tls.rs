@@ -1,4 +1,4 @@
-//! Members over TCP within TLS, with certificates on both sides, and who does not get in.
+//! Tests of members over TCP within TLS, with certificates on both sides, and of peers that are refused.
 
 mod cluster;
 
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What vouches for members, and the directory with what it has written.
+/// A certificate authority, and the directory of its files.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     directory: PathBuf,
@@ -37,7 +37,7 @@ impl Authority {
         self.directory.join("ca.pem")
     }
 
-    /// A member's certificate and key in one file; it is good for these names and addresses.
+    /// Writes a member's certificate for these names and addresses, and its key, into one file.
     fn certify(&self, name: &str, hosts: &[&str]) -> PathBuf {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let params = CertificateParams::new(hosts).unwrap();
@@ -48,12 +48,12 @@ impl Authority {
         path
     }
 
-    /// A member's attributes: its certificate is for this host, and it believes this authority.
+    /// Attributes of a member with a certificate for this host that trusts this authority.
     fn member(&self, name: &str) -> String {
         self.member_at(name, "127.0.0.1")
     }
 
-    /// The same with a certificate for this host.
+    /// The same with a certificate for another host.
     fn member_at(&self, name: &str, host: &str) -> String {
         let (own, roots) = (self.certify(name, &[host]), self.roots());
         format!(
@@ -70,7 +70,7 @@ impl Drop for Authority {
     }
 }
 
-/// A port range and cluster of which each member has a transport of its own.
+/// A port range and a cluster whose members each have a transport of their own.
 struct Place {
     base: Cluster,
     transport: &'static str,
@@ -81,7 +81,7 @@ impl Place {
         Self { base: Cluster::new("tcp.xml"), transport: "TCP" }
     }
 
-    /// One whose members have the other transport over TCP.
+    /// One with the transport TCP_NIO2.
     fn of_tcp_nio2() -> Self {
         Self { base: Cluster::new("tcp-nio.xml"), transport: "TCP_NIO2" }
     }
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// Everybody gets what everybody sends, of these sizes.
+/// Each member multicasts messages of these sizes, and all members receive them.
 async fn multicasts(channels: &[Channel], inboxes: &[Arc<Inbox>], sizes: &[usize]) {
     for channel in channels {
         for (nth, &size) in sizes.iter().enumerate() {
@@ -114,7 +114,7 @@ async fn multicasts(channels: &[Channel], inboxes: &[Arc<Inbox>], sizes: &[usize
     }
 }
 
-/// Members that have joined with these attributes of the transport, and what each receives.
+/// Members that have joined with these attributes, and their inboxes.
 async fn joined(
     place: &Place,
     names: &[&str],
@@ -148,7 +148,7 @@ async fn members_with_certificates_of_one_authority_exchange_messages_of_all_siz
     assert_eq!(log.take(), "", "nothing is complained of");
 }
 
-/// As JGroups writes the value, in capitals.
+/// With the value in capitals, as JGroups writes it.
 #[tokio::test]
 async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls() {
     let (authority, place) = (Authority::new("nio"), Place::of_tcp_nio2());
@@ -158,14 +158,14 @@ async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls
     one_view(&channels.iter().collect::<Vec<_>>()).await;
     multicasts(&channels, &inboxes, &[1, 100_000]).await;
     assert_eq!(log.take(), "", "nothing is complained of");
-    // It is TLS: the member reads what a program has sent within it.
+    // The connection uses TLS: the member reads a program's bytes within it.
     let _ = stranger(&channels[0], &authority, None).await;
     let said = log.take();
     assert!(said.contains("wrong cookie"), "{said}");
     close(channels).await;
 }
 
-/// Each vouches for itself: the store with the key is the one with what is trusted, too.
+/// Each member trusts its own certificate: the key store is the trust store as well.
 #[tokio::test]
 async fn the_key_store_is_the_trust_store_where_none_is_named() {
     let (authority, place) = (Authority::new("self"), Place::new());
@@ -180,11 +180,11 @@ async fn the_key_store_is_the_trust_store_where_none_is_named() {
     close(vec![a, b]).await;
 }
 
-/// Otherwise any member could be taken for another one, whose address it has come by.
+/// Otherwise a member could pose as another one, whose address it has obtained.
 #[tokio::test]
 async fn a_member_whose_certificate_is_for_another_address_is_not_connected_to() {
     let (log, _guard) = Log::begin("consort_net=warn");
-    // Neither waits for the other: it is to be alone.
+    // Each is to form a cluster alone: short timeouts.
     let base = Cluster::new("tcp.xml").edited(&[("join_timeout=\"2s\"", "join_timeout=\"300ms\"")]);
     let (authority, place) = (Authority::new("elsewhere"), Place { base, transport: "TCP" });
     let a = place.join("A", &authority.member_at("A", "10.9.8.7"), Arc::default()).await;
@@ -195,7 +195,7 @@ async fn a_member_whose_certificate_is_for_another_address_is_not_connected_to()
     close(vec![a, b]).await;
 }
 
-/// Versions and suites that are named are those that are spoken.
+/// Only configured versions and suites are used.
 #[tokio::test]
 async fn versions_of_tls_are_chosen() {
     for (nth, spoken) in [
@@ -218,7 +218,7 @@ async fn versions_of_tls_are_chosen() {
     }
 }
 
-/// A name of the members' own in place of their addresses.
+/// One name for all members in place of their addresses.
 #[tokio::test]
 async fn certificates_may_have_one_name_for_all_members() {
     let (authority, place) = (Authority::new("names"), Place::new());
@@ -235,7 +235,7 @@ async fn certificates_may_have_one_name_for_all_members() {
     close(vec![a, b]).await;
 }
 
-/// Two members are a cluster; somebody else tries to join it, and is alone. Returns what the log says.
+/// Two members form a cluster; an intruder fails to join and stays alone. Returns the log.
 async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel>) {
     let (log, _guard) = Log::begin("consort_net=warn");
     let place = Place::new();
@@ -253,7 +253,7 @@ async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel
     }
     let said = log.take();
     let [a, b] = members;
-    // Both sides are named, whoever tells.
+    // The log has both addresses, whichever side writes it.
     let addresses = [a.physical_address(), intruder.physical_address()].map(|phys| phys.to_string());
     assert!(said.contains(&addresses[0]), "{addresses:?}: {said}");
     (said, vec![a, b, intruder])
@@ -276,7 +276,8 @@ async fn a_member_of_another_authority_does_not_get_in() {
     close(channels).await;
 }
 
-/// It believes ours, and we do not believe it: with TLS 1.3 it hears of that only after it has begun to write.
+/// The intruder trusts this authority, which does not trust it: with TLS 1.3 it learns that only after its first
+/// write.
 #[tokio::test]
 async fn a_member_that_only_believes_us_does_not_get_in() {
     let (authority, other) = (Authority::new("believed"), Authority::new("believing"));
@@ -292,7 +293,7 @@ async fn a_member_that_only_believes_us_does_not_get_in() {
     close(channels).await;
 }
 
-/// A member that speaks no TLS is reached by one that does.
+/// A member without TLS is connected to by one with TLS.
 #[tokio::test]
 async fn a_member_without_tls_tells_of_one_that_begins_it() {
     let (log, _guard) = Log::begin("consort_net=warn");
@@ -306,7 +307,7 @@ async fn a_member_without_tls_tells_of_one_that_begins_it() {
     close(vec![a, b]).await;
 }
 
-/// What a program with this certificate gets from a member: its setup bytes are the first that it sends.
+/// Connects to a member with this certificate. Returns the first bytes from the member.
 async fn stranger(
     member: &Channel,
     authority: &Authority,
@@ -317,7 +318,7 @@ async fn stranger(
     let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
     let connected = tokio_rustls::TlsConnector::from(client).connect(name, stream);
     let mut stream = timeout(PATIENCE, connected).await.expect("it hears")?;
-    // No member's: who is let in is told to go because of it.
+    // Invalid set-up bytes, so that the member closes an accepted connection.
     stream.write_all(b"nobody").await?;
     let mut buffer = [0; 100];
     timeout(PATIENCE, stream.read(&mut buffer)).await.expect("it hears")
@@ -335,7 +336,7 @@ async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
     assert!(said.contains("tls.client_auth is need here"), "{said}");
     a.close().await;
 
-    // Where none is needed the handshake is no obstacle, only what comes after it.
+    // If no certificate is required, the handshake succeeds and the set-up bytes fail.
     for auth in ["none", "want"] {
         let place = Place::new();
         let attributes = needed.replace("\"need\"", &format!("\"{auth}\""));
@@ -343,7 +344,7 @@ async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
         let _ = stranger(&a, &authority, None).await;
         let said = log.take();
         assert!(said.contains("wrong cookie") && !said.contains("no TLS"), "{auth}: {said}");
-        // A certificate that is shown is looked at where one is wanted, and nowhere else.
+        // A presented certificate is checked if certificates are wanted, and only then.
         let other = Authority::new(&format!("others-{auth}"));
         let store = other.certify("X", &[]);
         let shown = Identity::from_files(&store, &store).unwrap();
@@ -354,7 +355,7 @@ async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
     }
 }
 
-/// What a member says that cannot begin.
+/// Returns the error of a member that cannot start.
 async fn refused(attributes: &str) -> String {
     let cluster = Place::new().cluster(attributes);
     let connecting = cluster.builder("A").connect(&cluster.name);
@@ -369,7 +370,7 @@ async fn files_that_do_not_do_are_told_before_anything_is_opened() {
     assert!(error.contains("tls.enabled needs tls.keystore_path, the path of a PEM file"), "{error}");
     let error = refused(&named("members.p12")).await;
     assert!(error.contains("members.p12 looks like a PKCS12 or JKS store; give a PEM file"), "{error}");
-    // Also under a name that says nothing.
+    // Also under a name without an extension.
     let store = authority.directory.join("keystore");
     std::fs::write(&store, [0x30, 0x82, 0x0a, 0x10, 2, 1, 3, 0x30, 0x82]).unwrap();
     let error = refused(&named(&store.display().to_string())).await;

@@ -1,4 +1,4 @@
-//! Who sits on a channel answers within the cycle, however many ask; it is told everything, and its panic ends the member.
+//! Tests of up handlers: they respond within the cycle, are notified of all events, and their panic ends the member.
 
 mod cluster;
 
@@ -25,21 +25,21 @@ const BOMB: u8 = b'*';
 #[derive(Default)]
 struct State {
     outbox: VecDeque<Message>,
-    /// Cycles that are over.
+    /// Number of completed cycles.
     cycles: u64,
-    /// The cycle in which each question came.
+    /// The cycle in which each question arrived.
     asked: Vec<u64>,
-    /// The cycle in which each message was asked for.
+    /// The cycle in which each message was taken.
     sent: Vec<u64>,
     answers: Vec<Bytes>,
     calls: Vec<&'static str>,
     deadline: Option<Instant>,
-    /// Sends this again and again while there is room for it.
+    /// A message to send repeatedly while there is capacity.
     pumped: Option<Message>,
     has_room: bool,
 }
 
-/// Answers questions with what they say.
+/// Responds to questions with their content.
 #[derive(Default)]
 struct Pong {
     channel: OnceLock<WeakChannel>,
@@ -60,7 +60,7 @@ fn bytes_of(message: &Message) -> Bytes {
 }
 
 impl Pong {
-    /// A panic of another call must not hide what it left.
+    /// A panic of another call must not hide the state that it left.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +215,7 @@ async fn answers_leave_in_the_cycle_in_which_the_questions_came() {
     two.close().await;
 }
 
-/// Callers that come while the driver is busy.
+/// Callers while the driver is busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_thousand_callers_want_goes_out_in_one_cycle() {
     let two = Two::join("pong-callers").await;
@@ -244,7 +244,7 @@ async fn what_a_thousand_callers_want_goes_out_in_one_cycle() {
     two.close().await;
 }
 
-/// Twenty times the credits, in both directions, beside messages for the receiver that are in the same batches.
+/// Twenty times the credits, in both directions, with messages for the receiver in the same batches.
 #[tokio::test]
 async fn what_a_handler_has_consumed_returns_its_credits() {
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));
@@ -260,7 +260,7 @@ async fn what_a_handler_has_consumed_returns_its_credits() {
             a.with_stack(|_, _| ()).await;
         }
     }
-    // Its own multicasts come back to it, and are answered.
+    // Its own multicasts come back to it, and get responses.
     assert_eq!(at_a.answers(1_500).await.len(), 1_500);
     assert_eq!(inbox.from(a.address(), 1_000).await[0], bytes_of(&message(None, b'-', 1_000)));
     for (channel, dest) in [(&a, Some(b.address())), (&a, None), (&b, Some(a.address()))] {
@@ -304,7 +304,7 @@ async fn it_is_told_from_opening_to_closing() {
     assert_eq!(at_a.state().calls, ["opened", "view", "connected", "view", "view", "closed"]);
 }
 
-/// A time that becomes known by a ring; what it makes the handler send leaves at once.
+/// A deadline that arises with a wake-up; the message that the handler then sends leaves at once.
 #[tokio::test]
 async fn timers_fire() {
     let two = Two::join("pong-time").await;
@@ -315,7 +315,8 @@ async fn timers_fire() {
     two.close().await;
 }
 
-/// The receiver at the other end keeps what it gets: what is on its way stays bounded, and goes on when it lets go.
+/// The receiver at the other end does not finish: messages under way stay bounded, and sending resumes when it
+/// finishes.
 #[tokio::test]
 async fn room_closes_and_opens_again() {
     let (pump, slow) = (Arc::new(Pong::default()), Slow::new());
@@ -351,7 +352,7 @@ async fn room_closes_and_opens_again() {
     b.close().await;
 }
 
-/// Even if it panics again when it is told of the end.
+/// Even if it panics again in `closed`.
 #[tokio::test]
 async fn its_panic_ends_the_member_as_a_crash_would() {
     let (log, _guard) = Log::begin("error");
@@ -374,7 +375,7 @@ async fn its_panic_ends_the_member_as_a_crash_would() {
     a.close().await;
 }
 
-/// Each has its own messages, and what nobody takes is the receiver's.
+/// Each handler has its own messages, and the receiver gets the rest.
 #[tokio::test]
 async fn rpc_goes_on_beside_a_handler() {
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));

@@ -1,4 +1,4 @@
-//! A request's keys, and what each says.
+//! The keys of a request, and the response to each.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use regex_lite::Regex;
 use super::{keys, layers};
 use crate::up_handler::UpHandlers;
 
-/// Bytes of an answer after which further keys are not looked at: a request can name the same key a thousand times.
+/// Bytes of a response after which further keys are ignored: a request can name the same key a thousand times.
 pub const ANSWER_LEN_MAX: usize = 1024 * 1024;
 
-/// Answers requests from what the stack and the up handlers tell.
+/// Responds to requests from the state of the stack and the up handlers.
 #[derive(Clone, Default)]
 pub struct Answerer {
     pub(crate) handlers: UpHandlers,
 }
 
 impl Answerer {
-    /// The answer to a request; `None` if it is for another cluster.
+    /// Returns the response to a request; `None` if it is for another cluster.
     pub fn answer(&self, stack: &mut Stack, now: Time, request: &str) -> Option<String> {
         let mut keys = Vec::new();
         for token in request.split_whitespace() {
@@ -57,7 +57,7 @@ impl Answerer {
         Some(text)
     }
 
-    /// The keys of a request that change the member: all but those that are known to only read.
+    /// Returns the keys of a request that may change the member.
     pub fn changes(request: &str) -> Vec<&str> {
         request.split_whitespace().filter(|key| is_change(key)).collect()
     }
@@ -116,7 +116,7 @@ impl Answerer {
     }
 }
 
-/// Whether a key may change something. What is not known to only read may.
+/// Returns whether a key may change the member: any key but those known to only read.
 fn is_change(key: &str) -> bool {
     let (word, rest) = key.split_once('=').unwrap_or((key, ""));
     match word {
@@ -124,7 +124,7 @@ fn is_change(key: &str) -> bool {
         | "metrics" | "threads" | "dump-digest" | "drops" | "rpcs" | "rpcs-details" | "rtt" | "stats"
         | "requests" | "reqtable-info" => false,
         "jmx" => rest.contains(['=', '[']),
-        // An attribute of a layer, by its name alone; keys of handlers have small letters.
+        // An attribute of a layer, by its name alone; keys of handlers are lower case.
         word => key.contains(['=', '[']) || !word.starts_with(|first: char| first.is_ascii_uppercase()),
     }
 }

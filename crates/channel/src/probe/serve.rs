@@ -1,4 +1,4 @@
-//! The sockets of the responder: one task per channel, which ends with it.
+//! The responder's sockets: one task per channel, which ends with it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,23 +16,23 @@ use tokio::task::JoinHandle;
 use super::answer::Answerer;
 use super::passcode::checked;
 
-/// The longest request, as in JGroups.
+/// The longest request, in bytes, as in JGroups.
 const REQUEST_MAX: usize = 10_000;
 
-/// The largest datagram that can carry an answer.
+/// The longest response in a datagram, in bytes.
 const DATAGRAM_MAX: usize = 65_507;
 
-/// TCP requests that are served at once; more wait for these.
+/// TCP requests that are served at once; more wait.
 const CLIENTS_MAX: usize = 16;
 
-/// How long a TCP client may take for its request.
+/// Timeout of a TCP client's request.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
-/// The responder's task. Dropped, it ends.
+/// The responder's task, which ends on drop.
 pub(crate) struct Responder(JoinHandle<()>);
 
 impl Responder {
-    /// Ends it and waits until its sockets are closed.
+    /// Ends the task and waits until its sockets are closed.
     pub(crate) async fn stop(mut self) {
         self.0.abort();
         let _ = (&mut self.0).await;
@@ -45,8 +45,8 @@ impl Drop for Responder {
     }
 }
 
-/// Starts the responder as configured. A socket that cannot be opened is logged: diagnostics are no reason to stay
-/// out of a cluster.
+/// Starts the responder. A socket that cannot be opened is logged, because diagnostics must not keep a member out of
+/// its cluster.
 pub(crate) fn start(
     config: DiagConfig,
     own: PhysAddr,
@@ -91,8 +91,8 @@ fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
     socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
 }
 
-/// The one address that `diag.bind_addr` finds, of our own family; `None`: all. Who is reached on the loopback only is
-/// not for the network to ask either. A guarded member listens where it is bound itself.
+/// Returns the address that `diag.bind_addr` selects, of the own address's family; `None`: all. A member on the
+/// loopback listens on the loopback only, and a guarded member on its own address.
 fn chosen(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
     let Some(selectors) = &config.bind_addr else {
         return Ok(own.ip.filter(|ip| ip.is_loopback() || (is_guarded && !ip.is_unspecified())));
@@ -102,7 +102,7 @@ fn chosen(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option
     Ok(Some(found.ip).filter(|ip| !ip.is_unspecified()))
 }
 
-/// Where others than this host's own programs reach us, for people.
+/// Describes the addresses at which other hosts reach the responder.
 fn open_to_others(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
     let heard_on = config.bind_addr.as_ref().map(ToString::to_string);
     let heard_on = heard_on.map_or_else(String::new, |bind_addr| format!(" of {bind_addr}"));
@@ -119,7 +119,7 @@ fn udp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io:
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SocketAddr::new(group, config.port).into())?;
-    // What other programs have joined on other interfaces is not for us.
+    // Otherwise the socket would receive groups that other programs joined on other interfaces.
     #[cfg(target_os = "linux")]
     if group.is_ipv4() {
         socket.set_multicast_all_v4(false)?;
@@ -166,7 +166,7 @@ fn tcp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io:
     Err(last)
 }
 
-/// How a request becomes an answer: on the stack's own task.
+/// Responds to requests, on the stack's task.
 #[derive(Clone)]
 struct Asked {
     answerer: Answerer,
@@ -208,7 +208,7 @@ async fn serve_udp(socket: Option<UdpSocket>, asked: Asked) {
             Ok((length, from)) => {
                 if let Some(mut answer) = asked.answer(&buffer[..length], from).await {
                     answer.truncate(answer.floor_char_boundary(DATAGRAM_MAX));
-                    // The group's address must not be the answer's source.
+                    // The group's address must not be the response's source.
                     if let Err(error) = answer_from_elsewhere(from, &answer).await {
                         tracing::debug!(%error, %from, "probe cannot answer");
                     }
@@ -240,7 +240,7 @@ async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
                 });
             }
             Err(error) => {
-                // Out of file descriptors, most likely: trying at once would only spin.
+                // Most likely no file descriptor is free; a retry at once would only spin.
                 tracing::debug!(%error, "probe cannot accept");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

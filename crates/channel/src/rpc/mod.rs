@@ -1,6 +1,6 @@
-//! Remote procedure calls on a channel (facts section 23): unicast, anycast and group requests that return futures.
+//! Remote procedure calls on a channel: unicast, anycast and group requests that return futures.
 //!
-//! The wire is that of JGroups' MessageDispatcher and RpcDispatcher, so that either side may be Java.
+//! The wire format is that of JGroups' MessageDispatcher and RpcDispatcher, so that either side may be Java.
 
 mod correlator;
 mod dispatcher;

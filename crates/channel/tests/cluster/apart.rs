@@ -1,5 +1,5 @@
-//! A member on a thread of its own, which can be made to stop: it reads nothing, as a process does that is swapped out
-//! or stopped by a debugger, while its connections stand.
+//! A member on a thread of its own that can be stalled: it reads nothing, like a process that is swapped out or
+//! stopped by a debugger, while its connections stay open.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{Cluster, Inbox, fill, one_view};
 
-/// The member. Dropped, it goes on, and then ends as a crash does.
+/// The member. On drop it resumes and then ends as a crash does.
 pub struct Apart {
     runtime: Option<Runtime>,
     pub channel: Channel,
@@ -29,7 +29,7 @@ impl Apart {
         Self { runtime: Some(runtime), channel, go_on: None }
     }
 
-    /// Lets it go on.
+    /// Resumes the member.
     pub fn go_on(&mut self) {
         self.go_on = None;
     }
@@ -55,7 +55,7 @@ impl Drop for Apart {
     fn drop(&mut self) {
         self.go_on();
         if let Some(runtime) = self.runtime.take() {
-            // It may not be waited for in a task.
+            // Blocking on its end is not possible in a task.
             runtime.shutdown_background();
         }
     }
@@ -65,23 +65,24 @@ impl Drop for Apart {
 pub const TRANSPORTS: [(&str, &str); 3] =
     [("UDP", "udp.xml"), ("TCP_NIO2", "tcp-nio.xml"), ("TCP", "tcp.xml")];
 
-/// Bytes of a message to the member that does not read.
+/// Bytes of a message to the stalled member.
 const FILLING: usize = 10_000;
 
-/// A member that sends, one that has stopped reading, and one that has not.
+/// A sender, a stalled member and another member.
 pub struct Beside {
     pub sender: Channel,
     pub stalled: Apart,
-    /// What the one that has stopped gets when it goes on.
+    /// The inbox of the stalled member.
     pub inbox: Arc<Inbox>,
     pub other: Channel,
-    /// How many messages are on their way to the one that has stopped.
+    /// Messages sent to the stalled member.
     pub waiting: usize,
 }
 
 impl Beside {
-    /// Makes the cluster, stops the one member, and sends as much to it as there is room for. The kernel's buffers are
-    /// small, so that over TCP most of it waits in the sender; over UDP what finds no room is lost, and sent again.
+    /// Makes the cluster, stalls one member, and sends to it until there is no capacity. The kernel's buffers are
+    /// small, so that over TCP most messages are queued in the sender; over UDP those that do not fit are lost and
+    /// retransmitted.
     pub async fn new((transport, config): (&'static str, &'static str), receiver: impl Receiver) -> Self {
         let buffers = match transport {
             "UDP" => "",
