@@ -1,4 +1,4 @@
-//! Which protocols and attributes there are: what our layers have, and what JGroups has.
+//! Known protocols and attributes: Consort's and JGroups'.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,20 +8,20 @@ use consort_group::protocols::registry;
 
 use crate::error::{ConfigError, Fault};
 
-/// An attribute that JGroups has and Consort has no use for, such as a thread pool's size.
+/// An attribute that JGroups has and that has no effect in Consort, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ignored {
     /// The protocol.
     pub protocol: String,
     /// The attribute.
     pub attribute: String,
-    /// Where it stands.
+    /// Its place.
     pub position: Position,
-    /// Whether JGroups, too, has no use for it any more.
+    /// Whether it has no effect in JGroups either.
     pub is_deprecated: bool,
 }
 
-/// What members of JGroups' kind would do otherwise than asked, were nobody told that an attribute has no effect.
+/// Attributes whose lack of effect changes a member's behaviour, so that the operator must know.
 const MISSED: &[&str] = &[
     "after_creation_hook",
     "dns_address",
@@ -32,23 +32,23 @@ const MISSED: &[&str] = &[
     "tls.sni_matchers",
 ];
 
-/// JGroups' own membership-change policy, which is ours, too.
+/// JGroups' own membership-change policy, which is Consort's default too.
 const DEFAULT_POLICY: &str = "GMS$DefaultMembershipPolicy";
 
 impl Ignored {
-    /// Whether what was asked for is missing, so that somebody should know: other attributes set the size of what is not
-    /// here, such as thread pools.
+    /// Returns whether the operator must know that the attribute has no effect. Other attributes configure parts that
+    /// Consort does not have, such as thread pools.
     pub fn is_missed(&self) -> bool {
         MISSED.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
     }
 
-    /// What to do instead, if there is something.
+    /// Returns an alternative to the attribute, if there is one.
     pub fn instead(&self) -> Option<&'static str> {
         (self.attribute == "membership_change_policy")
             .then_some("classes of Java's are not run: ChannelBuilder::membership_policy sets a policy")
     }
 
-    /// Those that are missed, or those that are not, as one line: `TCP.linger (tcp.xml:3:5), …`.
+    /// Returns the significant ones, or the others, as one line: `TCP.linger (tcp.xml:3:5), …`.
     pub fn line(all: &[Self], stack: &StackConfig, is_missed: bool) -> Option<String> {
         let told = all.iter().filter(|one| one.is_missed() == is_missed).map(|one| {
             let place = format!("{}:{}", stack.file(one.position), one.position);
@@ -82,7 +82,7 @@ pub(crate) fn is_transport(protocol: &str) -> bool {
     registry::TRANSPORTS.iter().any(|(transport, _)| *transport == protocol)
 }
 
-/// Whether an attribute that the protocol is known to have has an effect here.
+/// Returns whether a known attribute of a protocol has an effect.
 fn is_used(protocol: &str, attribute: &str) -> bool {
     if is_transport(protocol) {
         let is_meant = protocol != "SHARED_LOOPBACK" || !UNUSED_WITHOUT_SOCKETS.contains(&attribute);
@@ -92,7 +92,7 @@ fn is_used(protocol: &str, attribute: &str) -> bool {
     entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
 }
 
-/// The name among `names` that is closest to `wrong`, unless all are far from it.
+/// Returns the name among `names` that is most similar to `wrong`, if any is similar.
 pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
     let (distance, name) =
@@ -100,11 +100,11 @@ pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) ->
     (distance <= 2.max(wrong.chars().count() / 3)).then_some(name)
 }
 
-/// Checks the names of all protocols and attributes. Returns what is known and has no effect.
+/// Checks the names of all protocols and attributes. Returns the known ones that have no effect.
 ///
 /// # Errors
 ///
-/// The first name that nobody knows, with its place and the nearest name that somebody does.
+/// The first unknown name, with its place and the most similar known name.
 pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
     let names = registry::names();
     let (common, elsewhere) = (&KNOWN["*"], &KNOWN["-"]);
@@ -149,7 +149,7 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
     Ok(ignored)
 }
 
-/// A protocol's headers are filed under its own number: members that file them under another would not understand us.
+/// Checks that `id` is the protocol's own number, under which all members read and write its headers.
 fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position) -> Result<(), ConfigError> {
     let own = registry::id(protocol);
     if own.is_some_and(|own| value.trim().parse() == Ok(own.0)) {
@@ -160,7 +160,7 @@ fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position
     Err(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
 }
 
-/// Attributes that say what nobody can guess.
+/// Checks attributes that have no default.
 fn check_required(stack: &StackConfig) -> Result<(), ConfigError> {
     for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
         if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
@@ -171,7 +171,7 @@ fn check_required(stack: &StackConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A transport is at the bottom, and nowhere else.
+/// Checks that exactly the first protocol is a transport.
 fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
     for (place, protocol) in stack.protocols.iter().enumerate() {
         let name = protocol.short_name();
@@ -196,10 +196,10 @@ fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Attributes of SHARED_LOOPBACK that say something about sockets, of which it has none.
+/// Attributes of SHARED_LOOPBACK that concern sockets, which it does not have.
 const UNUSED_WITHOUT_SOCKETS: &[&str] = &["bind_addr", "external_addr", "external_port", "port_range"];
 
-/// Attributes of transports that the transport's layer, the edge or the channel uses. Each transport takes those of
+/// Attributes of transports that the transport's layer, the edge or the channel uses. Each transport has those of
 /// them that JGroups knows of it.
 pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "accept_any_version",
@@ -390,7 +390,7 @@ mod tests {
         }
     }
 
-    /// What a layer can be told can be written in a file, except for what only its younger sibling heeds.
+    /// Each property of a layer can be written in a file, except for those of its newer variant.
     #[test]
     fn every_property_of_every_layer_is_known() {
         let mut unknown = Vec::new();

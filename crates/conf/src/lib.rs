@@ -1,5 +1,5 @@
-//! Configuration files: JGroups' XML stacks with `${name:default}` substitution, read into a description with the
-//! place of every attribute (facts sections 1.5 and 9); and any XML as a [`Tree`], from which others read their own.
+//! Configuration files: JGroups' XML stacks with `${name:default}` substitution, parsed into a description with the
+//! place of each attribute; and other XML as a [`Tree`].
 //!
 //! ```
 //! use consort_conf::{Variables, load_stack};

@@ -1,4 +1,4 @@
-//! Stacks from files, or by the names of those that come with Consort.
+//! Stacks from files, and stock stacks.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::xml::{Element, read};
 
 macro_rules! stock {
     ($($name:literal),+ $(,)?) => {
-        /// The stacks that come with Consort: name and text. They have JGroups' names, protocols and values; `tcpgossip.xml` is
-        /// its `tcp.xml` with routers.
+        /// The stock stacks: name and text. They have JGroups' names, protocols and values; `tcpgossip.xml` is its
+        /// `tcp.xml` with routers.
         pub const STOCK: &[(&str, &str)] = &[$(($name, include_str!(concat!("../stacks/", $name)))),+];
     };
 }
@@ -23,15 +23,16 @@ stock! {
     "tcp-default.xml", "udp-default.xml", "nio-default.xml",
 }
 
-/// Files that include each other at most so deep.
+/// Greatest depth of includes.
 const INCLUDES_MAX: usize = 5;
 
-/// Includes of a stack at most. One is usual; a file that includes itself many times has to end somewhere.
+/// Most includes of a stack. One is usual; a file that includes itself many times has to end.
 const FILES_MAX: usize = 50;
 
-/// Variables that set an attribute although the file does not ask for them: protocol, attribute, variable. The names are
-/// those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are ours). As in JGroups, they count where the file is
-/// silent; only a transport's `bind_addr` is set in any case, because a file that many hosts share cannot know it.
+/// Variables that set an attribute although the file does not refer to them: protocol, attribute, variable. The names
+/// are those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are Consort's). As in JGroups, they apply if
+/// the file does not set the attribute. Only a transport's `bind_addr` always applies, because a file that many hosts
+/// share cannot contain it.
 const PROPERTIES: &[(&str, &str, &str)] = &[
     ("TCP", "bind_addr", "jgroups.bind_addr"),
     ("TCP", "bind_port", "jgroups.bind_port"),
@@ -61,26 +62,26 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("FILE_PING", "location", "jgroups.file.location"),
 ];
 
-/// A stack that has been read and checked.
+/// A parsed and checked stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stack {
-    /// What it says.
+    /// Its description.
     pub config: StackConfig,
-    /// Attributes that JGroups knows and that have no effect here.
+    /// JGroups' attributes that have no effect.
     pub ignored: Vec<Ignored>,
 }
 
-/// Reads a stack: a file, or if there is none of this name, one of [`STOCK`].
+/// Reads a stack: a file, or one of [`STOCK`] if there is no file of this name.
 ///
 /// # Errors
 ///
-/// If it cannot be read, is not XML, or names a protocol or attribute that nobody knows.
+/// If it cannot be read, is not XML, or contains an unknown protocol or attribute.
 pub fn load_stack(name: &str, variables: &Variables) -> Result<Stack, ConfigError> {
     let (text, directory) = file(name, None, None)?;
     finish(name, &text, directory.as_deref(), variables)
 }
 
-/// A stack from its text; `source` names it in errors. Includes are looked for in the current directory.
+/// Parses a stack; `source` names it in errors. Includes are relative to the current directory.
 ///
 /// # Errors
 ///
@@ -124,7 +125,7 @@ struct Gathering<'v> {
 }
 
 impl Gathering<'_> {
-    /// Adds what a file says; `number` is its own in positions.
+    /// Adds a file's content; `number` is its number in positions.
     fn file(
         &mut self,
         number: u16,
@@ -160,8 +161,8 @@ impl Gathering<'_> {
     }
 }
 
-/// A file's text and directory; the text of a stock file if there is no such file. A file that is there and cannot
-/// be read is an error: whoever has a tcp.xml of their own must not run with ours.
+/// Returns a file's text and directory, or the text of a stock file if there is no such file. A file that exists and
+/// cannot be read is an error, because a user's tcp.xml must not be replaced by the stock one.
 fn file(
     name: &str,
     directory: Option<&Path>,
@@ -215,7 +216,7 @@ mod tests {
         );
     }
 
-    /// What JGroups 5.5.7 made of the same file and properties.
+    /// The values that JGroups 5.5.7 has with the same file and properties.
     #[test]
     fn system_properties_count_where_the_file_is_silent_and_always_for_the_transports_bind_addr() {
         let variables = Variables::new()
@@ -259,7 +260,8 @@ mod tests {
         }
     }
 
-    /// S000-52: a stack described in one string, as JGroups took it once, is refused, and what would do is named.
+    /// S000-52: a stack described in one string, JGroups' former format, is refused, and the error names the
+    /// supported ones.
     #[test]
     fn a_string_is_no_configuration() {
         let text = "UDP(mcast_addr=228.8.8.8;mcast_port=7500):PING:pbcast.NAKACK2:UNICAST3";
@@ -280,7 +282,7 @@ mod tests {
         assert!(error.unwrap_err().to_string().starts_with("my.xml:2:1: cannot read x.xml"));
     }
 
-    /// A directory of its own with these files, gone when the test is over.
+    /// A directory with these files, removed on drop.
     struct Files(PathBuf);
 
     impl Files {

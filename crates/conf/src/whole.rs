@@ -1,15 +1,15 @@
-//! Whether a stack has what a member cannot be without. JGroups looks for the same, by the events that protocols need.
+//! The check for layers that each member needs. JGroups makes the same check, by the events that protocols need.
 
 use consort_group::config::StackConfig;
 
 use crate::error::{ConfigError, Fault};
 
-/// Checks that members of this stack can find each other, agree on a view, and send to all: that there is a GMS, and below
-/// it a discovery and a NAKACK.
+/// Checks that members of this stack can find each other, agree on a view, and multicast: that there is a GMS, and
+/// below it a discovery and a NAKACK.
 ///
 /// # Errors
 ///
-/// What is missing, with GMS' place.
+/// The missing layer, with GMS' place.
 pub fn check_whole(stack: &StackConfig) -> Result<(), ConfigError> {
     let named = |wanted: &dyn Fn(&str) -> bool| {
         stack.protocols.iter().position(|protocol| wanted(protocol.short_name()))

@@ -1,4 +1,4 @@
-//! A process that ends with whoever started it.
+//! A child process that ends with its owner.
 
 use std::process::Child;
 

@@ -1,8 +1,8 @@
-//! JGroups on this machine, for tests and benches: its jar and our Java programs for it ([`Jar`]), data grids beside which
-//! Consort's is measured ([`JavaGrid`]), a network that nothing leaves ([`own_network`]), several hosts in it ([`Hosts`]),
-//! processes that end with the process that started them ([`Killed`]), and a limit of their memory ([`ControlGroup`]).
-//! The Java Hot Rod client and our programs that use it are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`],
-//! and Infinispan's own server is an [`InfinispanServer`]. [`Helm`] renders the chart.
+//! Tools for tests and benches: JGroups' jar and Java programs for it ([`Jar`]), data grids for comparison
+//! ([`JavaGrid`]), an isolated network ([`own_network`]) with several hosts ([`Hosts`]), processes that end with
+//! their parent ([`Killed`]), and a limit of their memory ([`ControlGroup`]). The Java Hot Rod client and its
+//! programs are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`], and Infinispan's server is an
+//! [`InfinispanServer`]. [`Helm`] renders the chart.
 
 #![forbid(unsafe_code)]
 

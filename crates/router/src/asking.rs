@@ -1,4 +1,4 @@
-//! Asking a router who is registered there, of either kind.
+//! Queries of a router for its members, of Consort's or JGroups' kind.
 
 use std::io;
 use std::time::Duration;
@@ -13,38 +13,38 @@ use tokio::time::timeout;
 
 use crate::routes::group_of_all;
 
-/// The longest answer that is read: ten thousand members of a group.
+/// Longest response that is read, in bytes: ten thousand members of a group.
 const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
 
-/// Groups that are read of at most.
+/// Most groups that are read.
 const GROUPS_MAX: usize = 10_000;
 
-/// A router cannot be asked.
+/// A query of a router failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// It is not there, or goes away.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It says nothing.
+    /// There was no response.
     #[error("no answer within {0:?}")]
     Silent(Duration),
-    /// It ends the connection.
+    /// The peer closed the connection.
     #[error("it ends the connection instead of answering: it is no router, or it is about to end")]
     Ended,
-    /// It is something else than a router.
+    /// The peer is not a router.
     #[error("what listens there is no router: {0}")]
     Frame(#[from] BadLength),
-    /// It is something else than a router.
+    /// The peer is not a router.
     #[error("what listens there is no router: {0}")]
     Wire(#[from] WireError),
 }
 
-/// All groups with their members, in the order of their names.
+/// Returns all groups with their members, sorted by name.
 ///
 /// # Errors
 ///
-/// If nobody answers within that time, or not as a router does.
+/// If there is no response within the time, or the peer is not a router.
 pub async fn ask(router: &str, patience: Duration) -> Result<Vec<(String, Vec<PingData>)>, AskError> {
     match timeout(patience, converse(router)).await {
         Ok(answer) => answer,
@@ -52,7 +52,8 @@ pub async fn ask(router: &str, patience: Duration) -> Result<Vec<(String, Vec<Pi
     }
 }
 
-/// A router of JGroups' says nothing if there are no groups, so a question that both answer comes after.
+/// Queries the members, and sends a heartbeat after it: JGroups' router does not respond if there are no groups, and
+/// both kinds respond to the heartbeat.
 async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError> {
     let mut stream = TcpStream::connect(router).await?;
     let mut asked = BytesMut::new();

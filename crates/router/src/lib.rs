@@ -1,11 +1,12 @@
-//! A router for members that cannot find each other, or cannot reach each other: what JGroups calls a GossipRouter, and the
-//! frames are its own (facts 26), so that members of either kind use either.
+//! A router for members that cannot discover or reach each other: JGroups' GossipRouter, with the same frames, so
+//! that members and routers of both kinds work together.
 //!
-//! Members with TCPGOSSIP register with one or several routers and ask them where the others are. JGroups' members with TUNNEL
-//! send everything through one. Nothing that a router knows outlives it: members register again with one that comes back.
+//! Members with TCPGOSSIP register with one or several routers and query them for other members. JGroups' members
+//! with TUNNEL send all messages through one. A router has no persistent state: members register again after its
+//! restart.
 //!
-//! [`Routes`] is what it knows, without sockets or a clock; [`Router`] is that on a socket, and [`ask`] asks another one who
-//! is registered there.
+//! [`Routes`] is its state, without sockets or a clock; [`Router`] serves it on a socket; [`ask`] queries another
+//! router for its members.
 
 #![forbid(unsafe_code)]
 

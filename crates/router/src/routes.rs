@@ -1,11 +1,12 @@
-//! Who is registered, and through which connection (facts 26): what a router knows, without sockets.
+//! The registered members and their connections: a router's state, without sockets.
 //!
-//! It promises:
+//! It guarantees:
 //!
-//! * A group's members are those who have registered and neither unregistered nor lost the connection through which they
-//!   did. Who registers again, through another connection, is reached through that one, and the end of the first is not his.
-//! * What arrives on one connection is routed in its order.
-//! * A message is forwarded as it came, to its destination or to all of its group, the sender included.
+//! * A group's members are those that have registered, and neither unregistered nor lost the connection of their
+//!   registration. A member that registers again through another connection is reached through it, and the end of the
+//!   first one does not remove it.
+//! * Frames of one connection are routed in their order.
+//! * A message is forwarded unchanged, to its destination or to all of its group, the sender included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,53 +15,53 @@ use bytes::Bytes;
 use consort_group::wire::{self, GossipData, GossipKind, WireError};
 use consort_group::{Address, PhysAddr, PingData};
 
-/// Members of all groups together: a frame that registers one may be small, and what is kept of it is not.
+/// Most members of all groups together: a small frame registers a member, whose entry is larger.
 pub const MEMBERS_MAX: usize = 20_000;
 
-/// The longest frame that registers a member: names and addresses of any kind that are in use fit many times.
+/// Longest frame that registers a member, in bytes; usual names and addresses fit many times.
 const REGISTRATION_LEN_MAX: usize = 4096;
 
-/// Members of one group: what fits the answer to who asks for them.
+/// Most members of one group: those that fit the response to a query.
 pub const GROUP_MEMBERS_MAX: usize = wire::PING_DATA_MAX;
 
-/// The name of a group in answers to who asks for all.
+/// The prefix of group names in responses to a query for all groups.
 const OF_ALL: &str = "<<all-groups>>:";
 
-/// A connection, by a number that is used once.
+/// A connection, by a number that is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Client(pub u64);
 
-/// Something for a connection.
+/// A frame for a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// Which.
+    /// The connection.
     pub to: Client,
-    /// What, without its length.
+    /// The frame, without its length.
     pub frame: Bytes,
 }
 
-/// What came of a frame, for those who look on.
+/// The result of a frame, for logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Routed {
-    /// A member is registered now, or again.
+    /// A member has registered, possibly again.
     Registered {
         /// Its group.
         group: Arc<str>,
-        /// What it is called: its logical name if it has one.
+        /// Its logical name, or its address without one.
         member: String,
     },
-    /// It is no more.
+    /// A member has unregistered.
     Unregistered {
         /// Its group.
         group: Arc<str>,
-        /// What it was called.
+        /// Its logical name, or its address without one.
         member: String,
     },
-    /// A question or a message, which went to so many connections.
+    /// A query or a message was delivered to this number of connections.
     Passed(usize),
-    /// A message to somebody who is not here.
+    /// The recipient of a message is not registered.
     NoSuchMember,
-    /// There are too many members already.
+    /// A member was not registered because there are too many.
     Full,
 }
 
@@ -83,34 +84,35 @@ type Group = BTreeMap<Address, Member>;
 #[derive(Default)]
 pub struct Routes {
     groups: BTreeMap<Arc<str>, Group>,
-    /// Who was registered through a connection.
+    /// The members registered through each connection.
     through: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
     count: usize,
-    /// Whether members are told when another one's connection ends.
+    /// Whether members are notified of the end of another one's connection.
     tells_ends: bool,
 }
 
 impl Routes {
-    /// Nobody. `tells_ends`: others of a group are told to suspect a member whose connection has ended.
+    /// Makes an empty state. `tells_ends`: a group's members are notified to suspect a member whose connection has
+    /// ended.
     pub fn new(tells_ends: bool) -> Self {
         Self { tells_ends, ..Self::default() }
     }
 
-    /// How many members are registered, in all groups.
+    /// Returns the number of registered members in all groups.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether nobody is.
+    /// Returns whether no member is registered.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// A frame has arrived. What it is for goes to `out`.
+    /// Handles a frame, and adds deliveries to `out`.
     ///
     /// # Errors
     ///
-    /// If it is none of a router's; nothing is changed.
+    /// If it is not a valid frame; nothing changes.
     pub fn handle_frame(
         &mut self,
         from: Client,
@@ -149,13 +151,13 @@ impl Routes {
                 }
             }
             GossipKind::Heartbeat => out.push(Delivery { to: from, frame }),
-            // What routers say. JGroups' router leaves them alone as well.
+            // Only routers send these. JGroups' router ignores them too.
             GossipKind::Members | GossipKind::LastMembers | GossipKind::Suspect => {}
         }
         Ok(Routed::Passed(out.len() - before))
     }
 
-    /// A connection has ended: who was registered through it is no more. Returns who that was.
+    /// Removes the members that were registered through an ended connection. Returns them.
     pub fn handle_closed(&mut self, client: Client, out: &mut Vec<Delivery>) -> Vec<Routed> {
         let mut gone = Vec::new();
         for (group, address) in self.through.remove(&client).unwrap_or_default() {
@@ -194,7 +196,7 @@ impl Routes {
         Ok(Routed::Registered { group, member: called })
     }
 
-    /// Takes a member out if it is registered through this connection. Returns what it was called.
+    /// Removes a member if it is registered through this connection. Returns its name.
     fn unregister(&mut self, group: &Arc<str>, address: &Address, from: Client) -> Option<String> {
         let members = self.groups.get_mut(group)?;
         members.get(address).filter(|member| member.client == from)?;
@@ -207,7 +209,7 @@ impl Routes {
         Some(member.called(address))
     }
 
-    /// A connection has nothing to do with a member any more.
+    /// Removes the link from a connection to a member.
     fn forget(&mut self, client: Client, group: &Arc<str>, address: &Address) {
         if let Some(all) = self.through.get_mut(&client) {
             all.remove(&(group.clone(), address.clone()));
@@ -217,7 +219,8 @@ impl Routes {
         }
     }
 
-    /// Answers who is in a group, or in each; of a group that nobody is in nothing is said, as by JGroups' router.
+    /// Responds with the members of a group, or of each. There is no response for an empty group, as with JGroups'
+    /// router.
     fn tell_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
         let answer = |kind, name: Arc<str>, members: &Group| {
             let mut data = GossipData::new(kind, Some(name));
@@ -237,7 +240,7 @@ impl Routes {
     }
 }
 
-/// The name of a group as its members know it, from an answer to who asks for all groups.
+/// Returns a group's own name, from its name in a response to a query for all groups.
 pub fn group_of_all(name: &str) -> &str {
     name.strip_prefix(OF_ALL).unwrap_or(name)
 }
@@ -253,7 +256,7 @@ fn described((address, member): (&Address, &Member)) -> PingData {
     }
 }
 
-/// Whom a frame is about.
+/// Returns the group and member that a frame concerns.
 fn member_of(data: &GossipData) -> Result<(Arc<str>, Address), WireError> {
     let missing = |what| WireError::BadValue { what, value: 0 };
     let group = data.group.clone().ok_or_else(|| missing("group of a member"))?;
@@ -291,7 +294,7 @@ mod tests {
         (routed, out)
     }
 
-    /// Who is registered, as the router says it.
+    /// Queries the registered members.
     fn told(routes: &mut Routes) -> Vec<Address> {
         let ask = wire::encode_gossip(&GossipData::new(GossipKind::GetMembers, Some("demo".into())));
         let (_, out) = handle(routes, Client(99), ask);
@@ -299,7 +302,7 @@ mod tests {
         wire::decode_gossip(&answer.frame).unwrap().members.into_iter().map(|data| data.sender).collect()
     }
 
-    /// A session of JGroups' router: the same frames are answered with the same bytes.
+    /// A session of JGroups' router: the same frames get the same bytes in response.
     #[test]
     fn a_session_of_gossip_router_is_answered_byte_by_byte() {
         let line = |name: &str| {
@@ -358,7 +361,7 @@ mod tests {
         assert!(routes.groups.is_empty() && routes.through.is_empty());
     }
 
-    /// S003-4: whatever comes and goes in whatever order, the list is the set of those who are registered.
+    /// S003-4: after registrations and ends in any order, the list is the set of registered members.
     #[test]
     fn the_list_is_the_set_of_the_registered_whoever_comes_and_goes() {
         for seed in 0..200 {

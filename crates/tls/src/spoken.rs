@@ -1,4 +1,4 @@
-//! What a side speaks: TLS's versions and cipher suites, by the names that Java has for them.
+//! TLS versions and cipher suites, by Java's names.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::{ALL_VERSIONS, SupportedCipherSuite, SupportedProtocolVersion};
 
 use crate::TlsError;
 
-/// Versions and cipher suites; all that there are, where none is named.
+/// Versions and cipher suites of a side; by default all supported ones.
 #[derive(Clone, Default, Debug)]
 pub struct Spoken {
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -15,11 +15,11 @@ pub struct Spoken {
 }
 
 impl Spoken {
-    /// Those of these names, such as `TLSv1.3` and `TLS_AES_256_GCM_SHA384`.
+    /// Selects versions and suites by name, such as `TLSv1.3` and `TLS_AES_256_GCM_SHA384`.
     ///
     /// # Errors
     ///
-    /// A name that is not spoken here, with those that are.
+    /// The first unsupported name, with the supported ones.
     pub fn by_names(versions: &[impl AsRef<str>], suites: &[impl AsRef<str>]) -> Result<Self, TlsError> {
         let all = ring::default_provider().cipher_suites;
         Ok(Self {
@@ -41,7 +41,7 @@ impl Spoken {
     }
 }
 
-/// Those of `all` that are named.
+/// Returns the values of `all` with these names.
 fn named<T: Copy>(
     what: &'static str,
     names: &[impl AsRef<str>],
@@ -65,7 +65,7 @@ fn version_name(version: &SupportedProtocolVersion) -> String {
     }
 }
 
-/// Rustls tells those of TLS 1.3 apart by a prefix of its own.
+/// Returns a suite's name. Rustls marks those of TLS 1.3 with a prefix of its own.
 fn suite_name(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
 }
