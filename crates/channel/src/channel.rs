@@ -9,7 +9,7 @@ use bytes::Bytes;
 use consort_group::{
     Address, AddressBook, Event, Flags, Indication, Member, Message, PhysAddr, Stack, StateError, Time, View,
 };
-use consort_net::{Application, Bell, Command, DriverHandle, EdgeState, Submitter};
+use consort_net::{Application, DriverWaker, Command, DriverHandle, EdgeState, Submitter};
 use tokio::sync::{oneshot, watch};
 
 use crate::delivery::{Deliverer, Notice};
@@ -139,8 +139,8 @@ impl WeakChannel {
     }
 
     /// Returns a waker of the member's driver, which then asks its up handlers for messages and deadlines.
-    pub fn bell(&self) -> Bell {
-        self.driver.bell()
+    pub fn waker(&self) -> DriverWaker {
+        self.driver.waker()
     }
 
     /// Returns a member's logical name, or its address if the name is unknown.
@@ -310,7 +310,7 @@ impl Channel {
 
     /// Wakes the driver to ask for the application's deadline, which may be earlier now.
     pub(crate) fn remind(&self) {
-        self.owner.driver.ring();
+        self.owner.driver.wake();
     }
 
     fn ticket(&self, message: &mut Message) -> Acknowledgement<'_> {

@@ -14,7 +14,7 @@ use crate::guarded::guarded_or_end;
 ///
 /// All methods but [`UpHandler::opened`] run **on the driver's task**, one at a time, and the whole member waits for
 /// them: they must neither block nor take long. Locks that application threads hold briefly are fine. An application
-/// thread that wants to send stores its message in the handler and wakes the driver ([`WeakChannel::bell`]).
+/// thread that wants to send stores its message in the handler and wakes the driver ([`WeakChannel::waker`]).
 ///
 /// The driver works in cycles. A cycle takes pending input, passes it on ([`UpHandler::handle_batch`],
 /// [`UpHandler::view`], …), asks for messages ([`UpHandler::poll_send`]) until there are no more, and sends them
@@ -42,7 +42,7 @@ use crate::guarded::guarded_or_end;
 ///     fn ask(&self, member: &Address) {
 ///         self.outbox.lock().unwrap().push_back(Message::bytes(Some(member.clone()), "where"));
 ///         if let Some(channel) = self.channel.get() {
-///             channel.bell().ring();
+///             channel.waker().wake();
 ///         }
 ///     }
 /// }
@@ -106,7 +106,7 @@ pub trait UpHandler: Send + Sync + 'static {
 
     /// Returns the next message to send. The driver calls it from the first view on until it returns `None`: in each
     /// cycle, and again after each call of the handler. A handler that has a message at another time calls
-    /// [`WeakChannel::bell`]'s [`consort_net::Bell::ring`]. One wake-up is enough for any number of messages;
+    /// [`WeakChannel::waker`]'s [`crate::DriverWaker::wake`]. One wake-up is enough for any number of messages;
     /// wake-ups of several threads before the next cycle count as one.
     ///
     /// These messages always pass the channel's gate, so that responses never wait behind requests. A handler that

@@ -65,13 +65,13 @@ impl Pong {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self) {
-        self.channel.get().expect("it has opened").bell().ring();
+    fn wake(&self) {
+        self.channel.get().expect("it has opened").waker().wake();
     }
 
     fn send(&self, messages: impl IntoIterator<Item = Message>) {
         self.state().outbox.extend(messages);
-        self.ring();
+        self.wake();
     }
 
     async fn answers(&self, count: usize) -> Vec<Bytes> {
@@ -143,7 +143,7 @@ impl UpHandler for Pong {
         state.has_room = room.is_open(pumped.dest.as_ref());
         self.room.send_replace(state.has_room);
         if state.has_room {
-            self.ring();
+            self.wake();
         }
     }
 
@@ -299,7 +299,7 @@ async fn it_is_told_from_opening_to_closing() {
     timeout(PATIENCE, two.b.close()).await.expect("it closes");
     members(&two.a, 1).await;
     assert_eq!(at_b.state().calls, ["opened", "view", "connected", "closed"]);
-    at_b.ring();
+    at_b.wake();
     timeout(PATIENCE, two.a.abort()).await.expect("it ends");
     assert_eq!(at_a.state().calls, ["opened", "view", "connected", "view", "view", "closed"]);
 }
@@ -309,7 +309,7 @@ async fn it_is_told_from_opening_to_closing() {
 async fn timers_fire() {
     let two = Two::join("pong-time").await;
     two.at_a.state().deadline = Some(Instant::now() + Duration::from_millis(20));
-    two.at_a.ring();
+    two.at_a.wake();
     two.at_a.answers(1).await;
     assert_eq!(two.at_a.state().calls.last(), Some(&"timeout"));
     two.close().await;
@@ -329,7 +329,7 @@ async fn room_closes_and_opens_again() {
         let size = 50_000;
         pump.state().pumped = Some(message(dest, b'-', size));
         pump.room.send_replace(true);
-        pump.ring();
+        pump.wake();
         let mut room = pump.room.subscribe();
         timeout(PATIENCE, room.wait_for(|has_room| !has_room)).await.expect("it is full").unwrap();
         let to = dest.cloned();

@@ -17,8 +17,9 @@ impl Variables {
         Self::default()
     }
 
-    /// Reads the environment: each variable under its own name, and in lower case with dots for underscores, so that
-    /// `JGROUPS_BIND_ADDR` sets `jgroups.bind_addr` (after the prefix underscores stay if JGroups' name has them).
+    /// Reads the environment: each variable under its own name, and those that begin with `JGROUPS_` also under
+    /// JGroups' names: `JGROUPS_BIND_ADDR` sets `jgroups.bind_addr`, and `JGROUPS_TCPPING_INITIAL_HOSTS` sets
+    /// `jgroups.tcpping.initial_hosts`.
     pub fn from_env() -> Self {
         let mut variables = Self::default();
         for (name, value) in std::env::vars() {

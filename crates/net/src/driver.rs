@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
-use crate::bell::Bell;
+use crate::driver_waker::DriverWaker;
 use crate::clock::Clock;
 use crate::edge::{BoundEdge, Edge};
 use crate::side::Side;
@@ -47,7 +47,7 @@ pub trait Application: Send {
 
     /// Returns the next message that the application wants to send. The driver calls it until it returns `None`,
     /// before the stack runs and after each round of indications, so that responses leave in the cycle of their
-    /// requests. An application that has a message at another time calls [`Bell::ring`]. A cycle takes a bounded
+    /// requests. An application that has a message at another time calls [`DriverWaker::wake`]. A cycle takes a bounded
     /// number; the next cycle follows at once for the rest.
     fn poll_message(&mut self) -> Option<Message> {
         None
@@ -57,7 +57,7 @@ pub trait Application: Send {
     fn after_cycle(&mut self, _stack: &Stack, _now: Time, _edge: &EdgeState<'_>) {}
 
     /// Returns when to call [`Application::handle_timeout`]. The driver asks at the end of each cycle; an earlier
-    /// deadline that arises later needs [`Bell::ring`] or a command.
+    /// deadline that arises later needs [`DriverWaker::wake`] or a command.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
@@ -177,8 +177,8 @@ impl Submitter {
     }
 
     /// Returns a waker of the driver.
-    pub fn bell(&self) -> Bell {
-        Bell::new(&self.signals)
+    pub fn waker(&self) -> DriverWaker {
+        DriverWaker::new(&self.signals)
     }
 }
 
@@ -233,9 +233,9 @@ impl DriverHandle {
         self.shared.signals.push_all(commands)
     }
 
-    /// Requests a cycle, as [`Bell::ring`].
-    pub fn ring(&self) {
-        self.shared.signals.ring();
+    /// Requests a cycle, as [`DriverWaker::wake`].
+    pub fn wake(&self) {
+        self.shared.signals.wake();
     }
 
     /// Begins to close the driver, as dropping the last handle does.

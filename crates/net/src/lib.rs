@@ -5,7 +5,7 @@
 //! sockets, the stack is built with their address, and [`Driver::spawn`] runs both.
 
 mod attributes;
-mod bell;
+mod driver_waker;
 mod bind_addr;
 mod clock;
 mod complaints;
@@ -25,7 +25,7 @@ mod udp;
 
 pub mod framing;
 
-pub use bell::Bell;
+pub use driver_waker::DriverWaker;
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
 pub use clock::Clock;
 pub use complaints::Complaints;

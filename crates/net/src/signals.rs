@@ -2,7 +2,7 @@
 //!
 //! One lock guards both, and the driver takes it once per cycle. A sender wakes the driver only if it has not been
 //! woken since its last cycle: a hundred tasks that send meanwhile cost one wake-up (S000-72). A wake-up without a
-//! command ([`crate::Bell`]) takes the lock only if it is the first.
+//! command ([`crate::DriverWaker`]) takes the lock only if it is the first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,11 +103,11 @@ impl Inner {
 #[derive(Default)]
 pub(crate) struct Signals {
     inner: Mutex<Inner>,
-    /// Set by [`Signals::ring`] since the driver's last cycle. The driver clears it under the lock only. The caller
+    /// Set by [`Signals::wake`] since the driver's last cycle. The driver clears it under the lock only. The caller
     /// that sets it takes the lock next: then either the driver is still to look, or the caller wakes it. If the
     /// driver cleared it before the lock, a caller could set it again, find the driver already notified, and it would
     /// stay set.
-    is_rung: AtomicBool,
+    is_wake_requested: AtomicBool,
 }
 
 impl Signals {
@@ -157,9 +157,9 @@ impl Signals {
     }
 
     /// Requests a cycle that begins after this call and sees the caller's earlier writes.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         // A swap, not a load: the driver, when it clears the flag, sees the writes of all callers that found it set.
-        if self.is_rung.swap(true, Ordering::AcqRel) {
+        if self.is_wake_requested.swap(true, Ordering::AcqRel) {
             return;
         }
         let driver = self.lock().notify();
@@ -201,8 +201,8 @@ impl Signals {
             inner.driver = Some(driver.clone());
         }
         inner.is_notified = false;
-        if self.is_rung.load(Ordering::Relaxed) {
-            self.is_rung.swap(false, Ordering::AcqRel);
+        if self.is_wake_requested.load(Ordering::Relaxed) {
+            self.is_wake_requested.swap(false, Ordering::AcqRel);
         }
         std::mem::swap(&mut inner.commands, commands);
         std::mem::swap(&mut inner.ready, ready);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_rings_cost_one_wake_up_until_the_driver_looks() {
+    fn a_thousand_wake_ups_cost_one_wake_of_the_driver_per_cycle() {
         let signals = Arc::new(Signals::default());
         let wakes = Arc::new(Wakes::default());
         let driver = Waker::from(wakes.clone());
@@ -287,14 +287,14 @@ mod tests {
             signals.take(&driver, &mut commands, &mut ready);
             std::thread::scope(|scope| {
                 for _ in 0..10 {
-                    scope.spawn(|| (0..100).for_each(|_| signals.ring()));
+                    scope.spawn(|| (0..100).for_each(|_| signals.wake()));
                 }
             });
             assert_eq!(wakes.0.load(Ordering::Relaxed), round);
         }
         assert!(commands.is_empty() && ready.is_empty());
         signals.retire();
-        signals.ring();
+        signals.wake();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 3, "nobody is left");
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     /// Some wake-ups fall between a command's wake-up and the driver's cycle.
     #[test]
-    fn no_ring_is_lost() {
+    fn no_wake_up_is_lost() {
         const ROUNDS: usize = 20_000;
         let signals = Signals::default();
         let [written, seen] = [const { AtomicUsize::new(0) }; 2];
@@ -323,7 +323,7 @@ mod tests {
                             signals.push(Command::Disconnect).unwrap();
                         }
                         let mine = written.fetch_add(1, Ordering::Relaxed) + 1;
-                        signals.ring();
+                        signals.wake();
                         while seen.load(Ordering::Relaxed) < mine {
                             std::thread::yield_now();
                         }
@@ -340,7 +340,7 @@ mod tests {
                     std::thread::park_timeout(PATIENCE);
                     if parked.elapsed() >= PATIENCE {
                         seen.store(usize::MAX, Ordering::Relaxed);
-                        panic!("a ring was lost");
+                        panic!("a wake-up was lost");
                     }
                 }
             }
