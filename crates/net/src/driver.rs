@@ -85,8 +85,8 @@ impl EdgeState<'_> {
     }
 
     /// Returns counts of faults, by cause.
-    pub fn complaints(&self) -> Vec<(&'static str, u64)> {
-        self.edge.complaints()
+    pub fn warnings(&self) -> Vec<(&'static str, u64)> {
+        self.edge.warnings()
     }
 
     /// Returns the peers with an open connection.

@@ -84,7 +84,7 @@ pub(crate) trait Edge: Send {
     /// Returns the edge's counters.
     fn stats(&self) -> EdgeStats;
     /// Returns counts of faults, by cause.
-    fn complaints(&self) -> Vec<(&'static str, u64)>;
+    fn warnings(&self) -> Vec<(&'static str, u64)>;
     /// Returns the peers with an open connection.
     fn peers(&self) -> Vec<PhysAddr>;
     /// Returns whether more than half of the data queue of a peer is full. The caller should stop producing then,

@@ -11,7 +11,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
 
-use crate::complaints::Complaints;
+use crate::warnings::RateLimitedWarnings;
 use crate::config::TransportConfig;
 use crate::edge::{Edge, Inbound};
 use crate::inbox::{BYTES_MAX, Inbox};
@@ -63,7 +63,7 @@ impl BoundShared {
             has_more: true,
             taken: Vec::new(),
             outbox: Vec::new(),
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
             stats: EdgeStats::default(),
         }
     }
@@ -94,7 +94,7 @@ pub(crate) struct SharedEdge {
     has_more: bool,
     taken: Vec<(PhysAddr, Bytes)>,
     outbox: Vec<Transmit>,
-    complaints: Complaints,
+    warnings: RateLimitedWarnings,
     stats: EdgeStats,
 }
 
@@ -118,7 +118,7 @@ impl SharedEdge {
         }
         if pushed.dropped > 0 {
             self.stats.dropped += 1;
-            self.complaints.count(now, "peer_queue_full", || "a member does not take its packets".into());
+            self.warnings.count(now, "peer_queue_full", || "a member does not take its packets".into());
         }
     }
 
@@ -203,8 +203,8 @@ impl Edge for SharedEdge {
         self.stats
     }
 
-    fn complaints(&self) -> Vec<(&'static str, u64)> {
-        self.complaints.iter().collect()
+    fn warnings(&self) -> Vec<(&'static str, u64)> {
+        self.warnings.iter().collect()
     }
 
     fn peers(&self) -> Vec<PhysAddr> {

@@ -310,7 +310,7 @@ async fn a_peer_that_never_reads_fills_its_own_queue_only() {
         assert_eq!(b.packet().await.1, vec![round]);
     }
     let seen = a.until(|seen| seen.stats.dropped > 0).await;
-    assert!(seen.complained("peer_queue_full") >= seen.stats.dropped);
+    assert!(seen.warning_count("peer_queue_full") >= seen.stats.dropped);
     // Control is not dropped because of queued data.
     let dropped = seen.stats.dropped;
     for _ in 0..100 {
@@ -332,7 +332,7 @@ async fn a_lying_length_closes_the_connection() {
         assert_eq!(member.packet().await.1, "before");
         assert_eq!(read_to_end(&mut stream).await, b"");
     }
-    assert_eq!(member.until(|seen| seen.peers.is_empty()).await.complained("bad_frame_length"), 5);
+    assert_eq!(member.until(|seen| seen.peers.is_empty()).await.warning_count("bad_frame_length"), 5);
 }
 
 #[tokio::test]
@@ -357,11 +357,11 @@ async fn wrong_set_up_bytes_close_the_connection_at_once() {
         ("claims_own_address", setup(own)),
     ];
     for (cause, bytes) in wrong {
-        let before = member.seen.borrow().complained(cause);
+        let before = member.seen.borrow().warning_count(cause);
         let mut stream = TcpStream::connect(own).await.unwrap();
         stream.write_all(&bytes).await.unwrap();
         assert_eq!(read_to_end(&mut stream).await, b"", "{cause}");
-        member.until(|seen| seen.complained(cause) == before + 1).await;
+        member.until(|seen| seen.warning_count(cause) == before + 1).await;
     }
     // Another micro version is accepted.
     let mut stream = TcpStream::connect(own).await.unwrap();
@@ -378,7 +378,7 @@ async fn a_peer_that_says_nothing_is_closed() {
     slow.write_all(b"bela").await.unwrap();
     assert_eq!(read_to_end(&mut silent).await, b"");
     assert_eq!(read_to_end(&mut slow).await, b"");
-    member.until(|seen| seen.complained("silent_peer") == 2).await;
+    member.until(|seen| seen.warning_count("silent_peer") == 2).await;
 }
 
 #[tokio::test]
@@ -392,8 +392,8 @@ async fn silent_strangers_do_not_lock_members_out() {
     let mut stream = connect_as(addr(1), &member).await;
     stream.write_all(&frame(b"let me in")).await.unwrap();
     assert_eq!(member.packet().await.1, "let me in");
-    let seen = member.until(|seen| seen.complained("too_many_strangers") > 0).await;
-    assert!(seen.complained("too_many_strangers") >= 44);
+    let seen = member.until(|seen| seen.warning_count("too_many_strangers") > 0).await;
+    assert!(seen.warning_count("too_many_strangers") >= 44);
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ pub(crate) async fn serve(
         tokio::select! {
             ended = read(input, client, shared) => {
                 if let Err(error) = ended {
-                    shared.complain("connection_ended", || format!("a connection is ended: {error}"));
+                    shared.warn("connection_ended", || format!("a connection is ended: {error}"));
                 }
             }
             _ = is_ending.changed() => {}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::wire::WireError;
 use consort_memory::Budget;
-use consort_net::{Clock, Complaints};
+use consort_net::{Clock, RateLimitedWarnings};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     /// Incomplete frames.
     pub(crate) unfinished: Budget,
     clock: Clock,
-    complaints: Mutex<Complaints>,
+    warnings: Mutex<RateLimitedWarnings>,
 }
 
 struct State {
@@ -132,7 +132,7 @@ impl Router {
             bounds,
             unfinished: Budget::new("frames that have come in part", UNFINISHED_BYTES_MAX),
             clock: Clock::start(),
-            complaints: Mutex::default(),
+            warnings: Mutex::default(),
         });
         let is_ending = watch::Sender::new(false);
         let attending = tokio::spawn(attend(listener, shared.clone(), is_ending.subscribe()));
@@ -190,10 +190,10 @@ async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch
                 Ok((_, peer)) => {
                     let told =
                         || format!("{peer} is turned away: there are {} connections", shared.bounds.connections);
-                    shared.complain("too_many_connections", told);
+                    shared.warn("too_many_connections", told);
                 }
                 Err(error) => {
-                    shared.complain("accept_failed", || format!("a connection cannot be accepted: {error}"));
+                    shared.warn("accept_failed", || format!("a connection cannot be accepted: {error}"));
                     tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                 }
             },
@@ -236,9 +236,9 @@ impl Shared {
     }
 
     /// Logs a warning, rate-limited per cause.
-    pub(crate) fn complain(&self, cause: &'static str, detail: impl FnOnce() -> String) {
-        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        complaints.count(self.clock.now(), cause, detail);
+    pub(crate) fn warn(&self, cause: &'static str, detail: impl FnOnce() -> String) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.count(self.clock.now(), cause, detail);
     }
 
     fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {

@@ -11,7 +11,7 @@ use tokio::io::ReadBuf;
 use tokio::net::UdpSocket;
 
 use super::Outcomes;
-use crate::complaints::Complaints;
+use crate::warnings::RateLimitedWarnings;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::udp::{MulticastOptions, group_socket, interface_index, unicast_socket};
 
@@ -32,7 +32,7 @@ pub(super) struct Group {
     waker: Waker,
     has_more: bool,
     buffer: Vec<u8>,
-    complaints: Complaints,
+    warnings: RateLimitedWarnings,
 }
 
 impl Group {
@@ -61,14 +61,14 @@ impl Group {
             token,
             has_more: true,
             buffer: vec![0; DATAGRAM_LEN_MAX],
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
         })
     }
 
     /// Sends a datagram. It is lost if the system does not take it now.
     pub(super) fn send(&mut self, now: Time, datagram: Bytes) {
         if let Err(error) = self.sender.send_to(&datagram, self.group) {
-            self.complaints.count(now, "group_send_failed", || format!("{}: {error}", self.group));
+            self.warnings.count(now, "group_send_failed", || format!("{}: {error}", self.group));
         }
     }
 
@@ -87,7 +87,7 @@ impl Group {
                     outcomes.push_back((self.token, Outcome::Datagram { from: from.into(), datagram }));
                 }
                 Poll::Ready(Err(error)) => {
-                    self.complaints.count(now, "group_receive_failed", || error.to_string());
+                    self.warnings.count(now, "group_receive_failed", || error.to_string());
                     return;
                 }
                 Poll::Pending => return,

@@ -127,7 +127,7 @@ impl Edge for TcpEdge {
                 }
             }
             TransmitDest::Multicast => {
-                self.links.complaints.count(now, "no_multicast", || "TCP has no group to send to".into());
+                self.links.warnings.count(now, "no_multicast", || "TCP has no group to send to".into());
             }
         }
     }
@@ -164,8 +164,8 @@ impl Edge for TcpEdge {
         self.links.stats
     }
 
-    fn complaints(&self) -> Vec<(&'static str, u64)> {
-        self.links.complaints.iter().collect()
+    fn warnings(&self) -> Vec<(&'static str, u64)> {
+        self.links.warnings.iter().collect()
     }
 
     fn peers(&self) -> Vec<PhysAddr> {

@@ -17,7 +17,7 @@ use super::own_filter::drop_own;
 use super::receivers::Receivers;
 use super::socket::{MulticastOptions, group_socket, interface_index, unicast_socket};
 use crate::bind_addr::Interface;
-use crate::complaints::Complaints;
+use crate::warnings::RateLimitedWarnings;
 use crate::config::TransportConfig;
 use crate::edge::{BindError, Edge, Inbound, advertised};
 use crate::groups::DefaultGroups;
@@ -122,7 +122,7 @@ impl BoundUdp {
             own: [self.local, self.own],
             limits: (self.config.control_queue_bytes, self.config.send_queue_bytes),
             is_closing: false,
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
             stats: EdgeStats::default(),
         })
     }
@@ -225,7 +225,7 @@ pub(crate) struct UdpEdge {
     own: [PhysAddr; 2],
     limits: (usize, usize),
     is_closing: bool,
-    complaints: Complaints,
+    warnings: RateLimitedWarnings,
     stats: EdgeStats,
 }
 
@@ -252,7 +252,7 @@ impl UdpEdge {
                 Poll::Ready(Ok(_)) => stats.reads += 1,
                 Poll::Ready(Err(error)) => {
                     // For example the ICMP error of a closed port: it concerns one datagram.
-                    self.complaints.count(now, "receive_failed", || error.to_string());
+                    self.warnings.count(now, "receive_failed", || error.to_string());
                     self.again.push(index);
                     break;
                 }
@@ -297,7 +297,7 @@ impl UdpEdge {
             self.outbox.push(lane, SockAddr::from(to), bytes);
         } else {
             self.stats.dropped += 1;
-            self.complaints.count(now, "send_queue_full", || format!("{lane:?} for {to}"));
+            self.warnings.count(now, "send_queue_full", || format!("{lane:?} for {to}"));
         }
     }
 
@@ -317,7 +317,7 @@ impl UdpEdge {
                     self.stats.bytes_out += self.outbox.drop_first(count.max(1)) as u64;
                 }
                 Poll::Ready(Err(error)) => {
-                    self.complaints.count(now, "send_failed", || format!("a datagram is dropped: {error}"));
+                    self.warnings.count(now, "send_failed", || format!("a datagram is dropped: {error}"));
                     self.stats.dropped += 1;
                     self.outbox.drop_first(1);
                 }
@@ -363,7 +363,7 @@ impl Edge for UdpEdge {
             TransmitDest::Multicast => match self.group_addr {
                 Some(group) => self.queue(now, group, lane, bytes),
                 None => {
-                    self.complaints.count(now, "no_multicast", || "ip_mcast is off".into());
+                    self.warnings.count(now, "no_multicast", || "ip_mcast is off".into());
                 }
             },
         }
@@ -405,8 +405,8 @@ impl Edge for UdpEdge {
         self.stats
     }
 
-    fn complaints(&self) -> Vec<(&'static str, u64)> {
-        self.complaints.iter().collect()
+    fn warnings(&self) -> Vec<(&'static str, u64)> {
+        self.warnings.iter().collect()
     }
 
     fn peers(&self) -> Vec<PhysAddr> {

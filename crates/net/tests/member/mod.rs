@@ -77,12 +77,12 @@ impl Protocol for Raw {
 pub struct Seen {
     pub stats: EdgeStats,
     pub peers: Vec<PhysAddr>,
-    pub complaints: Vec<(&'static str, u64)>,
+    pub warnings: Vec<(&'static str, u64)>,
 }
 
 impl Seen {
-    pub fn complained(&self, cause: &str) -> u64 {
-        self.complaints.iter().find(|(known, _)| *known == cause).map_or(0, |(_, count)| *count)
+    pub fn warning_count(&self, cause: &str) -> u64 {
+        self.warnings.iter().find(|(known, _)| *known == cause).map_or(0, |(_, count)| *count)
     }
 }
 
@@ -103,7 +103,7 @@ impl Application for Recorder {
     fn after_cycle(&mut self, _stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
         let mut peers = edge.peers();
         peers.sort();
-        let seen = Seen { stats: edge.stats(), peers, complaints: edge.complaints() };
+        let seen = Seen { stats: edge.stats(), peers, warnings: edge.warnings() };
         self.seen.send_replace(seen);
     }
 }

@@ -21,7 +21,7 @@ use self::unfinished::Unfinished;
 use super::queue::{OutFrame, QueueLimits, SendQueue};
 use super::setup;
 use super::stream::{Opening, SocketOptions, Stream};
-use crate::complaints::Complaints;
+use crate::warnings::RateLimitedWarnings;
 use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
 use crate::tls::Tls;
@@ -91,7 +91,7 @@ pub(crate) struct Links {
     dirty: Vec<u32>,
     /// A read buffer, shared by connections that read.
     spare: BytesMut,
-    pub(crate) complaints: Complaints,
+    pub(crate) warnings: RateLimitedWarnings,
     pub(crate) stats: EdgeStats,
 }
 
@@ -116,7 +116,7 @@ impl Links {
             unfinished: Unfinished::default(),
             dirty: Vec::new(),
             spare: BytesMut::new(),
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
             stats: EdgeStats::default(),
         }
     }
@@ -171,7 +171,7 @@ impl Links {
         timeout: Duration,
     ) -> Option<u32> {
         if self.slots.in_use() >= LINKS_MAX {
-            self.complaints.count(now, "too_many_links", || format!("no connection to {peer}"));
+            self.warnings.count(now, "too_many_links", || format!("no connection to {peer}"));
             return None;
         }
         let pause = self.failed.remove(&peer).map_or(Duration::ZERO, |until| until.since(now));
@@ -208,7 +208,7 @@ impl Links {
         };
         if !is_taken {
             self.stats.dropped += 1;
-            self.complaints
+            self.warnings
                 .count(now, "peer_queue_full", || format!("{lane:?} for a peer that does not read"));
         }
         is_taken
@@ -342,7 +342,7 @@ impl Links {
             }
             Some(State::Connecting(attempt)) => self.fail(now, index, attempt, "timed out", sink),
             Some(State::Greeting(_) | State::Stranger(_)) => {
-                self.complaints.count(now, "silent_peer", || "no set-up bytes in time".into());
+                self.warnings.count(now, "silent_peer", || "no set-up bytes in time".into());
                 self.slots.release(index);
             }
             Some(State::Draining(_)) => self.slots.release(index),

@@ -66,7 +66,7 @@ impl Links {
                 Poll::Ready(Ok((stream, _))) => self.admit(now, stream),
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Poll::Ready(Err(error)) => {
-                    self.complaints.count(now, "accept_failed", || error.to_string());
+                    self.warnings.count(now, "accept_failed", || error.to_string());
                     self.slots.set_deadline(index, Some(now + ACCEPT_PAUSE));
                     break;
                 }
@@ -78,7 +78,7 @@ impl Links {
 
     fn admit(&mut self, now: Time, stream: TcpStream) {
         if self.slots.in_use() >= LINKS_MAX {
-            self.complaints.count(now, "too_many_links", || "connection not accepted".into());
+            self.warnings.count(now, "too_many_links", || "connection not accepted".into());
             return;
         }
         let is_stranger = |index: &u32| {
@@ -89,7 +89,7 @@ impl Links {
         if strangers.len() >= STRANGERS_MAX
             && let Some(&longest) = strangers.first()
         {
-            self.complaints.count(now, "too_many_strangers", || "the longest silent is closed".into());
+            self.warnings.count(now, "too_many_strangers", || "the longest silent is closed".into());
             drop(self.slots.take(longest));
             self.slots.release(longest);
         }
@@ -108,7 +108,7 @@ impl Links {
                 self.identify(now, index, framed, sink);
             }
             Poll::Ready(Err(error)) => {
-                self.complaints.count(now, "tls_handshake_failed", || error.to_string());
+                self.warnings.count(now, "tls_handshake_failed", || error.to_string());
                 self.slots.release(index);
             }
         }
@@ -121,7 +121,7 @@ impl Links {
         match setup::decode(&framed.input, |version| is_any || ours.is_compatible(version)) {
             Err(error) => {
                 let closed = || format!("connection from {} closed: {error}", framed.peer());
-                self.complaints.count(now, error.cause(), closed);
+                self.warnings.count(now, error.cause(), closed);
                 self.slots.release(index);
             }
             Ok(Some((peer, length))) => {
@@ -141,7 +141,7 @@ impl Links {
     /// Registers an identified connection; the rule for simultaneous connections decides which one stays.
     fn settle(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
         if peer == self.own {
-            self.complaints.count(now, "claims_own_address", || format!("connection from {peer} closed"));
+            self.warnings.count(now, "claims_own_address", || format!("connection from {peer} closed"));
             return self.slots.release(index);
         }
         let mut ended = None;
@@ -208,7 +208,7 @@ impl Links {
             }
             Poll::Ready(Err(error)) => {
                 if tls::is_handshake(&error) {
-                    self.complaints.count(now, "tls_connect_failed", || error.to_string());
+                    self.warnings.count(now, "tls_connect_failed", || error.to_string());
                 }
                 self.fail(now, index, attempt, &error.to_string(), sink);
             }
@@ -257,7 +257,7 @@ impl Links {
                 self.slots.put(index, State::Open(connection));
             }
             Err(error) => {
-                self.complaints.count(now, "write_failed", || format!("{}: {error}", connection.peer));
+                self.warnings.count(now, "write_failed", || format!("{}: {error}", connection.peer));
                 self.lose(index, connection, sink);
             }
         }
@@ -305,7 +305,7 @@ impl Links {
                     Ok(Some(Frame::Close)) => framed.is_peer_closing = true,
                     Ok(None) => break,
                     Err(error) => {
-                        self.complaints.count(now, "bad_frame_length", || format!("{peer}: {error}"));
+                        self.warnings.count(now, "bad_frame_length", || format!("{peer}: {error}"));
                         return Reading::Ended;
                     }
                 }
@@ -334,7 +334,7 @@ impl Links {
                     if let Some(reason) = tls::reason(&error) {
                         let own = self.own;
                         let told = || format!("no TLS between this member ({own}) and {peer}: {reason}");
-                        self.complaints.count(now, "tls_refused", told);
+                        self.warnings.count(now, "tls_refused", told);
                     }
                     tracing::debug!(%peer, %error, "connection broke");
                     return Reading::Ended;

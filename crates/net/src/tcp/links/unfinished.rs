@@ -135,7 +135,7 @@ impl Links {
         }
         for (index, takes) in slow {
             let Some(State::Open(connection)) = self.slots.take(index) else { continue };
-            self.complaints.count(now, "slow_frame", || {
+            self.warnings.count(now, "slow_frame", || {
                 let (peer, length) = (connection.peer, connection.framed.unfinished_len());
                 let come = connection.framed.input.len();
                 format!("{peer}: of a frame of {length} bytes {come} have come in {} s", takes.as_secs())
@@ -319,6 +319,6 @@ mod tests {
         assert_eq!(table.links.peers().count(), 1, "a frame of 1 MiB has 16 s more");
         table.serve(in_time + Duration::from_secs(17) + LOOK_EVERY);
         assert_eq!(table.links.peers().count(), 0);
-        assert_eq!(table.links.complaints.iter().collect::<Vec<_>>(), [("slow_frame", 1)]);
+        assert_eq!(table.links.warnings.iter().collect::<Vec<_>>(), [("slow_frame", 1)]);
     }
 }

@@ -10,11 +10,11 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Counters of faults by cause, with a rate-limited warning for each cause.
 #[derive(Default, Debug)]
-pub struct Complaints {
+pub struct RateLimitedWarnings {
     causes: BTreeMap<&'static str, (u64, Option<Time>)>,
 }
 
-impl Complaints {
+impl RateLimitedWarnings {
     /// Counts one fault. `detail` is only called if a warning is due. Returns whether it was.
     pub fn count(&mut self, now: Time, cause: &'static str, detail: impl FnOnce() -> String) -> bool {
         let (count, warned) = self.causes.entry(cause).or_default();
@@ -39,10 +39,10 @@ mod tests {
 
     #[test]
     fn a_cause_is_told_once_a_minute_and_counted_always() {
-        let mut complaints = Complaints::default();
+        let mut warnings = RateLimitedWarnings::default();
         let second = |second| Time::ZERO + Duration::from_secs(second);
-        let told = (0..=60).filter(|&at| complaints.count(second(at), "x", String::new)).count();
+        let told = (0..=60).filter(|&at| warnings.count(second(at), "x", String::new)).count();
         assert_eq!(told, 2);
-        assert_eq!(complaints.iter().collect::<Vec<_>>(), [("x", 61)]);
+        assert_eq!(warnings.iter().collect::<Vec<_>>(), [("x", 61)]);
     }
 }
