@@ -21,7 +21,7 @@ use tokio::time::Sleep;
 use crate::driver_waker::DriverWaker;
 use crate::clock::Clock;
 use crate::edge::{BoundEdge, Edge};
-use crate::side::Side;
+use crate::effects::EffectRunner;
 use crate::signals::{Command, Key, Owner, Signals, SubmitError};
 use crate::stats::EdgeStats;
 
@@ -134,13 +134,13 @@ impl Driver {
         app: impl FnOnce(&Submitter) -> A,
     ) -> io::Result<DriverHandle> {
         let signals = Arc::new(Signals::default());
-        let side = Side::new(signals.clone(), edge.side_settings());
+        let effects = EffectRunner::new(signals.clone(), edge.effect_link_settings());
         let (done, is_done) = watch::channel(false);
         let clock = Clock::start();
         let task = Task {
             stack,
             edge: edge.open(&signals)?,
-            side,
+            effects,
             app: Box::new(app(&Submitter { signals: signals.clone() })),
             clock,
             signals: signals.clone(),
@@ -290,7 +290,7 @@ enum Phase {
 struct Task {
     stack: Stack,
     edge: Box<dyn Edge>,
-    side: Side,
+    effects: EffectRunner,
     app: Box<dyn Application>,
     clock: Clock,
     signals: Arc<Signals>,
@@ -338,7 +338,7 @@ impl Future for Task {
             Phase::Running => this.cycle(now),
             Phase::Closing(until) => {
                 let has_more = this.wind_down(now);
-                if now >= until || (this.edge.is_closed() && this.side.is_closed()) {
+                if now >= until || (this.edge.is_closed() && this.effects.is_closed()) {
                     return Poll::Ready(());
                 }
                 has_more
@@ -379,12 +379,12 @@ impl Task {
 
     /// Reads the ready sources; packets go straight into the stack.
     fn receive(&mut self, now: Time) {
-        let Self { stack, edge, side, ready, .. } = self;
+        let Self { stack, edge, effects, ready, .. } = self;
         for key in ready.drain(..) {
             if key.owner == Owner::Edge {
                 edge.service(now, key.index, &mut |from, packet| stack.handle_receive(now, from, packet));
             } else {
-                side.service(now, key);
+                effects.service(now, key);
             }
         }
     }
@@ -401,13 +401,13 @@ impl Task {
     }
 
     fn fire_timers(&mut self, now: Time) {
-        let Self { stack, edge, side, .. } = self;
+        let Self { stack, edge, effects, .. } = self;
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if is_due(edge.poll_timeout()) {
             edge.handle_timeout(now, &mut |from, packet| stack.handle_receive(now, from, packet));
         }
-        if is_due(side.poll_timeout()) {
-            side.handle_timeout(now);
+        if is_due(effects.poll_timeout()) {
+            effects.handle_timeout(now);
         }
         if is_due(stack.poll_timeout()) {
             stack.handle_timeout(now);
@@ -426,10 +426,10 @@ impl Task {
 
     /// Runs the stack once, and again while the application or an effect produces more input.
     fn work(&mut self, now: Time) -> bool {
-        let Self { stack, side, app, .. } = self;
+        let Self { stack, effects, app, .. } = self;
         let mut messages_left = MESSAGES_PER_CYCLE;
         for _ in 0..ROUNDS_PER_CYCLE {
-            while let Some((token, outcome)) = side.poll_outcome() {
+            while let Some((token, outcome)) = effects.poll_outcome() {
                 stack.handle_done(now, token, outcome);
             }
             while messages_left > 0
@@ -443,14 +443,14 @@ impl Task {
             // Effects first, because others of this process may see them: a program that learns that this member has
             // connected may start another one, which must find it.
             while let Some((token, effect)) = stack.poll_effect() {
-                side.perform(now, token, effect, stack.shared());
+                effects.perform(now, token, effect, stack.shared());
             }
             let mut is_quiet = true;
             while let Some(indication) = stack.poll_indication() {
                 app.indication(stack, now, indication);
                 is_quiet = false;
             }
-            if is_quiet && !side.has_outcomes() {
+            if is_quiet && !effects.has_outcomes() {
                 return messages_left == 0;
             }
         }
@@ -478,7 +478,7 @@ impl Task {
     /// Hands the stack's packets to the edge and writes. Sources that were added meanwhile are polled to register
     /// their wakers; their input is for the next cycle.
     fn transmit(&mut self, now: Time) -> bool {
-        let Self { stack, edge, side, .. } = self;
+        let Self { stack, edge, effects, .. } = self;
         while let Some(transmit) = stack.poll_transmit() {
             edge.send(now, transmit);
         }
@@ -489,9 +489,9 @@ impl Task {
         };
         edge.flush(now, &mut inbound);
         let mut has_more = edge.service_again(now, &mut inbound);
-        side.flush(now);
-        has_more |= side.service_again(now);
-        has_more || count > 0 || side.has_outcomes()
+        effects.flush(now);
+        has_more |= effects.service_again(now);
+        has_more || count > 0 || effects.has_outcomes()
     }
 
     /// Stops the stack; packets still to be sent are queued.
@@ -501,38 +501,38 @@ impl Task {
         self.work(now);
         self.stack.stop(now);
         while let Some((token, effect)) = self.stack.poll_effect() {
-            self.side.perform(now, token, effect, self.stack.shared());
+            self.effects.perform(now, token, effect, self.stack.shared());
         }
         self.transmit(now);
         self.edge.begin_close(now);
-        self.side.begin_close(now);
+        self.effects.begin_close(now);
         self.phase = Phase::Closing(now + CLOSE_TIME_MAX);
         self.app.closed();
     }
 
     /// Lets the sockets finish. Packets that still arrive are ignored.
     fn wind_down(&mut self, now: Time) -> bool {
-        let Self { edge, side, ready, commands, .. } = self;
+        let Self { edge, effects, ready, commands, .. } = self;
         commands.clear();
         let mut ignore = |_, _| {};
         for key in ready.drain(..) {
             if key.owner == Owner::Edge {
                 edge.service(now, key.index, &mut ignore);
             } else {
-                side.service(now, key);
+                effects.service(now, key);
             }
         }
         if edge.poll_timeout().is_some_and(|at| at <= now) {
             edge.handle_timeout(now, &mut ignore);
         }
-        if side.poll_timeout().is_some_and(|at| at <= now) {
-            side.handle_timeout(now);
+        if effects.poll_timeout().is_some_and(|at| at <= now) {
+            effects.handle_timeout(now);
         }
         edge.flush(now, &mut ignore);
-        side.flush(now);
+        effects.flush(now);
         let has_more = edge.service_again(now, &mut ignore);
-        let has_more = side.service_again(now) || has_more;
-        while side.poll_outcome().is_some() {}
+        let has_more = effects.service_again(now) || has_more;
+        while effects.poll_outcome().is_some() {}
         has_more
     }
 
@@ -546,7 +546,7 @@ impl Task {
             }
         };
         let Some(next) =
-            [own, self.edge.poll_timeout(), self.side.poll_timeout()].into_iter().flatten().min()
+            [own, self.edge.poll_timeout(), self.effects.poll_timeout()].into_iter().flatten().min()
         else {
             return false;
         };

@@ -98,7 +98,7 @@ pub(crate) trait Edge: Send {
 /// Bound sockets that are not yet read.
 pub struct BoundEdge {
     bound: Bound,
-    side: LinkSettings,
+    effect_links: LinkSettings,
 }
 
 enum Bound {
@@ -116,7 +116,7 @@ impl BoundEdge {
     pub fn bind(config: &TransportConfig, version: Version) -> Result<Self, BindError> {
         // No pause between attempts, because layers request each attempt and count them. FD_SOCK2's sockets have no
         // TLS. They are never reaped, because they are idle while all is well.
-        let side = LinkSettings {
+        let effect_links = LinkSettings {
             reconnect_pause: Duration::ZERO,
             reaper_interval: Duration::ZERO,
             ..link_settings(config, version, None)
@@ -127,7 +127,7 @@ impl BoundEdge {
             EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose()?)?)),
             EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose()?)?)),
         };
-        Ok(Self { bound, side })
+        Ok(Self { bound, effect_links })
     }
 
     /// Returns the address to advertise: the external one if configured, else the bound one.
@@ -149,8 +149,8 @@ impl BoundEdge {
     }
 
     /// Returns the settings of connections of layers with sockets of their own.
-    pub(crate) fn side_settings(&self) -> LinkSettings {
-        self.side.clone()
+    pub(crate) fn effect_link_settings(&self) -> LinkSettings {
+        self.effect_links.clone()
     }
 
     /// Registers the sockets with the current runtime.

@@ -16,7 +16,7 @@ mod groups;
 mod inbox;
 mod listening;
 mod shared_loopback;
-mod side;
+mod effects;
 mod signals;
 mod stats;
 mod tcp;

@@ -74,9 +74,9 @@ pub(crate) enum Owner {
     /// The transport's edge.
     Edge,
     /// The connections of a layer.
-    SideLinks(u16),
+    EffectLinks(u16),
     /// The multicast group of a layer.
-    SideGroup(u16),
+    EffectGroup(u16),
     /// Blocking jobs.
     Jobs,
 }

@@ -66,9 +66,9 @@ pub(crate) fn start(
         }
     };
     let udp = config.enable_udp.then(|| udp_socket(&config, own, chosen));
-    let udp = udp.and_then(|socket| complain("UDP", socket));
+    let udp = udp.and_then(|socket| warn_if_closed("UDP", socket));
     let tcp = config.enable_tcp.then(|| tcp_socket(&config, own, chosen));
-    let tcp = tcp.and_then(|socket| complain("TCP", socket));
+    let tcp = tcp.and_then(|socket| warn_if_closed("TCP", socket));
     if udp.is_none() && tcp.is_none() {
         return None;
     }
@@ -87,7 +87,7 @@ pub(crate) fn start(
     })))
 }
 
-fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
+fn warn_if_closed<S>(what: &str, socket: io::Result<S>) -> Option<S> {
     socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
 }
 

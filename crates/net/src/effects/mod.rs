@@ -1,9 +1,9 @@
 //! Effects that layers request besides packets ([`Effect`]): connections of their own, a multicast group, files,
 //! names, and the members of this process.
 
-mod group;
-mod jobs;
-mod local;
+mod multicast_group;
+mod blocking;
+mod in_process;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use consort_group::{ConnId, Effect, External, Lane, Outcome, PhysAddr, Shared, Time, Token};
 use tokio::net::TcpListener;
 
-use self::group::Group;
-use self::jobs::{Job, Jobs};
-use self::local::Announcement;
+use self::multicast_group::Group;
+use self::blocking::{Job, Jobs};
+use self::in_process::Announcement;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
@@ -33,7 +33,7 @@ struct Table {
 }
 
 /// Carries out the effects that layers request.
-pub(crate) struct Side {
+pub(crate) struct EffectRunner {
     signals: Arc<Signals>,
     settings: LinkSettings,
     tables: BTreeMap<u16, Table>,
@@ -43,7 +43,7 @@ pub(crate) struct Side {
     outcomes: Outcomes,
 }
 
-impl Side {
+impl EffectRunner {
     pub(crate) fn new(signals: Arc<Signals>, settings: LinkSettings) -> Self {
         Self {
             jobs: Jobs::new(&signals),
@@ -73,7 +73,7 @@ impl Side {
                     Some(index) => {
                         table.tokens.insert(table.links.link_of(index), token);
                     }
-                    None => self.tell(token, Outcome::Failed("too many connections".into())),
+                    None => self.report(token, Outcome::Failed("too many connections".into())),
                 }
             }
             Effect::Write { conn, frame } => {
@@ -111,15 +111,15 @@ impl Side {
             Effect::AnnounceLocally(data) => {
                 let cluster = shared.cluster.clone().unwrap_or_default();
                 self.announced.insert(token.layer(), Announcement::new(cluster, data));
-                self.tell(token, Outcome::Done);
+                self.report(token, Outcome::Done);
             }
             Effect::RetractLocally => {
                 self.announced.remove(&token.layer());
-                self.tell(token, Outcome::Done);
+                self.report(token, Outcome::Done);
             }
             Effect::FindLocally => {
-                let found = local::find(shared.cluster.as_deref().unwrap_or_default());
-                self.tell(token, Outcome::Local(found));
+                let found = in_process::find(shared.cluster.as_deref().unwrap_or_default());
+                self.report(token, Outcome::Local(found));
             }
         }
     }
@@ -128,12 +128,12 @@ impl Side {
     pub(crate) fn service(&mut self, now: Time, key: Key) {
         let outcomes = &mut self.outcomes;
         match key.owner {
-            Owner::SideLinks(layer) => {
+            Owner::EffectLinks(layer) => {
                 if let Some(Table { links, listener, tokens }) = self.tables.get_mut(&layer) {
-                    links.service(now, key.index, &mut |event| tell_of(event, *listener, tokens, outcomes));
+                    links.service(now, key.index, &mut |event| report_link_event(event, *listener, tokens, outcomes));
                 }
             }
-            Owner::SideGroup(layer) => {
+            Owner::EffectGroup(layer) => {
                 if let Some(group) = self.groups.get_mut(&layer) {
                     group.receive(now, outcomes);
                 }
@@ -148,7 +148,7 @@ impl Side {
         let mut has_more = false;
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
-            has_more |= links.service_again(now, &mut |event| tell_of(event, *listener, tokens, outcomes));
+            has_more |= links.service_again(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
         for group in self.groups.values_mut().filter(|group| group.has_more()) {
             group.receive(now, &mut self.outcomes);
@@ -161,7 +161,7 @@ impl Side {
     pub(crate) fn flush(&mut self, now: Time) {
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
-            links.flush(now, &mut |event| tell_of(event, *listener, tokens, outcomes));
+            links.flush(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
     }
 
@@ -172,7 +172,7 @@ impl Side {
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
-            links.handle_timeout(now, &mut |event| tell_of(event, *listener, tokens, outcomes));
+            links.handle_timeout(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
     }
 
@@ -200,18 +200,18 @@ impl Side {
         self.jobs.is_idle() && self.tables.values().all(|table| table.links.is_empty())
     }
 
-    fn tell(&mut self, token: Token, outcome: Outcome) {
+    fn report(&mut self, token: Token, outcome: Outcome) {
         self.outcomes.push_back((token, outcome));
     }
 
     fn table(&mut self, token: Token) -> &mut Table {
         let layer = token.layer();
         self.tables.entry(layer).or_insert_with(|| {
-            let owner = Owner::SideLinks(layer);
+            let owner = Owner::EffectLinks(layer);
             // A stack has one range of connection numbers; each layer draws from its own part.
             let first = u64::from(layer) << 40;
-            let nobody = PhysAddr { ip: None, scope_id: 0, port: 0 };
-            let mut links = Links::new(owner, self.signals.clone(), self.settings.clone(), nobody, first);
+            let unspecified = PhysAddr { ip: None, scope_id: 0, port: 0 };
+            let mut links = Links::new(owner, self.signals.clone(), self.settings.clone(), unspecified, first);
             // Peers of these connections send little, so that the bound for non-members' unfinished frames applies to
             // all.
             links.set_members(Some(&[]));
@@ -238,7 +238,7 @@ impl Side {
             }
             Err(error) => Outcome::Failed(error.to_string()),
         };
-        self.tell(token, outcome);
+        self.report(token, outcome);
     }
 
     fn join(&mut self, token: Token, group: PhysAddr, ttl: u32, phys: PhysAddr) {
@@ -249,7 +249,7 @@ impl Side {
             }
             Err(error) => Outcome::Failed(error.to_string()),
         };
-        self.tell(token, outcome);
+        self.report(token, outcome);
     }
 
     fn block(&mut self, token: Token, job: Job) {
@@ -278,7 +278,7 @@ fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Res
 }
 
 /// Reports a connection's event under its token.
-fn tell_of(
+fn report_link_event(
     event: LinkEvent,
     listener: Option<Token>,
     tokens: &mut HashMap<u64, Token>,

@@ -57,7 +57,7 @@ impl Group {
             receiver: UdpSocket::from_std(receiver.into())?,
             sender: sender.into(),
             group: group.socket_addr(),
-            waker: SourceWaker::waker(signals, Key { owner: Owner::SideGroup(token.layer()), index: 0 }),
+            waker: SourceWaker::waker(signals, Key { owner: Owner::EffectGroup(token.layer()), index: 0 }),
             token,
             has_more: true,
             buffer: vec![0; DATAGRAM_LEN_MAX],
