@@ -498,9 +498,9 @@ impl Upcalls {
 }
 
 /// Returns whether the edge's queue to a destination is more than half full; for multicasts, to any member.
-fn is_crowded(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
+fn is_half_full(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
     let shared = stack.shared();
-    let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_crowded(peer));
+    let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_half_full(peer));
     match (dest, &shared.view) {
         (Some(member), _) => to(member),
         (None, Some(view)) => view.members().iter().any(to),
@@ -541,8 +541,8 @@ impl Application for Upcalls {
     }
 
     fn after_cycle(&mut self, stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
-        let is_crowded = |dest: Option<&Address>| is_crowded(stack, edge, dest);
-        self.shared.gate.settle(&mut self.handed, stack, edge.burst_bytes(), is_crowded);
+        let is_half_full = |dest: Option<&Address>| is_half_full(stack, edge, dest);
+        self.shared.gate.settle(&mut self.handed, stack, edge.burst_bytes(), is_half_full);
         let book = &stack.shared().book;
         if book.changes() != self.book_changes {
             self.book_changes = book.changes();

@@ -26,14 +26,14 @@ struct Lane {
     /// Bytes queued in the stack.
     held: u64,
     /// The edge's queue is more than half full.
-    is_crowded: bool,
+    is_half_full: bool,
 }
 
 impl Lane {
     fn has_room(&self, bytes: u64, limit: u64, burst: u64) -> bool {
         // A message larger than the whole limit passes when nothing is ahead of it.
         let fits = |ahead: u64, limit| ahead == 0 || ahead.saturating_add(bytes) <= limit;
-        !self.is_crowded
+        !self.is_half_full
             && fits(self.submitted, burst)
             && fits(self.submitted.saturating_add(self.held), limit)
     }
@@ -151,7 +151,7 @@ impl Gate {
         handed: &mut BTreeMap<Dest, u64>,
         stack: &Stack,
         burst: u64,
-        is_crowded: impl Fn(Option<&Address>) -> bool,
+        is_half_full: impl Fn(Option<&Address>) -> bool,
     ) {
         let mut lanes = self.lock();
         lanes.limit_unicast = stack.hold_limit(false);
@@ -166,10 +166,10 @@ impl Gate {
         }
         lanes.lanes.retain(|dest, lane| {
             let held = stack.held(dest.as_ref());
-            let is_crowded = is_crowded(dest.as_ref());
-            has_freed |= held < lane.held || (lane.is_crowded && !is_crowded);
-            (lane.held, lane.is_crowded) = (held, is_crowded);
-            lane.submitted + lane.held > 0 || lane.is_crowded
+            let is_half_full = is_half_full(dest.as_ref());
+            has_freed |= held < lane.held || (lane.is_half_full && !is_half_full);
+            (lane.held, lane.is_half_full) = (held, is_half_full);
+            lane.submitted + lane.held > 0 || lane.is_half_full
         });
         drop(lanes);
         if has_freed {
@@ -240,8 +240,8 @@ mod tests {
         /// full.
         fn cycle(&self, handed: &[(&Dest, u64)], crowded: &[&Dest]) {
             let mut handed = handed.iter().map(|&(dest, bytes)| (dest.clone(), bytes)).collect();
-            let is_crowded = |dest: Option<&Address>| crowded.iter().any(|one| one.as_ref() == dest);
-            self.gate.settle(&mut handed, &self.stack, 100, is_crowded);
+            let is_half_full = |dest: Option<&Address>| crowded.iter().any(|one| one.as_ref() == dest);
+            self.gate.settle(&mut handed, &self.stack, 100, is_half_full);
         }
 
         fn pass(&self, dest: &Dest, bytes: u64) -> Passage {

@@ -95,8 +95,8 @@ impl EdgeState<'_> {
     }
 
     /// Returns whether more than half of a peer's data queue is full. A cycle follows when that ends.
-    pub fn is_crowded(&self, peer: PhysAddr) -> bool {
-        self.edge.is_crowded(peer)
+    pub fn is_half_full(&self, peer: PhysAddr) -> bool {
+        self.edge.is_half_full(peer)
     }
 
     /// Returns how many bytes of messages may be sent to a destination whose queue is less than half full before

@@ -89,7 +89,7 @@ pub(crate) trait Edge: Send {
     fn peers(&self) -> Vec<PhysAddr>;
     /// Returns whether more than half of the data queue of a peer is full. The caller should stop producing then,
     /// because more would soon be dropped. A source becomes ready when that ends.
-    fn is_crowded(&self, peer: PhysAddr) -> bool;
+    fn is_half_full(&self, peer: PhysAddr) -> bool;
     /// Returns how many bytes of data may be queued before more is dropped: per peer, or for all peers if they share
     /// a queue.
     fn queue_bytes(&self) -> usize;

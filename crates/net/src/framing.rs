@@ -2,5 +2,5 @@
 //!
 //! Connections use the same decoders; they are public for tools and tests.
 
-pub use crate::tcp::framed::{BadLength, CLOSE_WORD, Frame, next_frame, put_frame, room_wanted};
+pub use crate::tcp::framed::{BadLength, CLOSE_WORD, Frame, next_frame, put_frame, read_capacity};
 pub use crate::tcp::setup::{SetupError, decode as decode_setup, encode as encode_setup};

@@ -19,11 +19,11 @@ struct Waiting {
     length: usize,
     waker: Option<Waker>,
     /// Wakers of senders that wait until the queue is less than half full; each sender once.
-    crowd: Vec<Waker>,
+    senders: Vec<Waker>,
 }
 
 impl Waiting {
-    fn is_crowded(&self) -> bool {
+    fn is_half_full(&self) -> bool {
         self.length > BYTES_MAX / 2
     }
 }
@@ -34,7 +34,7 @@ pub(crate) struct Pushed {
     /// Packets that were dropped because the queue was full.
     pub(crate) dropped: u64,
     /// Whether more than half of the queue is full now.
-    pub(crate) is_crowded: bool,
+    pub(crate) is_half_full: bool,
 }
 
 /// The packets queued for one driver.
@@ -67,13 +67,13 @@ impl Inbox {
             waiting.length += cost;
             waiting.packets.push_back((from, packet));
         }
-        let is_crowded = waiting.is_crowded();
+        let is_half_full = waiting.is_half_full();
         let waker = if was_empty && !waiting.packets.is_empty() { waiting.waker.clone() } else { None };
         drop(waiting);
         if let Some(waker) = waker {
             waker.wake();
         }
-        Pushed { dropped, is_crowded }
+        Pushed { dropped, is_half_full }
     }
 
     /// Takes up to `count` packets. Returns whether more are left.
@@ -90,13 +90,13 @@ impl Inbox {
     }
 
     /// Returns whether more than half of the queue is full. If so, the waker is woken when that ends.
-    pub(crate) fn is_crowded(&self, waker: &Waker) -> bool {
+    pub(crate) fn is_half_full(&self, waker: &Waker) -> bool {
         let mut waiting = self.lock();
-        let is_crowded = waiting.is_crowded();
-        if is_crowded && !waiting.crowd.iter().any(|known| known.will_wake(waker)) {
-            waiting.crowd.push(waker.clone());
+        let is_half_full = waiting.is_half_full();
+        if is_half_full && !waiting.senders.iter().any(|known| known.will_wake(waker)) {
+            waiting.senders.push(waker.clone());
         }
-        is_crowded
+        is_half_full
     }
 
     /// Drops the queue's packets and its waker.
@@ -111,9 +111,9 @@ impl Inbox {
 
     /// Unlocks the queue, and wakes waiting senders if less than half of it is full.
     fn release(mut waiting: MutexGuard<'_, Waiting>) {
-        let crowd = if waiting.is_crowded() { Vec::new() } else { std::mem::take(&mut waiting.crowd) };
+        let senders = if waiting.is_half_full() { Vec::new() } else { std::mem::take(&mut waiting.senders) };
         drop(waiting);
-        crowd.into_iter().for_each(Waker::wake);
+        senders.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -135,21 +135,21 @@ mod tests {
     }
 
     /// Makes a queue that is more than half full of 1 MB packets, and a sender that has asked twice.
-    fn crowded() -> (Inbox, Arc<Count>) {
+    fn half_full_inbox() -> (Inbox, Arc<Count>) {
         let (inbox, count) = (Inbox::default(), Arc::<Count>::default());
         let waker = Waker::from(count.clone());
         let from = PhysAddr::new([127, 0, 0, 1].into(), 1);
         let packet = Bytes::from(vec![0; 1 << 20]);
-        assert!(!inbox.push((0..7).map(|_| (from, packet.clone()))).is_crowded);
-        assert!(!inbox.is_crowded(&waker));
-        assert!(inbox.push([(from, packet)]).is_crowded);
-        assert!(inbox.is_crowded(&waker) && inbox.is_crowded(&waker));
+        assert!(!inbox.push((0..7).map(|_| (from, packet.clone()))).is_half_full);
+        assert!(!inbox.is_half_full(&waker));
+        assert!(inbox.push([(from, packet)]).is_half_full);
+        assert!(inbox.is_half_full(&waker) && inbox.is_half_full(&waker));
         (inbox, count)
     }
 
     #[test]
     fn a_sender_is_told_once_when_there_is_room_again() {
-        let (inbox, count) = crowded();
+        let (inbox, count) = half_full_inbox();
         inbox.take(1, &mut Vec::new());
         inbox.take(1, &mut Vec::new());
         assert_eq!(count.0.load(Relaxed), 1);
@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn a_member_that_goes_keeps_nobody_waiting() {
-        let (inbox, count) = crowded();
+        let (inbox, count) = half_full_inbox();
         inbox.close();
         assert_eq!(count.0.load(Relaxed), 1);
-        assert!(!inbox.is_crowded(&Waker::from(count)));
+        assert!(!inbox.is_half_full(&Waker::from(count)));
     }
 }

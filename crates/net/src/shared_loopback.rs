@@ -59,7 +59,7 @@ impl BoundShared {
         SharedEdge {
             bound: self,
             waker,
-            crowded: Vec::new(),
+            half_full: Vec::new(),
             has_more: true,
             taken: Vec::new(),
             outbox: Vec::new(),
@@ -90,7 +90,7 @@ pub(crate) struct SharedEdge {
     bound: BoundShared,
     waker: Waker,
     /// Members whose queues were more than half full at the last send or check.
-    crowded: Vec<(u16, Arc<Inbox>)>,
+    half_full: Vec<(u16, Arc<Inbox>)>,
     has_more: bool,
     taken: Vec<(PhysAddr, Bytes)>,
     outbox: Vec<Transmit>,
@@ -113,8 +113,8 @@ impl SharedEdge {
         self.stats.packets_out += 1;
         self.stats.bytes_out += packet.len() as u64;
         let pushed = to.push([(self.bound.own(), packet)]);
-        if pushed.is_crowded && !self.crowded.iter().any(|(_, known)| Arc::ptr_eq(known, to)) {
-            self.crowded.push((port, to.clone()));
+        if pushed.is_half_full && !self.half_full.iter().any(|(_, known)| Arc::ptr_eq(known, to)) {
+            self.half_full.push((port, to.clone()));
         }
         if pushed.dropped > 0 {
             self.stats.dropped += 1;
@@ -176,7 +176,7 @@ impl Edge for SharedEdge {
             }
         }
         let waker = &self.waker;
-        self.crowded.retain(|(_, inbox)| inbox.is_crowded(waker));
+        self.half_full.retain(|(_, inbox)| inbox.is_half_full(waker));
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -187,7 +187,7 @@ impl Edge for SharedEdge {
 
     fn retain_peers(&mut self, _now: Time, peers: &[PhysAddr]) {
         // A member that has left may never take its queued packets.
-        self.crowded.retain(|&(port, _)| peers.contains(&own(port)));
+        self.half_full.retain(|&(port, _)| peers.contains(&own(port)));
     }
 
     fn begin_close(&mut self, now: Time) {
@@ -211,8 +211,8 @@ impl Edge for SharedEdge {
         self.others().into_iter().map(|(port, _)| own(port)).collect()
     }
 
-    fn is_crowded(&self, peer: PhysAddr) -> bool {
-        self.crowded.iter().any(|(port, _)| *port == peer.port)
+    fn is_half_full(&self, peer: PhysAddr) -> bool {
+        self.half_full.iter().any(|(port, _)| *port == peer.port)
     }
 
     fn queue_bytes(&self) -> usize {

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     /// Timeout of tests; none takes a tenth of it.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[derive(Default)]
     struct Wakes(AtomicUsize);
@@ -337,8 +337,8 @@ mod tests {
                 seen.store(count, Ordering::Relaxed);
                 if count < 2 * ROUNDS {
                     let parked = Instant::now();
-                    std::thread::park_timeout(PATIENCE);
-                    if parked.elapsed() >= PATIENCE {
+                    std::thread::park_timeout(TIMEOUT);
+                    if parked.elapsed() >= TIMEOUT {
                         seen.store(usize::MAX, Ordering::Relaxed);
                         panic!("a wake-up was lost");
                     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use consort_net::{Command, TransportConfig};
-use member::{Member, PATIENCE, bind_addr};
+use member::{Member, TIMEOUT, bind_addr};
 use tokio::net::UdpSocket;
 
 /// Datagrams of a flood. The member's receive buffer holds a burst, and far less than the flood.
@@ -63,7 +63,7 @@ async fn dropped_in_a_flood(receivers: usize, is_paced: bool) -> u64 {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, is_read).await.expect("somebody reads while the stack is busy");
+        tokio::time::timeout(TIMEOUT, is_read).await.expect("somebody reads while the stack is busy");
     }
     let dropped = kernel_queue(member.phys.port).1;
     go_on.send(()).unwrap();

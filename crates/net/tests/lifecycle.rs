@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use consort_group::{Address, Indication, Message, PhysAddr, Stack, Time, Version};
 use consort_net::{Application, BoundEdge, Command, EdgeKind, EdgeState, SubmitError, TransportConfig};
-use member::{Member, PATIENCE, tcp};
+use member::{Member, TIMEOUT, tcp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ async fn dropping_the_last_handle_closes_the_driver() {
     drop(handle);
     clone.submit(Command::Call(Box::new(|_, _| ()))).unwrap();
     drop(clone);
-    let end = timeout(PATIENCE, packets.recv()).await.expect("the driver ends");
+    let end = timeout(TIMEOUT, packets.recv()).await.expect("the driver ends");
     assert_eq!(end, None);
 }
 
@@ -117,13 +117,13 @@ async fn what_has_come_in_is_told_before_the_time_is_over() {
     let a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
     let b = Member::start(&config);
     b.send(a.phys, "so that both are at rest");
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
+    assert_eq!(timeout(TIMEOUT, heard.recv()).await.unwrap(), Some("packet"));
     // One cycle of the sender, and with it one of the receiver: the packet wakes it after the deadline.
     b.send(a.phys, "in time");
     let late = move |_: &mut Stack, _| *deadline.lock().unwrap() = Some(Instant::now());
     b.handle.submit(Command::Call(Box::new(late))).unwrap();
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("timeout"));
+    assert_eq!(timeout(TIMEOUT, heard.recv()).await.unwrap(), Some("packet"));
+    assert_eq!(timeout(TIMEOUT, heard.recv()).await.unwrap(), Some("timeout"));
 }
 
 /// Returns messages, and records after each cycle how many packets have arrived and left.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::PhysAddr;
 use consort_net::TransportConfig;
-use member::{Member, PATIENCE, bind_addr, tcp};
+use member::{Member, TIMEOUT, bind_addr, tcp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -38,7 +38,7 @@ async fn connect_as(own: SocketAddr, to: &Member) -> TcpStream {
 
 async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    match timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the stream ends") {
+    match timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the stream ends") {
         Ok(_) => {}
         // The close came before the peer had read everything.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
@@ -208,7 +208,7 @@ async fn after_the_peers_close_word_the_next_packet_opens_a_connection() {
     first.write_all(&CLOSE_WORD).await.unwrap();
     member.until(|seen| seen.peers.is_empty()).await;
     member.send(PhysAddr::from(own), "again");
-    let (mut second, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut second, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut bytes = [0; 24];
     second.read_exact(&mut bytes).await.unwrap();
     assert_eq!(bytes[..], [setup(member.phys.socket_addr()), frame(b"again")].concat());
@@ -284,7 +284,7 @@ async fn a_failed_attempt_loses_what_waited_and_the_next_packet_gets_through() {
         stream.read_exact(&mut bytes).await.unwrap();
         bytes
     };
-    let bytes = timeout(PATIENCE, accepted).await.expect("the member connects");
+    let bytes = timeout(TIMEOUT, accepted).await.expect("the member connects");
     assert!(bytes.ends_with(&frame(b"found")));
 }
 
@@ -450,7 +450,7 @@ async fn an_external_address_is_what_peers_are_told() {
     assert_eq!(member.phys.to_string(), "192.0.2.77:4711");
     let listener = TcpListener::bind(addr(0)).await.unwrap();
     member.send(PhysAddr::from(listener.local_addr().unwrap()), "x");
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut bytes = [0; 15];
     stream.read_exact(&mut bytes).await.unwrap();
     assert_eq!(bytes[..], setup(SocketAddr::from(([192, 0, 2, 77], 4711))));

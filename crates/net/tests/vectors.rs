@@ -17,7 +17,7 @@ use consort_group::{
 };
 use consort_net::framing::{Frame, decode_setup, encode_setup, next_frame};
 use consort_net::{Command, TransportConfig};
-use member::{Member, PATIENCE, tcp};
+use member::{Member, TIMEOUT, tcp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -83,14 +83,14 @@ async fn a_member_writes_the_stream_of_the_transport() {
         Member::start(&TransportConfig { external_addr: peer.ip, external_port: peer.port, ..tcp() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     member.send(listener.local_addr().unwrap().into(), payload(&mut input));
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let ((), bytes) = tokio::join!(member.handle.shutdown(), read_to_end(&mut stream));
     assert_eq!(bytes, wanted);
 }
 
 async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the stream ends").unwrap();
+    timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the stream ends").unwrap();
     bytes
 }
 
@@ -165,7 +165,7 @@ impl Protocol for Talker {
 }
 
 async fn next(heard: &mut mpsc::Receiver<Outcome>) -> Outcome {
-    timeout(PATIENCE, heard.recv()).await.expect("an outcome comes").expect("the layer is there")
+    timeout(TIMEOUT, heard.recv()).await.expect("an outcome comes").expect("the layer is there")
 }
 
 /// The requesting side of FD_SOCK2's connection: it identifies itself, sends its request, and receives the response
@@ -184,10 +184,10 @@ async fn fd_sock2_asks_as_jgroups_does() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let member = Member::start(&tcp());
     let to = listener.local_addr().unwrap().into();
-    let mut heard = Talker::start(&member, Effect::Connect { to, own: Some(own), timeout: PATIENCE }, body);
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut heard = Talker::start(&member, Effect::Connect { to, own: Some(own), timeout: TIMEOUT }, body);
+    let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut written = vec![0; asked.len()];
-    timeout(PATIENCE, stream.read_exact(&mut written)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut written)).await.unwrap().unwrap();
     assert_eq!(written, asked);
     let Outcome::Connected(conn) = next(&mut heard).await else { panic!("not connected") };
 
@@ -223,6 +223,6 @@ async fn fd_sock2_answers_as_jgroups_does() {
     // The member waits for the peer's end before it closes its own.
     let read = [answered, vector("fdsock2.server.close")].concat();
     let mut bytes = vec![0; read.len()];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes, read);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use consort_group::PingData;
 use consort_group::wire::{self, GossipData, GossipKind, WireError};
-use consort_net::framing::{BadLength, Frame, next_frame, put_frame, room_wanted};
+use consort_net::framing::{BadLength, Frame, next_frame, put_frame, read_capacity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -79,7 +79,7 @@ async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError
             }
             Some(Frame::Close) => return Err(AskError::Ended),
             None => {
-                buffer.reserve(room_wanted(&buffer, 16 * 1024));
+                buffer.reserve(read_capacity(&buffer, 16 * 1024));
                 match stream.read_buf(&mut buffer).await {
                     Ok(1..) => {}
                     Ok(0) => return Err(AskError::Ended),

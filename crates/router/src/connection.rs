@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use consort_net::framing::{CLOSE_WORD, Frame, next_frame, put_frame, room_wanted};
+use consort_net::framing::{CLOSE_WORD, Frame, next_frame, put_frame, read_capacity};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -113,7 +113,7 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
             if room.is_none() && buffer.len() >= READ_LEN {
                 room = shared.unfinished.reserve(FRAME_LEN_MAX as u64).await.ok();
             }
-            buffer.reserve(room_wanted(&buffer, READ_LEN));
+            buffer.reserve(read_capacity(&buffer, READ_LEN));
             input.read_buf(&mut buffer).await
         };
         let count = match until {

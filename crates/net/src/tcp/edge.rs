@@ -172,8 +172,8 @@ impl Edge for TcpEdge {
         self.links.peers().collect()
     }
 
-    fn is_crowded(&self, peer: PhysAddr) -> bool {
-        self.links.is_crowded(peer)
+    fn is_half_full(&self, peer: PhysAddr) -> bool {
+        self.links.is_half_full(peer)
     }
 
     fn queue_bytes(&self) -> usize {

@@ -86,7 +86,7 @@ pub fn put_frame(out: &mut BytesMut, frame: &[u8]) {
 
 /// Returns the capacity for the next read, for this unread input and this capacity of ordinary reads. It grows with
 /// received bytes, never with an announced length.
-pub fn room_wanted(input: &[u8], read_len: usize) -> usize {
+pub fn read_capacity(input: &[u8], read_len: usize) -> usize {
     let promised = frame_length(input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
     let missing = (4 + promised).saturating_sub(input.len());
     read_len.max(missing.min(2 * input.len()))
@@ -159,7 +159,7 @@ impl Framed {
 
     /// Returns the capacity to give the buffer before the next read, if it has too little.
     pub(crate) fn capacity_needed(&self) -> Option<usize> {
-        let wanted = room_wanted(&self.input, self.read_len);
+        let wanted = read_capacity(&self.input, self.read_len);
         let free = self.input.capacity() - self.input.len();
         (free < wanted.div_ceil(2)).then(|| self.input.len() + wanted)
     }
@@ -170,7 +170,7 @@ impl Framed {
         if self.input.capacity() == 0 {
             self.input = std::mem::take(spare);
         }
-        let wanted = room_wanted(&self.input, self.read_len);
+        let wanted = read_capacity(&self.input, self.read_len);
         if self.input.capacity() - self.input.len() < wanted.div_ceil(2) {
             self.input.reserve(wanted);
         }

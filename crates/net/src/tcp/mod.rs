@@ -3,7 +3,7 @@
 pub(crate) mod framed;
 pub(crate) mod links;
 pub(crate) mod listen;
-mod patience;
+mod retransmit_limits;
 mod queue;
 pub(crate) mod setup;
 pub(crate) mod stream;

@@ -12,7 +12,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::patience;
+use super::retransmit_limits;
 use crate::tls::Tls;
 
 /// An attempt to open a connection, or the TLS handshake of an accepted one.
@@ -35,7 +35,7 @@ impl SocketOptions {
             socket.set_keepalive(true),
             socket.set_tcp_nodelay(self.nodelay),
             if self.linger.is_some() { socket.set_linger(self.linger) } else { Ok(()) },
-            patience::apply(&socket),
+            retransmit_limits::set_retransmit_limits(&socket),
         ];
         for error in results.into_iter().filter_map(Result::err) {
             tracing::debug!(%error, "socket option refused");

@@ -415,7 +415,7 @@ impl Edge for UdpEdge {
 
     /// Returns whether the queue, which all peers share, is more than half full. This member's own datagrams do not
     /// use it.
-    fn is_crowded(&self, peer: PhysAddr) -> bool {
+    fn is_half_full(&self, peer: PhysAddr) -> bool {
         self.outbox.data_len > self.queue_bytes() / 2 && !self.own.contains(&peer)
     }
 
@@ -455,12 +455,12 @@ mod tests {
         let (_socket, peer, mut edge) = peer_and_edge().await;
         let other = PhysAddr { port: peer.port ^ 1, ..peer };
         edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
-        assert!(!edge.is_crowded(peer));
+        assert!(!edge.is_half_full(peer));
         edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
         let own = edge.own[1];
-        assert_eq!([peer, other, own].map(|peer| edge.is_crowded(peer)), [true, true, false]);
+        assert_eq!([peer, other, own].map(|peer| edge.is_half_full(peer)), [true, true, false]);
         edge.flush(Time::ZERO, &mut |_, _| ());
-        assert!(!edge.is_crowded(peer), "the socket has taken it");
+        assert!(!edge.is_half_full(peer), "the socket has taken it");
     }
 
     #[tokio::test]

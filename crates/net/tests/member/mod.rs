@@ -14,7 +14,7 @@ use consort_net::{
 use tokio::sync::{mpsc, watch};
 
 /// Timeout of all waits. No test takes a tenth of it.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Packets that a test has not read yet; more are dropped, which the test notices.
 const UNREAD_MAX: usize = 100_000;
@@ -179,16 +179,16 @@ impl Member {
     }
 
     pub async fn packet(&mut self) -> (PhysAddr, Bytes) {
-        tokio::time::timeout(PATIENCE, self.packets.recv()).await.expect("a packet arrives").unwrap()
+        tokio::time::timeout(TIMEOUT, self.packets.recv()).await.expect("a packet arrives").unwrap()
     }
 
     pub async fn outcome(&mut self) -> Outcome {
-        tokio::time::timeout(PATIENCE, self.outcomes.recv()).await.expect("an outcome comes").unwrap()
+        tokio::time::timeout(TIMEOUT, self.outcomes.recv()).await.expect("an outcome comes").unwrap()
     }
 
     /// Waits until the state after a cycle fulfils the condition.
     pub async fn until(&mut self, is_so: impl FnMut(&Seen) -> bool) -> Seen {
-        let seen = tokio::time::timeout(PATIENCE, self.seen.wait_for(is_so)).await;
+        let seen = tokio::time::timeout(TIMEOUT, self.seen.wait_for(is_so)).await;
         if let Ok(seen) = seen {
             return seen.expect("the driver runs").clone();
         }

@@ -215,7 +215,7 @@ impl Links {
     }
 
     /// Returns whether more than half of a peer's data queue is full.
-    pub(crate) fn is_crowded(&self, peer: PhysAddr) -> bool {
+    pub(crate) fn is_half_full(&self, peer: PhysAddr) -> bool {
         let slot = self.find(peer).and_then(|index| self.slots.get(index));
         let waiting = slot.map_or(0, |slot| match &slot.state {
             State::Connecting(attempt) => attempt.queue.data_len(),
@@ -250,11 +250,11 @@ impl Links {
 
     /// Gracefully closes all connections but those to members. Attempts continue: their peers may be about to join.
     pub(crate) fn retain(&mut self, now: Time, is_member: impl Fn(PhysAddr) -> bool) {
-        let is_stranger = |(index, slot): (u32, &Slot)| match &slot.state {
+        let is_non_member = |(index, slot): (u32, &Slot)| match &slot.state {
             State::Open(connection) if !is_member(connection.peer) => Some(index),
             _ => None,
         };
-        for index in self.slots.iter().filter_map(is_stranger).collect::<Vec<_>>() {
+        for index in self.slots.iter().filter_map(is_non_member).collect::<Vec<_>>() {
             self.close(now, index, true);
         }
     }
@@ -314,7 +314,7 @@ impl Links {
     /// Returns when to call [`Links::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.slots.first_deadline().map(|(at, _)| at);
-        [deadline, self.next_reap, self.unfinished.next_look].into_iter().flatten().min()
+        [deadline, self.next_reap, self.unfinished.next_poll].into_iter().flatten().min()
     }
 
     /// Ends connections and attempts whose deadline has passed.
@@ -341,7 +341,7 @@ impl Links {
                 self.slots.poll_again(index);
             }
             Some(State::Connecting(attempt)) => self.fail(now, index, attempt, "timed out", sink),
-            Some(State::Greeting(_) | State::Stranger(_)) => {
+            Some(State::Greeting(_) | State::Unidentified(_)) => {
                 self.warnings.count(now, "silent_peer", || "no set-up bytes in time".into());
                 self.slots.release(index);
             }

@@ -11,7 +11,7 @@ use consort_group::{PhysAddr, Time};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Attempt, Connection, State};
-use super::unfinished::ROOM_PAUSE;
+use super::unfinished::CAPACITY_PAUSE;
 use super::{DRAIN_TIME, FAILED_MAX, LINKS_MAX, LinkEvent, Links, Sink};
 use crate::tcp::framed::{Frame, Framed, next_frame};
 use crate::tcp::queue::SendQueue;
@@ -28,7 +28,7 @@ const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 
 /// Accepted connections without set-up bytes. One more closes the longest silent one: silent clients must not lock
 /// members out.
-const STRANGERS_MAX: usize = 256;
+const UNIDENTIFIED_CONNECTIONS_MAX: usize = 256;
 
 /// Pause of accepting after a failure, for example a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ impl Links {
             None | Some(State::Vacant) => {}
             Some(State::Listening(listener)) => self.accept(now, index, listener),
             Some(State::Greeting(opening)) => self.greet(now, index, opening, sink),
-            Some(State::Stranger(framed)) => self.identify(now, index, framed, sink),
+            Some(State::Unidentified(framed)) => self.identify(now, index, framed, sink),
             Some(State::Connecting(attempt)) => self.pursue(now, index, attempt, sink),
             Some(State::Open(connection)) => self.converse(now, index, connection, sink),
             Some(State::Draining(connection)) => self.wind_down(now, index, connection, sink),
@@ -81,20 +81,20 @@ impl Links {
             self.warnings.count(now, "too_many_links", || "connection not accepted".into());
             return;
         }
-        let is_stranger = |index: &u32| {
+        let is_unidentified = |index: &u32| {
             let state = self.slots.get(*index).map(|slot| &slot.state);
-            matches!(state, Some(State::Stranger(_) | State::Greeting(_)))
+            matches!(state, Some(State::Unidentified(_) | State::Greeting(_)))
         };
-        let strangers: Vec<u32> = self.slots.by_deadline().filter(is_stranger).collect();
-        if strangers.len() >= STRANGERS_MAX
-            && let Some(&longest) = strangers.first()
+        let unidentified: Vec<u32> = self.slots.by_deadline().filter(is_unidentified).collect();
+        if unidentified.len() >= UNIDENTIFIED_CONNECTIONS_MAX
+            && let Some(&longest) = unidentified.first()
         {
             self.warnings.count(now, "too_many_strangers", || "the longest silent is closed".into());
             drop(self.slots.take(longest));
             self.slots.release(longest);
         }
         let state = match Stream::accepted(stream, self.settings.options, self.settings.tls.clone()) {
-            Ok(stream) => State::Stranger(Box::new(Framed::new(stream, SendQueue::default()))),
+            Ok(stream) => State::Unidentified(Box::new(Framed::new(stream, SendQueue::default()))),
             Err(opening) => State::Greeting(opening),
         };
         self.slots.add(state, Some(now + self.settings.setup_timeout));
@@ -133,7 +133,7 @@ impl Links {
                 if polled.is_ready() {
                     self.slots.poll_again(index);
                 }
-                self.slots.put(index, State::Stranger(framed));
+                self.slots.put(index, State::Unidentified(framed));
             }
         }
     }
@@ -318,7 +318,7 @@ impl Links {
                 && !self.unfinished.admit(now, link, peer, framed, self.members.as_ref())
             {
                 // Its deadline polls it again.
-                self.slots.set_deadline(index, Some(now + ROOM_PAUSE));
+                self.slots.set_deadline(index, Some(now + CAPACITY_PAUSE));
                 break;
             }
             match framed.poll_fill(self.slots.waker(index), &mut self.spare) {

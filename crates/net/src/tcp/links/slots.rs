@@ -21,7 +21,7 @@ pub(super) enum State {
     /// Accepted; during the TLS handshake.
     Greeting(Opening),
     /// Accepted; before the set-up bytes.
-    Stranger(Box<Framed>),
+    Unidentified(Box<Framed>),
     /// Being opened by this member; frames are queued.
     Connecting(Attempt),
     /// The table's connection to a peer.

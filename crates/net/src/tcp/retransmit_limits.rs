@@ -9,16 +9,16 @@ use std::time::Duration;
 use socket2::SockRef;
 
 /// Greatest time between two retransmissions; the kernel's minimum for this limit.
-const ATTEMPTS_EVERY: Duration = Duration::from_secs(1);
+const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time after which TCP gives up. The system's own limit counts attempts, which are more now; this is as long as
 /// fifteen attempts took. Failure detection is much faster.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(924);
 
 /// Sets both limits. A kernel before Linux 6.15 does not have the first; then neither is set.
-pub(super) fn apply(socket: &SockRef<'_>) -> io::Result<()> {
+pub(super) fn set_retransmit_limits(socket: &SockRef<'_>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    if option::set_attempts_every(socket, ATTEMPTS_EVERY)? {
+    if option::set_attempt_interval(socket, ATTEMPT_INTERVAL)? {
         socket.set_tcp_user_timeout(Some(GIVE_UP_AFTER))?;
     }
     Ok(())
@@ -39,7 +39,7 @@ mod option {
     const TCP_RTO_MAX_MS: libc::c_int = 44;
 
     /// Returns false if the kernel does not have the option.
-    pub(super) fn set_attempts_every(socket: &SockRef<'_>, most: Duration) -> io::Result<bool> {
+    pub(super) fn set_attempt_interval(socket: &SockRef<'_>, most: Duration) -> io::Result<bool> {
         let ms = libc::c_int::try_from(most.as_millis()).unwrap_or(libc::c_int::MAX);
         let fd: RawFd = socket.as_raw_fd();
         // SAFETY: the descriptor is open while `socket` is borrowed, and the kernel reads the four bytes of `ms`,
@@ -70,10 +70,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let socket = SockRef::from(&stream);
-        apply(&socket).unwrap();
+        set_retransmit_limits(&socket).unwrap();
         #[cfg(target_os = "linux")]
         {
-            let is_known = option::set_attempts_every(&socket, ATTEMPTS_EVERY).unwrap();
+            let is_known = option::set_attempt_interval(&socket, ATTEMPT_INTERVAL).unwrap();
             let wanted = is_known.then_some(GIVE_UP_AFTER);
             assert_eq!(socket.tcp_user_timeout().unwrap(), wanted);
         }
