@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
 use crate::gate::{Gate, Passage, weight};
-use crate::guarded::Panicked;
+use crate::catch_panic::ApplicationPanic;
 use crate::probe::Responder;
 use crate::up_handler::{Room, UpHandlers};
 
@@ -31,25 +31,25 @@ pub(crate) struct Shared {
     pub(crate) view: watch::Sender<Option<View>>,
     pub(crate) book: Mutex<AddressBook>,
     next_ticket: AtomicU32,
-    waits: Mutex<Waits>,
+    pending: Mutex<PendingCallers>,
 }
 
 /// Callers that wait for an event of the stack. They are woken outside the lock, because a woken caller may run at
 /// once and take it.
 #[derive(Default)]
-struct Waits {
+struct PendingCallers {
     connected: Option<oneshot::Sender<Result<(), String>>>,
     disconnected: Vec<oneshot::Sender<()>>,
-    state: Option<oneshot::Sender<Result<Fetched, StateError>>>,
+    state: Option<oneshot::Sender<Result<IncomingState, StateError>>>,
     /// One per [`Acknowledgement`].
     tickets: BTreeMap<u32, oneshot::Sender<bool>>,
 }
 
 /// A state that was fetched for the receiver.
-struct Fetched {
+struct IncomingState {
     state: Option<Bytes>,
     /// Completed when the receiver has taken it.
-    is_set: oneshot::Receiver<Result<(), Panicked>>,
+    is_set: oneshot::Receiver<Result<(), ApplicationPanic>>,
 }
 
 impl Shared {
@@ -63,29 +63,29 @@ impl Shared {
             view: watch::Sender::new(None),
             book: Mutex::default(),
             next_ticket: AtomicU32::new(1),
-            waits: Mutex::default(),
+            pending: Mutex::default(),
         }
     }
 
-    fn waits(&self) -> MutexGuard<'_, Waits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingCallers> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn wait_connected(&self) -> oneshot::Receiver<Result<(), String>> {
         let (done, wait) = oneshot::channel();
-        self.waits().connected = Some(done);
+        self.pending().connected = Some(done);
         wait
     }
 }
 
 /// The owner of a member, shared by the channel's clones. The member ends when it is dropped.
-struct Owner {
+struct MemberGuard {
     shared: Arc<Shared>,
     driver: DriverHandle,
     probe: Mutex<Option<Responder>>,
 }
 
-impl Drop for Owner {
+impl Drop for MemberGuard {
     fn drop(&mut self) {
         self.shared.gate.close();
         let _ = self.driver.submit(Command::Disconnect);
@@ -97,7 +97,7 @@ impl Drop for Owner {
 /// has opened. [`Channel::close`] does the same and waits for it.
 #[derive(Clone)]
 pub struct Channel {
-    owner: Arc<Owner>,
+    owner: Arc<MemberGuard>,
 }
 
 /// A channel that does not keep its member running, for up handlers ([`crate::UpHandler::opened`]).
@@ -163,7 +163,7 @@ impl WeakChannel {
 
 impl Channel {
     pub(crate) fn new(shared: Arc<Shared>, driver: DriverHandle, probe: Option<Responder>) -> Self {
-        Self { owner: Arc::new(Owner { shared, driver, probe: Mutex::new(probe) }) }
+        Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe) }) }
     }
 
     /// Ends the probe responder and the driver.
@@ -245,7 +245,7 @@ impl Channel {
         self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
     }
 
-    /// Sends a message. Waits while its destination lacks credits and the queue for them is full, or while the
+    /// Sends a message. PendingCallers while its destination lacks credits and the queue for them is full, or while the
     /// transport's queue to it is more than half full. A multicast waits for the slowest member.
     ///
     /// With flag RSVP it also waits until all recipients have acknowledged the message, if the stack has RSVP.
@@ -264,8 +264,8 @@ impl Channel {
                 gate.pass(std::slice::from_ref(&message.dest), bytes).await.ok_or(SendError::Closed)?;
             }
         }
-        match self.hand_over(message)? {
-            Some(wait) => wait.over().await,
+        match self.submit_reserved(message)? {
+            Some(wait) => wait.wait().await,
             None => Ok(()),
         }
     }
@@ -277,19 +277,19 @@ impl Channel {
         message: Message,
     ) -> Result<(), SendError> {
         let bytes = weight(message.length());
-        let mut waits = Vec::new();
+        let mut acknowledgements = Vec::new();
         while !dests.is_empty() {
             let at = self.shared().gate.pass(&dests, bytes).await.ok_or(SendError::Closed)?;
-            waits.extend(self.hand_over(Message { dest: dests.remove(at), ..message.clone() })?);
+            acknowledgements.extend(self.submit_reserved(Message { dest: dests.remove(at), ..message.clone() })?);
         }
-        for wait in waits {
-            wait.over().await?;
+        for wait in acknowledgements {
+            wait.wait().await?;
         }
         Ok(())
     }
 
     /// Submits a message for which capacity is reserved. With RSVP, returns its acknowledgement.
-    fn hand_over(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
+    fn submit_reserved(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
         let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
         Ok(wait)
@@ -309,19 +309,19 @@ impl Channel {
     }
 
     /// Wakes the driver to ask for the application's deadline, which may be earlier now.
-    pub(crate) fn remind(&self) {
+    pub(crate) fn wake_driver(&self) {
         self.owner.driver.wake();
     }
 
     fn ticket(&self, message: &mut Message) -> Acknowledgement<'_> {
         let shared = self.shared();
         let (done, outcome) = oneshot::channel();
-        let mut waits = shared.waits();
+        let mut pending = shared.pending();
         loop {
             let ticket = shared.next_ticket.fetch_add(1, Relaxed);
-            if ticket != 0 && !waits.tickets.contains_key(&ticket) {
+            if ticket != 0 && !pending.tickets.contains_key(&ticket) {
                 message.ticket = ticket;
-                waits.tickets.insert(ticket, done);
+                pending.tickets.insert(ticket, done);
                 return Acknowledgement { shared, ticket, outcome };
             }
         }
@@ -340,7 +340,7 @@ impl Channel {
         timeout: Duration,
     ) -> Result<Option<Bytes>, StateError> {
         let (done, wait) = oneshot::channel();
-        let earlier = self.shared().waits().state.replace(done);
+        let earlier = self.shared().pending().state.replace(done);
         drop(earlier);
         if self.owner.driver.submit(Command::Event(Event::GetState { target, timeout })).is_err() {
             return Err(StateError::ProviderLeft);
@@ -354,7 +354,7 @@ impl Channel {
         // Without a timeout, because the receiver handles messages from before the state first.
         match fetched.is_set.await {
             Ok(Ok(())) => Ok(fetched.state),
-            Ok(Err(Panicked(text))) => Err(StateError::NotTaken(text)),
+            Ok(Err(ApplicationPanic(text))) => Err(StateError::NotTaken(text)),
             // The member's runtime ended.
             Err(_) => Err(StateError::ProviderLeft),
         }
@@ -389,7 +389,7 @@ impl Channel {
     pub async fn close(self) {
         let (done, wait) = oneshot::channel();
         self.shared().gate.close();
-        self.shared().waits().disconnected.push(done);
+        self.shared().pending().disconnected.push(done);
         if self.owner.driver.submit(Command::Disconnect).is_ok() {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, wait).await;
         }
@@ -405,7 +405,7 @@ struct Acknowledgement<'a> {
 }
 
 impl Acknowledgement<'_> {
-    async fn over(mut self) -> Result<(), SendError> {
+    async fn wait(mut self) -> Result<(), SendError> {
         match (&mut self.outcome).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(SendError::NotAcknowledged),
@@ -416,7 +416,7 @@ impl Acknowledgement<'_> {
 
 impl Drop for Acknowledgement<'_> {
     fn drop(&mut self) {
-        let unheard = self.shared.waits().tickets.remove(&self.ticket);
+        let unheard = self.shared.pending().tickets.remove(&self.ticket);
         drop(unheard);
     }
 }
@@ -463,19 +463,19 @@ impl Upcalls {
                 if result.is_ok() {
                     self.handlers.connected();
                 }
-                let connected = shared.waits().connected.take();
+                let connected = shared.pending().connected.take();
                 if let Some(done) = connected {
                     let _ = done.send(result);
                 }
             }
             Event::Disconnected => {
-                let disconnected = std::mem::take(&mut shared.waits().disconnected);
+                let disconnected = std::mem::take(&mut shared.pending().disconnected);
                 for done in disconnected {
                     let _ = done.send(());
                 }
             }
             Event::RsvpDone { ticket, is_complete } => {
-                let ticket = shared.waits().tickets.remove(&ticket);
+                let ticket = shared.pending().tickets.remove(&ticket);
                 if let Some(done) = ticket {
                     let _ = done.send(is_complete);
                 }
@@ -485,9 +485,9 @@ impl Upcalls {
                 let result = result.map(|state| {
                     let (set, is_set) = oneshot::channel();
                     self.deliverer.notify(Notice::SetState { state: state.clone(), set });
-                    Fetched { state, is_set }
+                    IncomingState { state, is_set }
                 });
-                let state = shared.waits().state.take();
+                let state = shared.pending().state.take();
                 if let Some(done) = state {
                     let _ = done.send(result);
                 }
@@ -563,8 +563,8 @@ impl Application for Upcalls {
         // Calls first, so that those whose request waits for capacity keep the responses that they have.
         self.handlers.closed();
         self.shared.gate.close();
-        let waits = std::mem::take(&mut *self.shared.waits());
-        drop(waits);
+        let pending = std::mem::take(&mut *self.shared.pending());
+        drop(pending);
     }
 }
 
@@ -622,7 +622,7 @@ mod tests {
 
     impl Wake for Looking {
         fn wake(self: Arc<Self>) {
-            let is_free = self.shared.waits.try_lock().is_ok();
+            let is_free = self.shared.pending.try_lock().is_ok();
             self.was_free.lock().unwrap().push(is_free);
         }
     }
@@ -649,7 +649,7 @@ mod tests {
     #[tokio::test]
     async fn a_send_that_is_dropped_gives_its_ticket_back() {
         let channel = alone("with-rsvp", "<RSVP/>").await;
-        let tickets = || channel.shared().waits().tickets.len();
+        let tickets = || channel.shared().pending().tickets.len();
         {
             let mut sending = pin!(channel.send(flagged()));
             let is_waiting = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx).is_pending()));

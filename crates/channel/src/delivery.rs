@@ -17,7 +17,7 @@ use consort_net::{Command, Submitter};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use crate::guarded::{Panicked, guarded};
+use crate::catch_panic::{ApplicationPanic, catch_panic};
 use crate::receiver::{Delivery, Receiver};
 
 /// The task that calls the receiver.
@@ -96,7 +96,7 @@ pub(crate) enum Notice {
     SetState {
         state: Option<Bytes>,
         /// Completed when the receiver has taken it.
-        set: oneshot::Sender<Result<(), Panicked>>,
+        set: oneshot::Sender<Result<(), ApplicationPanic>>,
     },
 }
 
@@ -205,7 +205,7 @@ impl Deliverer {
         let src = batch.src().cloned();
         let receive = |batch| {
             let delivery = Delivery::new(batch, &self.driver);
-            let _ = guarded("receive_batch", src.as_ref(), || self.receiver.receive_batch(delivery));
+            let _ = catch_panic("receive_batch", src.as_ref(), || self.receiver.receive_batch(delivery));
         };
         if self.policy == DeliveryPolicy::Unbatch {
             batch.messages.into_iter().map(MessageBatch::of).for_each(receive);
@@ -245,22 +245,22 @@ impl Deliverer {
             let Some((ordinal, notice)) = next else { return };
             match notice {
                 Notice::View(view) => {
-                    let _ = guarded("view_accepted", None, || self.receiver.view_accepted(&view));
+                    let _ = catch_panic("view_accepted", None, || self.receiver.view_accepted(&view));
                 }
                 Notice::Suspected(members) => {
                     for member in &members {
-                        let _ = guarded("suspected", None, || self.receiver.suspected(member));
+                        let _ = catch_panic("suspected", None, || self.receiver.suspected(member));
                     }
                 }
                 Notice::StateRequested { token } => {
                     self.all_before(ordinal).await;
-                    let state = guarded("state", None, || self.receiver.state());
+                    let state = catch_panic("state", None, || self.receiver.state());
                     let state = state.unwrap_or_else(|panicked| Err(panicked.to_string()));
                     let _ = self.driver.submit(Command::Event(Event::ProvideState { token, state }));
                 }
                 Notice::SetState { state, set } => {
                     self.all_before(ordinal).await;
-                    let _ = set.send(guarded("set_state", None, || self.receiver.set_state(state)));
+                    let _ = set.send(catch_panic("set_state", None, || self.receiver.set_state(state)));
                     let mut waiting = self.lock();
                     for batch in waiting.behind_state.take().unwrap_or_default() {
                         self.start(&mut waiting, batch);

@@ -19,7 +19,7 @@ mod channel;
 mod delivery;
 mod error;
 mod gate;
-mod guarded;
+mod catch_panic;
 mod receiver;
 mod up_handler;
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use consort_group::{Address, Message, MessageBatch, View};
 use consort_net::{Command, Submitter};
 
-use crate::guarded::guarded;
+use crate::catch_panic::catch_panic;
 use crate::up_handler::take_if;
 
 /// The application's side of a channel. All methods have defaults. None may block for long, because they run on the
@@ -30,7 +30,7 @@ pub trait Receiver: Send + Sync + 'static {
         let mut messages = delivery.take().into_iter();
         while !messages.as_slice().is_empty() {
             let rest = messages.by_ref();
-            let _ = guarded("receive", src.as_ref(), || rest.for_each(|message| self.receive(message)));
+            let _ = catch_panic("receive", src.as_ref(), || rest.for_each(|message| self.receive(message)));
         }
     }
 

@@ -8,7 +8,7 @@ use consort_group::{Address, Message, MessageBatch, Stack, Time, View};
 
 use crate::channel::WeakChannel;
 use crate::gate::Gate;
-use crate::guarded::guarded_or_end;
+use crate::catch_panic::log_panic_and_resume;
 
 /// A protocol of the application on top of the channel (JGroups' word), such as RPC.
 ///
@@ -184,7 +184,7 @@ impl UpHandlers {
 
     fn each(&self, called: &'static str, call: impl Fn(&dyn UpHandler)) {
         for handler in &self.0 {
-            guarded_or_end(called, || call(&**handler));
+            log_panic_and_resume(called, || call(&**handler));
         }
     }
 
@@ -198,7 +198,7 @@ impl UpHandlers {
     /// in the batch.
     pub(crate) fn handle_batch(&self, batch: &mut MessageBatch, stack: &mut Stack, now: Time) {
         for handler in &self.0 {
-            guarded_or_end("handle_batch", || {
+            log_panic_and_resume("handle_batch", || {
                 let taken = take_if(batch, |message| handler.takes(message));
                 let Some(src) = taken.src() else { return };
                 let credit = taken.messages.iter().map(|message| u64::from(message.credit)).sum();
@@ -232,7 +232,7 @@ impl UpHandlers {
     }
 
     pub(crate) fn poll_send(&self) -> Option<Message> {
-        self.0.iter().find_map(|handler| guarded_or_end("poll_send", || handler.poll_send()))
+        self.0.iter().find_map(|handler| log_panic_and_resume("poll_send", || handler.poll_send()))
     }
 
     pub(crate) fn after_cycle(&self, room: &Room<'_>) {
@@ -240,7 +240,7 @@ impl UpHandlers {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let asked = |handler: &Arc<dyn UpHandler>| guarded_or_end("poll_timeout", || handler.poll_timeout());
+        let asked = |handler: &Arc<dyn UpHandler>| log_panic_and_resume("poll_timeout", || handler.poll_timeout());
         self.0.iter().filter_map(asked).min()
     }
 
@@ -256,12 +256,12 @@ impl UpHandlers {
     pub(crate) fn closed(&self) {
         for handler in &self.0 {
             // The member has ended already, possibly by a panic.
-            let _ = crate::guarded::guarded("closed", None, || handler.closed());
+            let _ = crate::catch_panic::catch_panic("closed", None, || handler.closed());
         }
     }
 
     pub(crate) fn probe(&self, key: &str) -> Option<String> {
-        self.0.iter().find_map(|handler| guarded_or_end("probe", || handler.probe(key)))
+        self.0.iter().find_map(|handler| log_panic_and_resume("probe", || handler.probe(key)))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use cluster::{PATIENCE, Slow, fill, join, join_rpc, members};
-use consort_channel::rpc::{RequestOptions, RpcDispatcher, Verdict};
+use consort_channel::rpc::{RequestOptions, RpcDispatcher, FilterDecision};
 use consort_channel::{
     Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, Silent,
 };
@@ -368,8 +368,8 @@ async fn ten_thousand_calls_wait_on_one_thread() {
 async fn a_closure_decides_which_answers_count() {
     let all = dispatchers("filter", 3, Noting::default()).await;
     let odd = RequestOptions::all(PATIENCE).with_filter(|_: &Address, answer: &Payload| match answer {
-        Payload::Long(1) => Verdict::Take,
-        _ => Verdict::Skip,
+        Payload::Long(1) => FilterDecision::Accept,
+        _ => FilterDecision::Ignore,
     });
     let answers = all[0].call_all(bytes("who"), &odd).await.unwrap();
     let from: Vec<&Address> = answers.iter().map(|answer| &answer.member).collect();

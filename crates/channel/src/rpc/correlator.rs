@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use consort_group::{Address, Payload, View, ViewId};
 use tokio::sync::oneshot;
 
-use super::request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, Verdict};
+use super::request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, FilterDecision};
 use crate::error::RpcError;
 
 /// One member's response, or the reason for its absence.
@@ -47,17 +47,17 @@ pub(super) struct Group {
 
 impl Group {
     /// Takes a response. Returns whether it was awaited, and whether it completes the call.
-    fn answer(&mut self, member: &Address, result: &mut Answer, verdict: Verdict) -> (bool, bool) {
+    fn answer(&mut self, member: &Address, result: &mut Answer, decision: FilterDecision) -> (bool, bool) {
         let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
         self.missing.swap_remove(at);
         let result = std::mem::replace(result, Ok(Payload::Empty));
         let is_good = result.is_ok();
-        if verdict != Verdict::Skip {
+        if decision != FilterDecision::Ignore {
             self.responses.push(Response { member: member.clone(), result });
         }
-        let is_over = verdict == Verdict::TakeAndStop
+        let is_over = decision == FilterDecision::AcceptAndStop
             || self.missing.is_empty()
-            || (self.mode == ResponseMode::First && is_good && verdict == Verdict::Take);
+            || (self.mode == ResponseMode::First && is_good && decision == FilterDecision::Accept);
         (true, is_over)
     }
 
@@ -216,12 +216,12 @@ impl Correlator {
     /// Handles a response.
     pub(super) fn answer(&self, id: u64, member: &Address, mut result: Answer) -> Option<RoundTrip> {
         let mut calls = self.lock();
-        let mut verdict = Verdict::Take;
+        let mut decision = FilterDecision::Accept;
         if let (Some(filter), Ok(payload)) = (calls.calls.get(&id)?.wait.filter(member), &result) {
             drop(calls);
             // The filter may use the dispatcher; its panic is its caller's.
             match catch_unwind(AssertUnwindSafe(|| filter(member, payload))) {
-                Ok(judged) => verdict = judged,
+                Ok(decided) => decision = decided,
                 Err(panic) => {
                     if let Some(Call { wait: Wait::Group(group), .. }) = self.remove(id) {
                         let _ = group.done.send(Err(panic));
@@ -235,7 +235,7 @@ impl Correlator {
         let Entry::Occupied(mut call) = calls.calls.entry(id) else { return None };
         let (was_awaited, is_over) = match &mut call.get_mut().wait {
             Wait::One { member: one, .. } => (one == member, one == member),
-            Wait::Group(group) => group.answer(member, &mut result, verdict),
+            Wait::Group(group) => group.answer(member, &mut result, decision),
         };
         if !was_awaited {
             return None;
@@ -450,7 +450,7 @@ mod tests {
         let asking = correlator.clone();
         let options = RequestOptions::all(SECOND).with_filter(move |_, _| {
             let _ = told.send(asking.len());
-            Verdict::TakeAndStop
+            FilterDecision::AcceptAndStop
         });
         let (id, wait) = both(&correlator, &options);
         // On a thread of its own, so that a deadlock fails the test instead of hanging it.

@@ -19,7 +19,7 @@ use super::stats::{CallKind, RpcStats};
 use crate::builder::ChannelBuilder;
 use crate::channel::{Channel, WeakChannel};
 use crate::error::{ConnectError, RpcError, SendError};
-use crate::guarded::guarded;
+use crate::catch_panic::catch_panic;
 use crate::receiver::{Delivery, Receiver};
 use crate::up_handler::UpHandler;
 
@@ -36,7 +36,7 @@ where
     F: Fn(&Message) -> Result<Payload, String> + Send + Sync + 'static,
 {
     fn handle(&self, request: Message, responder: Option<Responder>) {
-        let result = guarded("handle", request.src.as_ref(), || self(&request));
+        let result = catch_panic("handle", request.src.as_ref(), || self(&request));
         if let Some(responder) = responder {
             responder.reply(result.unwrap_or_else(|panicked| Err(panicked.to_string())));
         }
@@ -253,7 +253,7 @@ impl RpcDispatcher {
             let sent = sending.as_mut().poll(cx);
             if sent.is_pending() && !std::mem::replace(&mut has_waited, true) {
                 // No sent message has woken the driver for the call's deadline.
-                self.channel.remind();
+                self.channel.wake_driver();
             }
             sent.map_ok(|()| None)
         });
@@ -349,7 +349,7 @@ impl Inner {
             _ => None,
         };
         let src = message.src.clone();
-        let _ = guarded("handle", src.as_ref(), || self.handler.handle(message, responder));
+        let _ = catch_panic("handle", src.as_ref(), || self.handler.handle(message, responder));
     }
 }
 

@@ -22,17 +22,17 @@ pub enum ResponseMode {
 
 /// A filter's decision on a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum FilterDecision {
     /// Count the response, and wait for the others.
-    Take,
+    Accept,
     /// Drop the response, and do not wait for that member.
-    Skip,
+    Ignore,
     /// Count the response, and complete the call.
-    TakeAndStop,
+    AcceptAndStop,
 }
 
 /// A filter of responses. The member's task calls it, so it must not block; its panic is the call's.
-pub type ResponseFilter = Arc<dyn Fn(&Address, &Payload) -> Verdict + Send + Sync>;
+pub type ResponseFilter = Arc<dyn Fn(&Address, &Payload) -> FilterDecision + Send + Sync>;
 
 /// Options of a call. They are cheap to clone.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ impl RequestOptions {
     #[must_use]
     pub fn with_filter(
         mut self,
-        filter: impl Fn(&Address, &Payload) -> Verdict + Send + Sync + 'static,
+        filter: impl Fn(&Address, &Payload) -> FilterDecision + Send + Sync + 'static,
     ) -> Self {
         self.filter = Some(Arc::new(filter));
         self

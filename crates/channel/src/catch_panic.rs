@@ -9,29 +9,29 @@ use consort_group::Address;
 /// The application panicked, with this text.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the application panicked: {0}")]
-pub(crate) struct Panicked(pub(crate) String);
+pub(crate) struct ApplicationPanic(pub(crate) String);
 
 /// Calls the application. The panic hook reports a panic as usual; the log names the called method and the sender of
 /// its messages.
 ///
 /// State that the application shares between its calls is its own concern: std's locks report that a call has
 /// panicked.
-pub(crate) fn guarded<R>(
+pub(crate) fn catch_panic<R>(
     called: &'static str,
     sender: Option<&Address>,
     call: impl FnOnce() -> R,
-) -> Result<R, Panicked> {
+) -> Result<R, ApplicationPanic> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
         let said = said(&*panic);
         let sender = sender.map(tracing::field::display);
         tracing::error!(called, sender, panic = %said, "the application panicked");
-        Panicked(said)
+        ApplicationPanic(said)
     })
 }
 
 /// Calls an up handler. A panic is logged likewise and then resumed: it ends the driver whose task this is.
-pub(crate) fn guarded_or_end<R>(called: &'static str, call: impl FnOnce() -> R) -> R {
-    guarded(called, None, call).unwrap_or_else(|Panicked(said)| resume_unwind(Box::new(said)))
+pub(crate) fn log_panic_and_resume<R>(called: &'static str, call: impl FnOnce() -> R) -> R {
+    catch_panic(called, None, call).unwrap_or_else(|ApplicationPanic(said)| resume_unwind(Box::new(said)))
 }
 
 fn said(panic: &(dyn Any + Send)) -> String {
@@ -54,8 +54,8 @@ mod tests {
     fn what_was_said_is_kept_and_logged_with_the_sender() {
         let (log, _guard) = Log::begin("error");
         let sender = Address::random(&mut Rng::new(1));
-        let said = |call: fn()| guarded("receive", Some(&sender), call).unwrap_err().0;
-        assert_eq!(guarded("receive", Some(&sender), || 7), Ok(7));
+        let said = |call: fn()| catch_panic("receive", Some(&sender), call).unwrap_err().0;
+        assert_eq!(catch_panic("receive", Some(&sender), || 7), Ok(7));
         assert_eq!(log.take(), "");
 
         assert_eq!(said(|| panic!("plain")), "plain");
@@ -65,7 +65,7 @@ mod tests {
 
         assert_eq!(said(|| panic!("number {}", std::hint::black_box(7))), "number 7");
         assert_eq!(said(|| std::panic::panic_any(7)), "something that is no text");
-        assert!(guarded("view_accepted", None, || panic!("at a view")).is_err());
+        assert!(catch_panic("view_accepted", None, || panic!("at a view")).is_err());
         let lines = log.take();
         assert!(lines.ends_with("called=\"view_accepted\" panic=at a view\n"), "{lines}");
     }
