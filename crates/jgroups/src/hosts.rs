@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use thiserror::Error;
 
-use crate::Killed;
+use crate::KillOnDrop;
 
 /// The network could not be set up.
 #[derive(Debug, Error)]
@@ -141,7 +141,7 @@ impl Host {
 
 /// A network namespace, kept open by a process that waits for its end.
 #[derive(Debug)]
-struct Namespace(Killed);
+struct Namespace(KillOnDrop);
 
 impl Namespace {
     fn start() -> Result<Self, HostsError> {
@@ -150,7 +150,7 @@ impl Namespace {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
-        let mut holder = Killed(holder.map_err(|error| HostsError::Program { program: "unshare", error })?);
+        let mut holder = KillOnDrop(holder.map_err(|error| HostsError::Program { program: "unshare", error })?);
         let mut line = String::new();
         if let Some(output) = holder.0.stdout.take() {
             // An unreadable line counts as none.

@@ -108,13 +108,13 @@ pub struct HotRodClient {
 }
 
 impl HotRodClient {
-    /// Prepares the release in `interop/hotrod/pom.xml`: see [`HotRodClient::of`].
+    /// Prepares the release in `interop/hotrod/pom.xml`: see [`HotRodClient::prepare_release`].
     ///
     /// # Errors
     ///
     /// If Maven or the JDK is missing or fails.
     pub fn prepare() -> Result<Self, JarError> {
-        Self::of(HotRodRelease::V16_0)
+        Self::prepare_release(HotRodRelease::V16_0)
     }
 
     /// Fetches and compiles missing files of a release.
@@ -122,7 +122,7 @@ impl HotRodClient {
     /// # Errors
     ///
     /// If Maven or the JDK is missing or fails.
-    pub fn of(release: HotRodRelease) -> Result<Self, JarError> {
+    pub fn prepare_release(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) = (release.fetch(&tree)?, release.path(&tree.directory, "classes-hotrod"));
         let project = tree.root.join(PROJECT);

@@ -4,9 +4,9 @@ use std::process::Child;
 
 /// A process that is killed when dropped.
 #[derive(Debug)]
-pub struct Killed(pub Child);
+pub struct KillOnDrop(pub Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
