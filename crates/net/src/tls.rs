@@ -81,7 +81,7 @@ mod with_rustls {
     use std::io;
     use std::net::SocketAddr;
 
-    use consort_tls::{ClientCertificates, Identity, Roots, Spoken};
+    use consort_tls::{ClientCertificates, Identity, Roots, ProtocolSettings};
     use rustls::pki_types::ServerName;
     use rustls::{AlertDescription, CertificateError, Error};
     use tokio::net::TcpStream;
@@ -108,15 +108,15 @@ mod with_rustls {
             let keystore = config.keystore_path.as_deref().ok_or(TlsError::Missing("tls.keystore_path"))?;
             let identity = Identity::from_files(keystore, keystore)?;
             let roots = Roots::from_file(config.truststore_path.as_deref().unwrap_or(keystore))?;
-            let spoken = Spoken::by_names(&config.protocols, &config.cipher_suites)?;
+            let protocols = ProtocolSettings::by_names(&config.protocols, &config.cipher_suites)?;
             let clients = match config.client_auth {
                 ClientAuth::None => ClientCertificates::NotAsked,
                 ClientAuth::Want => ClientCertificates::Asked(roots.clone()),
                 ClientAuth::Need => ClientCertificates::Needed(roots.clone()),
             };
-            let server = consort_tls::server_that_speaks(&spoken, identity.clone(), clients)?;
+            let server = consort_tls::server_with_protocols(&protocols, identity.clone(), clients)?;
             // The client always presents its certificate; whether it is requested is the peer's setting.
-            let client = consort_tls::client_that_speaks(&spoken, roots, Some(identity))?;
+            let client = consort_tls::client_with_protocols(&protocols, roots, Some(identity))?;
             let server_name = config
                 .server_name
                 .clone()

@@ -3,12 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub mod secrets;
-mod spoken;
+mod protocol_settings;
 
 use std::path::Path;
 use std::sync::Arc;
 
-pub use spoken::Spoken;
+pub use protocol_settings::ProtocolSettings;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -26,14 +26,14 @@ pub enum TlsError {
     )]
     NotPem(String),
     /// A version or cipher suite is not supported.
-    #[error("{what}: `{name}` is not spoken here, only {spoken}")]
-    NotSpoken {
+    #[error("{what}: `{name}` is not supported, only {supported}")]
+    Unsupported {
         /// The setting.
         what: &'static str,
         /// Its name.
         name: String,
         /// The supported ones.
-        spoken: String,
+        supported: String,
     },
     /// A file cannot be read.
     #[error("{path}: {reason}")]
@@ -105,7 +105,7 @@ impl Roots {
     /// # Errors
     ///
     /// If it has none.
-    pub fn of_system() -> Result<Self, TlsError> {
+    pub fn from_system() -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         // Systems have certificates that rustls cannot parse; the others suffice.
         let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -161,7 +161,7 @@ pub enum ClientCertificates {
 ///
 /// If certificate and key do not match.
 pub fn server(identity: Identity, clients: ClientCertificates) -> Result<Arc<ServerConfig>, TlsError> {
-    server_that_speaks(&Spoken::default(), identity, clients)
+    server_with_protocols(&ProtocolSettings::default(), identity, clients)
 }
 
 /// Returns a server's settings with these versions and suites only.
@@ -169,15 +169,15 @@ pub fn server(identity: Identity, clients: ClientCertificates) -> Result<Arc<Ser
 /// # Errors
 ///
 /// If certificate and key do not match, or no suite is of a configured version.
-pub fn server_that_speaks(
-    spoken: &Spoken,
+pub fn server_with_protocols(
+    protocols: &ProtocolSettings,
     identity: Identity,
     clients: ClientCertificates,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = spoken.provider();
+    let provider = protocols.provider();
     let verifier = |roots: Roots| WebPkiClientVerifier::builder_with_provider(roots.0, provider.clone());
     let config = ServerConfig::builder_with_provider(provider.clone());
-    let config = config.with_protocol_versions(spoken.versions()).map_err(unfit)?;
+    let config = config.with_protocol_versions(protocols.versions()).map_err(unfit)?;
     let config = match clients {
         ClientCertificates::NotAsked => config.with_no_client_auth(),
         ClientCertificates::Asked(roots) => {
@@ -196,7 +196,7 @@ pub fn server_that_speaks(
 ///
 /// If certificate and key do not match.
 pub fn client(roots: Roots, identity: Option<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
-    client_that_speaks(&Spoken::default(), roots, identity)
+    client_with_protocols(&ProtocolSettings::default(), roots, identity)
 }
 
 /// Returns a client's settings with these versions and suites only.
@@ -204,13 +204,13 @@ pub fn client(roots: Roots, identity: Option<Identity>) -> Result<Arc<ClientConf
 /// # Errors
 ///
 /// If certificate and key do not match, or no suite is of a configured version.
-pub fn client_that_speaks(
-    spoken: &Spoken,
+pub fn client_with_protocols(
+    protocols: &ProtocolSettings,
     roots: Roots,
     identity: Option<Identity>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let config = ClientConfig::builder_with_provider(spoken.provider());
-    let config = config.with_protocol_versions(spoken.versions()).map_err(unfit)?;
+    let config = ClientConfig::builder_with_provider(protocols.provider());
+    let config = config.with_protocol_versions(protocols.versions()).map_err(unfit)?;
     let config = config.with_root_certificates(roots.0);
     let config = match identity {
         Some(identity) => config.with_client_auth_cert(identity.chain, identity.key).map_err(unfit)?,
