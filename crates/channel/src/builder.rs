@@ -5,7 +5,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use consort_conf::{ConfigError, Ignored, Variables};
+use consort_conf::{ConfigError, IgnoredAttribute, Variables};
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry::{self, Resolver};
 use consort_group::protocols::{Gms, MembershipPolicy};
@@ -57,10 +57,10 @@ impl Channel {
     /// As [`Channel::from_file`].
     pub fn from_file_with(name: &str, variables: &Variables) -> Result<ChannelBuilder, ConfigError> {
         let stack = consort_conf::load_stack(name, variables)?;
-        if let Some(missed) = Ignored::line(&stack.ignored, &stack.config, true) {
+        if let Some(missed) = IgnoredAttribute::line(&stack.ignored, &stack.config, true) {
             tracing::warn!("set, and without effect here: {missed}");
         }
-        if let Some(unused) = Ignored::line(&stack.ignored, &stack.config, false) {
+        if let Some(unused) = IgnoredAttribute::line(&stack.ignored, &stack.config, false) {
             tracing::info!("known, and without effect here: {unused}");
         }
         Ok(Self::from_config(stack.config))
@@ -151,7 +151,7 @@ impl ChannelBuilder {
         let (config, membership) = (self.config, self.policy);
         // A layer that the application adds may be one that the description lacks.
         if self.inserted.is_empty() {
-            consort_conf::check_whole(&config)?;
+            consort_conf::check_required_layers(&config)?;
         }
         // Host names may have to be looked up, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;

@@ -380,5 +380,5 @@ async fn files_that_do_not_do_are_told_before_anything_is_opened() {
     let error = refused(&named(&authority.roots().display().to_string())).await;
     assert!(error.contains("ca.pem: no private key in it"), "{error}");
     let error = refused(&format!("{} tls.protocols=\"SSLv3\"", authority.member("A"))).await;
-    assert!(error.contains("`SSLv3` is not spoken here, only TLSv1.3, TLSv1.2"), "{error}");
+    assert!(error.contains("`SSLv3` is not supported, only TLSv1.3, TLSv1.2"), "{error}");
 }

@@ -14,18 +14,18 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod known;
+mod known_names;
 mod stacks;
 mod tree;
 mod variables;
-mod whole;
+mod required_layers;
 mod xml;
 
 pub use error::{ConfigError, Fault};
-pub use known::{Ignored, TRANSPORT_ATTRIBUTES, check};
+pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack};
 
 pub use tree::{Node, Tree, root_name};
 pub use variables::Variables;
-pub use whole::check_whole;
+pub use required_layers::check_required_layers;
 pub use xml::Attribute;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use consort_group::config::{Position, StackConfig};
 
 use crate::error::{ConfigError, Fault};
-use crate::known::{Ignored, check, is_transport};
+use crate::known_names::{IgnoredAttribute, check, is_transport};
 use crate::variables::Variables;
 use crate::xml::{Element, read};
 
@@ -68,7 +68,7 @@ pub struct Stack {
     /// Its description.
     pub config: StackConfig,
     /// JGroups' attributes that have no effect.
-    pub ignored: Vec<Ignored>,
+    pub ignored: Vec<IgnoredAttribute>,
 }
 
 /// Reads a stack: a file, or one of [`STOCK`] if there is no file of this name.
@@ -97,7 +97,7 @@ fn finish(
     variables: &Variables,
 ) -> Result<Stack, ConfigError> {
     let config = StackConfig { source: source.to_owned(), included: Vec::new(), protocols: Vec::new() };
-    let mut gathering = Gathering { config, variables };
+    let mut gathering = StackReader { config, variables };
     gathering.file(0, text, directory, 0)?;
     let mut config = gathering.config;
     for protocol in &mut config.protocols {
@@ -119,12 +119,12 @@ fn finish(
 }
 
 /// A stack whose files are being read.
-struct Gathering<'v> {
+struct StackReader<'v> {
     config: StackConfig,
     variables: &'v Variables,
 }
 
-impl Gathering<'_> {
+impl StackReader<'_> {
     /// Adds a file's content; `number` is its number in positions.
     fn file(
         &mut self,

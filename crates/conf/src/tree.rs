@@ -7,7 +7,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{ConfigError, Fault};
-use crate::known::nearest;
+use crate::known_names::nearest;
 use crate::variables::Variables;
 use crate::xml::{Attribute, ELEMENTS_MAX, Source};
 

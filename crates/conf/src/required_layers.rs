@@ -10,7 +10,7 @@ use crate::error::{ConfigError, Fault};
 /// # Errors
 ///
 /// The missing layer, with GMS' place.
-pub fn check_whole(stack: &StackConfig) -> Result<(), ConfigError> {
+pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
     let named = |wanted: &dyn Fn(&str) -> bool| {
         stack.protocols.iter().position(|protocol| wanted(protocol.short_name()))
     };
@@ -33,19 +33,19 @@ pub fn check_whole(stack: &StackConfig) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use super::check_whole;
+    use super::check_required_layers;
     use crate::{STOCK, Variables, parse_stack};
 
     fn error(text: &str) -> String {
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
-        check_whole(&stack.config).unwrap_err().to_string()
+        check_required_layers(&stack.config).unwrap_err().to_string()
     }
 
     #[test]
     fn stock_stacks_are_whole() {
         for (name, text) in STOCK.iter().filter(|(name, _)| !name.ends_with("-default.xml")) {
             let stack = parse_stack(name, text, &Variables::new()).unwrap();
-            check_whole(&stack.config).unwrap_or_else(|error| panic!("{error}"));
+            check_required_layers(&stack.config).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 

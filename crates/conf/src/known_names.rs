@@ -10,7 +10,7 @@ use crate::error::{ConfigError, Fault};
 
 /// An attribute that JGroups has and that has no effect in Consort, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ignored {
+pub struct IgnoredAttribute {
     /// The protocol.
     pub protocol: String,
     /// The attribute.
@@ -22,7 +22,7 @@ pub struct Ignored {
 }
 
 /// Attributes whose lack of effect changes a member's behaviour, so that the operator must know.
-const MISSED: &[&str] = &[
+const SIGNIFICANT: &[&str] = &[
     "after_creation_hook",
     "dns_address",
     "diag.bind_interfaces",
@@ -35,28 +35,28 @@ const MISSED: &[&str] = &[
 /// JGroups' own membership-change policy, which is Consort's default too.
 const DEFAULT_POLICY: &str = "GMS$DefaultMembershipPolicy";
 
-impl Ignored {
+impl IgnoredAttribute {
     /// Returns whether the operator must know that the attribute has no effect. Other attributes configure parts that
     /// Consort does not have, such as thread pools.
-    pub fn is_missed(&self) -> bool {
-        MISSED.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
+    pub fn is_significant(&self) -> bool {
+        SIGNIFICANT.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
     }
 
     /// Returns an alternative to the attribute, if there is one.
-    pub fn instead(&self) -> Option<&'static str> {
+    pub fn alternative(&self) -> Option<&'static str> {
         (self.attribute == "membership_change_policy")
             .then_some("classes of Java's are not run: ChannelBuilder::membership_policy sets a policy")
     }
 
     /// Returns the significant ones, or the others, as one line: `TCP.linger (tcp.xml:3:5), …`.
-    pub fn line(all: &[Self], stack: &StackConfig, is_missed: bool) -> Option<String> {
-        let told = all.iter().filter(|one| one.is_missed() == is_missed).map(|one| {
+    pub fn line(all: &[Self], stack: &StackConfig, is_significant: bool) -> Option<String> {
+        let lines = all.iter().filter(|one| one.is_significant() == is_significant).map(|one| {
             let place = format!("{}:{}", stack.file(one.position), one.position);
-            let instead = one.instead().map(|instead| format!("; {instead}")).unwrap_or_default();
-            format!("{}.{} ({place}{instead})", one.protocol, one.attribute)
+            let alternative = one.alternative().map(|text| format!("; {text}")).unwrap_or_default();
+            format!("{}.{} ({place}{alternative})", one.protocol, one.attribute)
         });
-        let told: Vec<String> = told.collect();
-        (!told.is_empty()).then(|| told.join(", "))
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join(", "))
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) ->
 /// # Errors
 ///
 /// The first unknown name, with its place and the most similar known name.
-pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
+pub fn check(stack: &StackConfig) -> Result<Vec<IgnoredAttribute>, ConfigError> {
     let names = registry::names();
     let (common, elsewhere) = (&KNOWN["*"], &KNOWN["-"]);
     let mut ignored = Vec::new();
@@ -135,7 +135,7 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
             };
             let is_ours = attribute == "membership_change_policy" && value.trim().ends_with(DEFAULT_POLICY);
             if !is_used(name, attribute) && !is_ours {
-                ignored.push(Ignored {
+                ignored.push(IgnoredAttribute {
                     protocol: name.to_owned(),
                     attribute: attribute.to_owned(),
                     position: *position,
@@ -257,7 +257,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::{Ignored, registry};
+    use super::{IgnoredAttribute, registry};
     use crate::{ConfigError, Variables, parse_stack};
 
     fn error(text: &str) -> String {
@@ -346,7 +346,7 @@ mod tests {
         let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\" tls.provider=\"y\"/>\n\
                     <pbcast.GMS membership_change_policy=\"org.example.Mine\"/></config>";
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
-        let line = |is_missed| Ignored::line(&stack.ignored, &stack.config, is_missed).unwrap();
+        let line = |is_significant| IgnoredAttribute::line(&stack.ignored, &stack.config, is_significant).unwrap();
         assert_eq!(line(false), "TCP.thread_pool.max_threads (my.xml:1:14)");
         let missed = line(true);
         assert!(missed.starts_with("TCP.tls.sni_matchers (my.xml:1:44), TCP.tls.provider ("), "{missed}");
