@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Channel, Message};
-use consort_router::{Router, RouterConfig, ask};
+use consort_router::{Router, RouterConfig, list_members};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Starts a router on any port, or on an earlier one's.
@@ -34,7 +34,7 @@ fn cluster(routers: &[SocketAddr]) -> Cluster {
 
 /// Returns the names of the members registered for a cluster at a router.
 async fn registered(router: SocketAddr, cluster: &str) -> BTreeSet<String> {
-    let groups = ask(&router.to_string(), PATIENCE).await.expect("a router");
+    let groups = list_members(&router.to_string(), PATIENCE).await.expect("a router");
     let members = groups.into_iter().filter(|(name, _)| name == cluster).flat_map(|(_, members)| members);
     members.map(|member| member.name.expect("a name").to_string()).collect()
 }
@@ -139,10 +139,10 @@ async fn what_is_no_router_is_told_apart() {
         let router = router(0).await;
         router.local_addr()
     };
-    assert!(ask(&refused.to_string(), PATIENCE).await.is_err());
+    assert!(list_members(&refused.to_string(), PATIENCE).await.is_err());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = listener.local_addr().unwrap().to_string();
-    let silent = ask(&place, Duration::from_millis(1)).await.unwrap_err();
+    let silent = list_members(&place, Duration::from_millis(1)).await.unwrap_err();
     assert_eq!(silent.to_string(), "no answer within 1ms");
     let listening = tokio::spawn(async move {
         // The first connection is the abandoned one, if it was accepted.
@@ -157,7 +157,7 @@ async fn what_is_no_router_is_told_apart() {
             }
         }
     });
-    let error = ask(&place, PATIENCE).await.unwrap_err().to_string();
+    let error = list_members(&place, PATIENCE).await.unwrap_err().to_string();
     assert!(error.starts_with("what listens there is no router: "), "{error}");
     listening.abort();
 }

@@ -62,7 +62,7 @@ pub(crate) async fn serve(
         let written = write(output, client, shared, &mut outgoing).await;
         outgoing.close();
         while let Ok(unwritten) = outgoing.try_recv() {
-            shared.written(client, cost(&unwritten));
+            shared.note_written(client, cost(&unwritten));
         }
         written
     };
@@ -91,11 +91,11 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
     let silent_until = Instant::now() + SILENCE_MAX;
     let mut frame_len_max = FIRST_FRAME_LEN_MAX;
     // The capacity reserved for a long frame, and the deadline of an incomplete one.
-    let (mut room, mut frame_until) = (None, None);
+    let (mut reserved, mut frame_until) = (None, None);
     loop {
         match next_frame(&mut buffer, frame_len_max).map_err(|error| wrong(error.to_string()))? {
             Some(Frame::Payload(frame)) => {
-                (room, frame_until) = (None, None);
+                (reserved, frame_until) = (None, None);
                 shared.route(client, frame).await.map_err(|error| wrong(error.to_string()))?;
                 frame_len_max = FRAME_LEN_MAX;
                 continue;
@@ -110,8 +110,8 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
         let until = frame_until.or(is_first.then_some(silent_until));
         let taking = async {
             // Reserves the greatest length at once, so that a frame that has reserved can always be finished.
-            if room.is_none() && buffer.len() >= READ_LEN {
-                room = shared.unfinished.reserve(FRAME_LEN_MAX as u64).await.ok();
+            if reserved.is_none() && buffer.len() >= READ_LEN {
+                reserved = shared.unfinished.reserve(FRAME_LEN_MAX as u64).await.ok();
             }
             buffer.reserve(read_capacity(&buffer, READ_LEN));
             input.read_buf(&mut buffer).await
@@ -155,7 +155,7 @@ async fn write(
         }
         let is_written = output.write_all(&bytes).await;
         bytes.clear();
-        shared.written(client, written);
+        shared.note_written(client, written);
         is_written?;
     }
     output.write_all(&CLOSE_WORD).await?;

@@ -5,17 +5,17 @@
 //! with TUNNEL send all messages through one. A router has no persistent state: members register again after its
 //! restart.
 //!
-//! [`Routes`] is its state, without sockets or a clock; [`Router`] serves it on a socket; [`ask`] queries another
+//! [`Routes`] is its state, without sockets or a clock; [`Router`] serves it on a socket; [`list_members`] queries another
 //! router for its members.
 
 #![forbid(unsafe_code)]
 
-mod asking;
+mod query;
 mod connection;
 mod outbox;
 mod router;
 mod routes;
 
-pub use asking::{AskError, ask};
+pub use query::{RouterQueryError, list_members};
 pub use router::{Router, RouterConfig};
-pub use routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes, group_of_all};
+pub use routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes, own_group_name};

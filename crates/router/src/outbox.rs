@@ -76,7 +76,7 @@ impl Outbox {
     }
 
     /// Notes that the client has read frames of this cost.
-    pub(crate) fn written(&mut self, cost: usize) {
+    pub(crate) fn note_written(&mut self, cost: usize) {
         self.waiting.send_modify(|waiting| {
             waiting.bytes = waiting.bytes.saturating_sub(cost);
             waiting.read_at = Instant::now();
@@ -85,9 +85,9 @@ impl Outbox {
     }
 
     /// Returns a wait for capacity before this client is sent more; usually `None`.
-    pub(crate) fn room(&self) -> Option<Room> {
+    pub(crate) fn capacity_wait(&self) -> Option<CapacityWait> {
         let Waiting { bytes, is_stalled, .. } = *self.waiting.borrow();
-        (bytes > WAITING_BYTES_WANTED && !is_stalled).then(|| Room(self.waiting.clone()))
+        (bytes > WAITING_BYTES_WANTED && !is_stalled).then(|| CapacityWait(self.waiting.clone()))
     }
 }
 
@@ -99,11 +99,11 @@ impl Drop for Outbox {
 }
 
 /// A wait for capacity in an outbox.
-pub(crate) struct Room(watch::Sender<Waiting>);
+pub(crate) struct CapacityWait(watch::Sender<Waiting>);
 
-impl Room {
-    /// Waits until there is capacity, the client has closed, or it has not read for `stalls_after`.
-    pub(crate) async fn wait(self, stalls_after: Duration) {
+impl CapacityWait {
+    /// Waits until there is capacity, the client has closed, or it has not read for `stall_timeout`.
+    pub(crate) async fn wait(self, stall_timeout: Duration) {
         let mut changes = self.0.subscribe();
         loop {
             let waiting = *changes.borrow_and_update();
@@ -111,7 +111,7 @@ impl Room {
                 return;
             }
             // It cannot be closed, because this value holds a sender.
-            if timeout_at(waiting.read_at + stalls_after, changes.changed()).await.is_err() {
+            if timeout_at(waiting.read_at + stall_timeout, changes.changed()).await.is_err() {
                 self.0.send_modify(|now| now.is_stalled |= now.read_at == waiting.read_at);
             }
         }

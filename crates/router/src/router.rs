@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection::{self, FRAME_TIME_MAX, UNFINISHED_BYTES_MAX};
-use crate::outbox::{Outbox, Room, WAITING_ALL_MAX, cost};
+use crate::outbox::{Outbox, CapacityWait, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, Routed, Routes};
 
 /// Most connections at a time; further ones are refused. A member has one.
@@ -39,11 +39,11 @@ pub struct RouterConfig {
     /// The port; JGroups' default for routers, or 0 for any.
     pub port: u16,
     /// Whether members are notified to suspect one whose connection ends, as by JGroups' routers. TUNNEL uses it.
-    pub tells_ends: bool,
+    pub notify_ends: bool,
     /// Time without a read after which a client is stalled and its frames that do not fit are dropped. Before, its
     /// senders are read as slowly as it reads. The default of 5 s is more than a long pause of a member, and less
     /// than a failure detection timeout.
-    pub stalls_after: Duration,
+    pub stall_timeout: Duration,
 }
 
 impl RouterConfig {
@@ -56,8 +56,8 @@ impl Default for RouterConfig {
         Self {
             host: "127.0.0.1".to_owned(),
             port: Self::PORT,
-            tells_ends: true,
-            stalls_after: Duration::from_secs(5),
+            notify_ends: true,
+            stall_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -67,7 +67,7 @@ pub struct Router {
     local: SocketAddr,
     shared: Arc<Shared>,
     is_ending: watch::Sender<bool>,
-    attending: JoinHandle<()>,
+    accept_task: JoinHandle<()>,
 }
 
 /// The bounds of connections.
@@ -87,7 +87,7 @@ impl Default for Bounds {
 /// The state that connections share.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    stalls_after: Duration,
+    stall_timeout: Duration,
     pub(crate) bounds: Bounds,
     /// Incomplete frames.
     pub(crate) unfinished: Budget,
@@ -120,7 +120,7 @@ impl Router {
         let listener = consort_net::listen(&config.host, config.port, CONNECTING_MAX).await?;
         let local = listener.local_addr()?;
         let state = State {
-            routes: Routes::new(config.tells_ends),
+            routes: Routes::new(config.notify_ends),
             outboxes: HashMap::new(),
             waiting: 0,
             deliveries: Vec::new(),
@@ -128,15 +128,15 @@ impl Router {
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
-            stalls_after: config.stalls_after,
+            stall_timeout: config.stall_timeout,
             bounds,
             unfinished: Budget::new("frames that have come in part", UNFINISHED_BYTES_MAX),
             clock: Clock::start(),
             warnings: Mutex::default(),
         });
         let is_ending = watch::Sender::new(false);
-        let attending = tokio::spawn(attend(listener, shared.clone(), is_ending.subscribe()));
-        Ok(Self { local, shared, is_ending, attending })
+        let accept_task = tokio::spawn(accept_connections(listener, shared.clone(), is_ending.subscribe()));
+        Ok(Self { local, shared, is_ending, accept_task })
     }
 
     /// Returns the listening address.
@@ -163,18 +163,18 @@ impl Router {
     /// written.
     pub async fn close(mut self) {
         self.is_ending.send_replace(true);
-        let _ = (&mut self.attending).await;
+        let _ = (&mut self.accept_task).await;
     }
 }
 
 impl Drop for Router {
     fn drop(&mut self) {
-        self.attending.abort();
+        self.accept_task.abort();
     }
 }
 
 /// Accepts connections until the router ends.
-async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch::Receiver<bool>) {
+async fn accept_connections(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let mut next = 0;
     loop {
@@ -188,9 +188,9 @@ async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch
                     connections.spawn(serve(stream, client, shared.clone(), outgoing, is_ending.clone()));
                 }
                 Ok((_, peer)) => {
-                    let told =
+                    let detail =
                         || format!("{peer} is turned away: there are {} connections", shared.bounds.connections);
-                    shared.warn("too_many_connections", told);
+                    shared.warn("too_many_connections", detail);
                 }
                 Err(error) => {
                     shared.warn("accept_failed", || format!("a connection cannot be accepted: {error}"));
@@ -253,25 +253,25 @@ impl Shared {
     ///
     /// If it is not a valid frame.
     pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
-        let (routed, rooms) = {
+        let (routed, waits) = {
             let mut state = self.state();
             let State { routes, deliveries, .. } = &mut *state;
             let routed = routes.handle_frame(from, frame, deliveries)?;
             (routed, state.deliver())
         };
-        told(&routed);
-        for room in rooms {
-            room.wait(self.stalls_after).await;
+        log_routed(&routed);
+        for capacity in waits {
+            capacity.wait(self.stall_timeout).await;
         }
         Ok(())
     }
 
     /// Notes that frames of this cost are read, or dropped with their connection.
-    pub(crate) fn written(&self, client: Client, cost: usize) {
+    pub(crate) fn note_written(&self, client: Client, cost: usize) {
         let mut state = self.state();
         state.waiting = state.waiting.saturating_sub(cost);
         if let Some(outbox) = state.outboxes.get_mut(&client) {
-            outbox.written(cost);
+            outbox.note_written(cost);
         }
     }
 
@@ -283,14 +283,14 @@ impl Shared {
         let gone = routes.handle_closed(client, deliveries);
         state.deliver();
         drop(state);
-        gone.iter().for_each(told);
+        gone.iter().for_each(log_routed);
     }
 }
 
 impl State {
     /// Queues the deliveries. Returns waits for capacity to complete before the sender is read again.
-    fn deliver(&mut self) -> Vec<Room> {
-        let mut rooms = Vec::new();
+    fn deliver(&mut self) -> Vec<CapacityWait> {
+        let mut waits = Vec::new();
         for Delivery { to, frame } in self.deliveries.drain(..) {
             let Some(outbox) = self.outboxes.get_mut(&to).filter(|outbox| !outbox.is_gone()) else {
                 continue;
@@ -304,14 +304,14 @@ impl State {
                     tracing::warn!(all = self.dropped, "dropped: frames for clients that do not read");
                 }
             }
-            rooms.extend(outbox.room());
+            waits.extend(outbox.capacity_wait());
         }
-        rooms
+        waits
     }
 }
 
 /// Logs a change of membership.
-fn told(routed: &Routed) {
+fn log_routed(routed: &Routed) {
     match routed {
         Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),
         Routed::Unregistered { group, member } => tracing::info!("{member} is no more in {group}"),

@@ -73,7 +73,7 @@ struct Member {
 }
 
 impl Member {
-    fn called(&self, address: &Address) -> String {
+    fn display_name(&self, address: &Address) -> String {
         self.name.as_deref().map_or_else(|| address.to_string(), str::to_owned)
     }
 }
@@ -85,17 +85,17 @@ type Group = BTreeMap<Address, Member>;
 pub struct Routes {
     groups: BTreeMap<Arc<str>, Group>,
     /// The members registered through each connection.
-    through: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
+    by_client: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
     count: usize,
     /// Whether members are notified of the end of another one's connection.
-    tells_ends: bool,
+    notify_ends: bool,
 }
 
 impl Routes {
-    /// Makes an empty state. `tells_ends`: a group's members are notified to suspect a member whose connection has
+    /// Makes an empty state. `notify_ends`: a group's members are notified to suspect a member whose connection has
     /// ended.
-    pub fn new(tells_ends: bool) -> Self {
-        Self { tells_ends, ..Self::default() }
+    pub fn new(notify_ends: bool) -> Self {
+        Self { notify_ends, ..Self::default() }
     }
 
     /// Returns the number of registered members in all groups.
@@ -130,11 +130,11 @@ impl Routes {
             GossipKind::Unregister => {
                 let (group, member) = member_of(&data)?;
                 return Ok(match self.unregister(&group, &member, from) {
-                    Some(called) => Routed::Unregistered { group, member: called },
+                    Some(name) => Routed::Unregistered { group, member: name },
                     None => Routed::NoSuchMember,
                 });
             }
-            GossipKind::GetMembers => self.tell_members(from, data.group.as_ref(), out),
+            GossipKind::GetMembers => self.send_members(from, data.group.as_ref(), out),
             GossipKind::Message => {
                 let members = data.group.as_ref().and_then(|group| self.groups.get(group));
                 let Some(members) = members else { return Ok(Routed::NoSuchMember) };
@@ -160,11 +160,11 @@ impl Routes {
     /// Removes the members that were registered through an ended connection. Returns them.
     pub fn handle_closed(&mut self, client: Client, out: &mut Vec<Delivery>) -> Vec<Routed> {
         let mut gone = Vec::new();
-        for (group, address) in self.through.remove(&client).unwrap_or_default() {
+        for (group, address) in self.by_client.remove(&client).unwrap_or_default() {
             let Some(members) = self.groups.get_mut(&group) else { continue };
             let Some(member) = members.remove(&address) else { continue };
             self.count -= 1;
-            if self.tells_ends {
+            if self.notify_ends {
                 let suspect =
                     GossipData::new(GossipKind::Suspect, Some(group.clone())).about(address.clone());
                 let frame = wire::encode_gossip(&suspect);
@@ -174,7 +174,7 @@ impl Routes {
             if members.is_empty() {
                 self.groups.remove(&group);
             }
-            gone.push(Routed::Unregistered { group, member: member.called(&address) });
+            gone.push(Routed::Unregistered { group, member: member.display_name(&address) });
         }
         gone
     }
@@ -190,10 +190,10 @@ impl Routes {
             Some(before) => self.forget(before, &group, &address),
         }
         let member = Member { client: from, name: data.name, phys: data.phys };
-        let called = member.called(&address);
+        let name = member.display_name(&address);
         self.groups.entry(group.clone()).or_default().insert(address.clone(), member);
-        self.through.entry(from).or_default().insert((group.clone(), address));
-        Ok(Routed::Registered { group, member: called })
+        self.by_client.entry(from).or_default().insert((group.clone(), address));
+        Ok(Routed::Registered { group, member: name })
     }
 
     /// Removes a member if it is registered through this connection. Returns its name.
@@ -206,22 +206,22 @@ impl Routes {
         }
         self.count -= 1;
         self.forget(from, group, address);
-        Some(member.called(address))
+        Some(member.display_name(address))
     }
 
     /// Removes the link from a connection to a member.
     fn forget(&mut self, client: Client, group: &Arc<str>, address: &Address) {
-        if let Some(all) = self.through.get_mut(&client) {
+        if let Some(all) = self.by_client.get_mut(&client) {
             all.remove(&(group.clone(), address.clone()));
             if all.is_empty() {
-                self.through.remove(&client);
+                self.by_client.remove(&client);
             }
         }
     }
 
     /// Responds with the members of a group, or of each. There is no response for an empty group, as with JGroups'
     /// router.
-    fn tell_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
+    fn send_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
         let answer = |kind, name: Arc<str>, members: &Group| {
             let mut data = GossipData::new(kind, Some(name));
             data.members = members.iter().map(described).collect();
@@ -241,7 +241,7 @@ impl Routes {
 }
 
 /// Returns a group's own name, from its name in a response to a query for all groups.
-pub fn group_of_all(name: &str) -> &str {
+pub fn own_group_name(name: &str) -> &str {
     name.strip_prefix(OF_ALL).unwrap_or(name)
 }
 
@@ -295,7 +295,7 @@ mod tests {
     }
 
     /// Queries the registered members.
-    fn told(routes: &mut Routes) -> Vec<Address> {
+    fn registered(routes: &mut Routes) -> Vec<Address> {
         let ask = wire::encode_gossip(&GossipData::new(GossipKind::GetMembers, Some("demo".into())));
         let (_, out) = handle(routes, Client(99), ask);
         let Some(answer) = out.first() else { return Vec::new() };
@@ -343,9 +343,9 @@ mod tests {
         handle(&mut routes, TWO, register(1));
         let mut out = Vec::new();
         assert_eq!(routes.handle_closed(ONE, &mut out), []);
-        assert_eq!((told(&mut routes), out), (vec![member(1)], vec![]));
+        assert_eq!((registered(&mut routes), out), (vec![member(1)], vec![]));
         routes.handle_closed(TWO, &mut Vec::new());
-        assert_eq!((told(&mut routes), routes.len()), (vec![], 0));
+        assert_eq!((registered(&mut routes), routes.len()), (vec![], 0));
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
         let gone = Routed::Unregistered { group: "demo".into(), member: "m1".into() };
         assert_eq!(handle(&mut routes, ONE, unregister.clone()).0, gone);
         assert_eq!(handle(&mut routes, ONE, unregister).0, Routed::NoSuchMember);
-        assert!(routes.groups.is_empty() && routes.through.is_empty());
+        assert!(routes.groups.is_empty() && routes.by_client.is_empty());
     }
 
     /// S003-4: after registrations and ends in any order, the list is the set of registered members.
@@ -387,9 +387,9 @@ mod tests {
                         expected.retain(|_, through| *through != client);
                     }
                 }
-                assert_eq!(told(&mut routes), expected.keys().cloned().collect::<Vec<_>>(), "seed {seed}");
+                assert_eq!(registered(&mut routes), expected.keys().cloned().collect::<Vec<_>>(), "seed {seed}");
                 assert_eq!(routes.len(), expected.len());
-                let through: usize = routes.through.values().map(BTreeSet::len).sum();
+                let through: usize = routes.by_client.values().map(BTreeSet::len).sum();
                 assert_eq!(through, expected.len());
             }
         }
@@ -419,6 +419,6 @@ mod tests {
         }
         assert_eq!(handle(&mut routes, TWO, register(1_000_000)).0, Routed::Full);
         assert!(matches!(handle(&mut routes, TWO, register(5)).0, Routed::Registered { .. }));
-        assert_eq!(told(&mut routes).len(), GROUP_MEMBERS_MAX);
+        assert_eq!(registered(&mut routes).len(), GROUP_MEMBERS_MAX);
     }
 }

@@ -59,7 +59,7 @@ fn nth(data: &GossipData) -> usize {
 /// The sender is read as slowly as the recipient reads: nothing is dropped.
 #[tokio::test]
 async fn a_slow_client_slows_those_who_send_to_it() {
-    let config = RouterConfig { port: 0, stalls_after: Duration::from_secs(600), ..RouterConfig::default() };
+    let config = RouterConfig { port: 0, stall_timeout: Duration::from_secs(600), ..RouterConfig::default() };
     let router = Router::start(&config).await.expect("a port");
     let (sender, mut slow) = (client(&router, 1).await, client(&router, 2).await);
     let (mut sent, mut read) = (0, 0);
@@ -87,7 +87,7 @@ async fn a_slow_client_slows_those_who_send_to_it() {
 /// A recipient that does not read stops its senders for a while only; when it reads again, senders wait for it again.
 #[tokio::test]
 async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
-    let config = RouterConfig { port: 0, stalls_after: Duration::from_millis(50), ..RouterConfig::default() };
+    let config = RouterConfig { port: 0, stall_timeout: Duration::from_millis(50), ..RouterConfig::default() };
     let router = Router::start(&config).await.expect("a port");
     let (mut sender, mut stopped) = (client(&router, 1).await, client(&router, 2).await);
     let mut other = client(&router, 3).await;

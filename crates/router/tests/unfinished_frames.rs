@@ -65,10 +65,10 @@ async fn first_frame_that_is_longer_than_a_registration_ends_its_connection() {
     let router = router().await;
     let mut stream = TcpStream::connect(router.local_addr()).await.expect("the router");
     stream.write_all(&(FRAME_LEN as i32).to_be_bytes()).await.expect("the router");
-    let mut told = Vec::new();
+    let mut rest = Vec::new();
     // The router's close word, or a reset.
-    let _ = stream.read_to_end(&mut told).await;
-    assert!(told.len() <= 4);
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(rest.len() <= 4);
     assert_eq!(router.unfinished().used, 0);
     router.close().await;
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::routes::group_of_all;
+use crate::routes::own_group_name;
 
 /// Longest response that is read, in bytes: ten thousand members of a group.
 const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
@@ -22,16 +22,16 @@ const GROUPS_MAX: usize = 10_000;
 /// A query of a router failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum RouterQueryError {
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// There was no response.
     #[error("no answer within {0:?}")]
-    Silent(Duration),
+    TimedOut(Duration),
     /// The peer closed the connection.
     #[error("it ends the connection instead of answering: it is no router, or it is about to end")]
-    Ended,
+    ConnectionClosed,
     /// The peer is not a router.
     #[error("what listens there is no router: {0}")]
     Frame(#[from] BadLength),
@@ -45,16 +45,16 @@ pub enum AskError {
 /// # Errors
 ///
 /// If there is no response within the time, or the peer is not a router.
-pub async fn ask(router: &str, patience: Duration) -> Result<Vec<(String, Vec<PingData>)>, AskError> {
-    match timeout(patience, converse(router)).await {
+pub async fn list_members(router: &str, within: Duration) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
+    match timeout(within, request_members(router)).await {
         Ok(answer) => answer,
-        Err(_) => Err(AskError::Silent(patience)),
+        Err(_) => Err(RouterQueryError::TimedOut(within)),
     }
 }
 
 /// Queries the members, and sends a heartbeat after it: JGroups' router does not respond if there are no groups, and
 /// both kinds respond to the heartbeat.
-async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError> {
+async fn request_members(router: &str) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
     let mut stream = TcpStream::connect(router).await?;
     let mut asked = BytesMut::new();
     for kind in [GossipKind::GetMembers, GossipKind::Heartbeat] {
@@ -72,19 +72,19 @@ async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError
                     (GossipKind::Members | GossipKind::LastMembers, Some(group))
                         if groups.len() < GROUPS_MAX =>
                     {
-                        groups.push((group_of_all(&group).to_owned(), data.members));
+                        groups.push((own_group_name(&group).to_owned(), data.members));
                     }
                     _ => {}
                 }
             }
-            Some(Frame::Close) => return Err(AskError::Ended),
+            Some(Frame::Close) => return Err(RouterQueryError::ConnectionClosed),
             None => {
                 buffer.reserve(read_capacity(&buffer, 16 * 1024));
                 match stream.read_buf(&mut buffer).await {
                     Ok(1..) => {}
-                    Ok(0) => return Err(AskError::Ended),
+                    Ok(0) => return Err(RouterQueryError::ConnectionClosed),
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                        return Err(AskError::Ended);
+                        return Err(RouterQueryError::ConnectionClosed);
                     }
                     Err(error) => return Err(error.into()),
                 }
