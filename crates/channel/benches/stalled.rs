@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::PATIENCE;
-use cluster::apart::{Beside, TRANSPORTS};
+use cluster::stallable_member::{StalledCluster, TRANSPORTS};
 use consort_channel::{Delivery, Message, Receiver};
 use hdrhistogram::Histogram;
 use tokio::sync::watch;
@@ -37,22 +37,22 @@ impl Receiver for Count {
 
 async fn sends_beside_a_stalled_peer(transport: (&'static str, &'static str)) -> Histogram<u64> {
     let count = Arc::<Count>::default();
-    let beside = Beside::new(transport, count.clone()).await;
-    let dest = beside.other.address().clone();
+    let cluster = StalledCluster::new(transport, count.clone()).await;
+    let dest = cluster.other.address().clone();
     let mut arrived = count.0.subscribe();
     let mut times = Histogram::new_with_bounds(10, 60_000_000_000, 3).expect("bounds that fit");
     for round in 1..=ROUNDS {
         for _ in 0..ROUND {
             let message = Message::bytes(Some(dest.clone()), vec![1; SIZE]);
             let start = Instant::now();
-            beside.sender.send(message).await.expect("sent");
+            cluster.sender.send(message).await.expect("sent");
             times.saturating_record(start.elapsed().as_nanos() as u64);
         }
         let all = arrived.wait_for(|&count| count == round * ROUND);
         tokio::time::timeout(PATIENCE, all).await.expect("all arrive").expect("counted");
     }
-    beside.other.close().await;
-    beside.sender.close().await;
+    cluster.other.close().await;
+    cluster.sender.close().await;
     times
 }
 

@@ -4,7 +4,7 @@ mod cluster;
 
 use std::sync::Arc;
 
-use cluster::apart::{Beside, TRANSPORTS};
+use cluster::stallable_member::{StalledCluster, TRANSPORTS};
 use cluster::{Inbox, PATIENCE};
 use consort_channel::{Message, SendError};
 
@@ -14,23 +14,23 @@ const MESSAGES: usize = 2_000;
 /// arrive, and `try_send` to the peer fails at once. When it reads again, it gets all messages.
 async fn a_stalled_peer_holds_up_nobody(transport: usize) {
     let at_other = Arc::new(Inbox::default());
-    let mut beside = Beside::new(TRANSPORTS[transport], at_other.clone()).await;
-    assert!(beside.waiting > 200, "{} messages", beside.waiting);
-    let stalled = beside.stalled.channel.address().clone();
+    let mut cluster = StalledCluster::new(TRANSPORTS[transport], at_other.clone()).await;
+    assert!(cluster.waiting > 200, "{} messages", cluster.waiting);
+    let stalled = cluster.stalled.channel.address().clone();
     let to_all_others = async {
         for _ in 0..MESSAGES {
-            let message = Message::bytes(Some(beside.other.address().clone()), vec![1; 1_000]);
-            beside.sender.send(message).await.expect("sent");
-            let refused = beside.sender.try_send(Message::bytes(Some(stalled.clone()), vec![1; 10_000]));
+            let message = Message::bytes(Some(cluster.other.address().clone()), vec![1; 1_000]);
+            cluster.sender.send(message).await.expect("sent");
+            let refused = cluster.sender.try_send(Message::bytes(Some(stalled.clone()), vec![1; 10_000]));
             assert!(matches!(refused, Err(SendError::Full)), "{refused:?}");
         }
-        at_other.from(beside.sender.address(), MESSAGES).await;
+        at_other.from(cluster.sender.address(), MESSAGES).await;
     };
     tokio::time::timeout(PATIENCE, to_all_others).await.expect("nobody waits for the peer");
-    beside.stalled.go_on();
-    beside.inbox.from(beside.sender.address(), beside.waiting).await;
-    beside.other.close().await;
-    beside.sender.close().await;
+    cluster.stalled.resume();
+    cluster.inbox.from(cluster.sender.address(), cluster.waiting).await;
+    cluster.other.close().await;
+    cluster.sender.close().await;
 }
 
 #[tokio::test]

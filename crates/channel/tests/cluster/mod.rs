@@ -1,7 +1,7 @@
 //! Members on loopback for live tests, with ports of their own per cluster, and waits for conditions.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
-pub mod apart;
+pub mod stallable_member;
 pub mod log;
 mod ports;
 

@@ -5,7 +5,7 @@ mod cluster;
 
 use std::sync::Arc;
 
-use cluster::apart::Apart;
+use cluster::stallable_member::StallableMember;
 use cluster::log::Log;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Address, Channel, Message, SendError, Silent};
@@ -44,7 +44,7 @@ async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool
     let (warnings, _guard) = Log::begin("warn");
     let inbox = Arc::new(Inbox::default());
     let sender = cluster.join("A", Silent).await;
-    let mut stalled = Apart::join(&cluster, "B", inbox.clone()).await;
+    let mut stalled = StallableMember::join(&cluster, "B", inbox.clone()).await;
     one_view(&[&sender, &stalled.channel]).await;
     stalled.stall().await;
     let to_it = stalled.channel.address().clone();
@@ -58,7 +58,7 @@ async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool
     });
     sender.with_stack(|_, _| ()).await;
     assert!(!waiting.is_finished(), "it waits");
-    stalled.go_on();
+    stalled.resume();
     tokio::time::timeout(PATIENCE, waiting).await.expect("it is told of room").unwrap().expect("sent");
     inbox.from(sender.address(), sent + 1).await;
     assert_no_full_queue(&warnings);

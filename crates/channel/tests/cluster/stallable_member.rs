@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 use super::{Cluster, Inbox, fill, one_view};
 
 /// The member. On drop it resumes and then ends as a crash does.
-pub struct Apart {
+pub struct StallableMember {
     runtime: Option<Runtime>,
     pub channel: Channel,
-    go_on: Option<Sender<()>>,
+    resume: Option<Sender<()>>,
 }
 
-impl Apart {
+impl StallableMember {
     pub async fn join(cluster: &Cluster, name: &'static str, receiver: impl Receiver) -> Self {
         let builder = cluster.builder(name).receiver(receiver);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -26,17 +26,17 @@ impl Apart {
         let joining = runtime.spawn(async move { builder.connect(&cluster).await });
         let channel = tokio::time::timeout(super::PATIENCE, joining).await.expect("joined in time");
         let channel = channel.expect("no panic").unwrap_or_else(|error| panic!("{name}: {error}"));
-        Self { runtime: Some(runtime), channel, go_on: None }
+        Self { runtime: Some(runtime), channel, resume: None }
     }
 
     /// Resumes the member.
-    pub fn go_on(&mut self) {
-        self.go_on = None;
+    pub fn resume(&mut self) {
+        self.resume = None;
     }
 
     /// Stops its only thread, in the middle of the stack's work.
     pub async fn stall(&mut self) {
-        let (go_on, held) = channel();
+        let (resume, held) = channel();
         let (told, is_stalled) = oneshot::channel();
         let stack = self.channel.clone();
         tokio::spawn(async move {
@@ -47,13 +47,13 @@ impl Apart {
             stack.with_stack(stop).await
         });
         is_stalled.await.expect("the stack stops");
-        self.go_on = Some(go_on);
+        self.resume = Some(resume);
     }
 }
 
-impl Drop for Apart {
+impl Drop for StallableMember {
     fn drop(&mut self) {
-        self.go_on();
+        self.resume();
         if let Some(runtime) = self.runtime.take() {
             // Blocking on its end is not possible in a task.
             runtime.shutdown_background();
@@ -69,9 +69,9 @@ pub const TRANSPORTS: [(&str, &str); 3] =
 const FILLING: usize = 10_000;
 
 /// A sender, a stalled member and another member.
-pub struct Beside {
+pub struct StalledCluster {
     pub sender: Channel,
-    pub stalled: Apart,
+    pub stalled: StallableMember,
     /// The inbox of the stalled member.
     pub inbox: Arc<Inbox>,
     pub other: Channel,
@@ -79,7 +79,7 @@ pub struct Beside {
     pub waiting: usize,
 }
 
-impl Beside {
+impl StalledCluster {
     /// Makes the cluster, stalls one member, and sends to it until there is no capacity. The kernel's buffers are
     /// small, so that over TCP most messages are queued in the sender; over UDP those that do not fit are lost and
     /// retransmitted.
@@ -91,7 +91,7 @@ impl Beside {
         let cluster = Cluster::new(config).transport(transport, buffers);
         let inbox = Arc::new(Inbox::default());
         let sender = cluster.join("A", Silent).await;
-        let mut stalled = Apart::join(&cluster, "B", inbox.clone()).await;
+        let mut stalled = StallableMember::join(&cluster, "B", inbox.clone()).await;
         let other = cluster.join("C", receiver).await;
         one_view(&[&sender, &stalled.channel, &other]).await;
         stalled.stall().await;
