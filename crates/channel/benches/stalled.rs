@@ -35,7 +35,7 @@ impl Receiver for Count {
     }
 }
 
-async fn sends_beside_a_stalled_peer(transport: (&'static str, &'static str)) -> Histogram<u64> {
+async fn sends_with_a_stalled_peer(transport: (&'static str, &'static str)) -> Histogram<u64> {
     let count = Arc::<Count>::default();
     let cluster = StalledCluster::new(transport, count.clone()).await;
     let dest = cluster.other.address().clone();
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     println!("{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}", "send, us", "mean", "p50", "p99", "p99.9", "max");
     let mut is_good = true;
     for transport in TRANSPORTS {
-        let times = runtime.block_on(sends_beside_a_stalled_peer(transport));
+        let times = runtime.block_on(sends_with_a_stalled_peer(transport));
         let at = |quantile| times.value_at_quantile(quantile);
         is_good &= Duration::from_nanos(at(0.999)) < LIMIT;
         let columns = [times.mean(), at(0.5) as f64, at(0.99) as f64, at(0.999) as f64, times.max() as f64];

@@ -51,7 +51,7 @@ mod tests {
 
     /// One test, because a concurrent one without a log could suppress lines of this one.
     #[test]
-    fn what_was_said_is_kept_and_logged_with_the_sender() {
+    fn panic_text_is_returned_and_logged_with_the_sender() {
         let (log, _guard) = Log::begin("error");
         let sender = Address::random(&mut Rng::new(1));
         let said = |call: fn()| catch_panic("receive", Some(&sender), call).unwrap_err().0;

@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_outside_the_lock() {
+    async fn waiting_callers_are_woken_outside_the_lock() {
         let channel = alone("woken", "<RSVP/>").await;
         let shared = channel.owner.shared.clone();
         let looking = Arc::new(Looking { shared, was_free: Mutex::default() });

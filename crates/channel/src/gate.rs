@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_crowded_edge_is_woken_when_it_has_room() {
+    fn a_sender_that_waits_for_a_half_full_edge_is_woken_when_it_has_capacity() {
         let fixture = Fixture::new();
         let (to, all) = (Some(member(2)), None);
         assert_eq!(fixture.pass(&to, 60), Passage::Open);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_that_the_gate_is_closed() {
+    fn closing_the_gate_wakes_waiting_senders() {
         let fixture = Fixture::new();
         let dests = [Some(member(2))];
         assert_eq!(fixture.pass(&dests[0], 100), Passage::Open);

@@ -74,7 +74,7 @@ fn hour() -> RequestOptions {
 
 /// Calls, and messages that wait for capacity or acknowledgements, end when the driver panics.
 #[tokio::test]
-async fn whoever_waits_is_told_when_the_driver_panics() {
+async fn waiting_callers_get_an_error_when_the_driver_panics() {
     let _alone = ALONE.lock().await;
     let a = join_rpc("panic", builder("A"), Later::default()).await;
     let b = join_rpc("panic", builder("B"), Later::default()).await;

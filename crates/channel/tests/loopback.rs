@@ -90,7 +90,7 @@ async fn the_largest_queue_is_never_full() {
 
 /// S000-4 at the channel: a receiver that does not finish delays no unicasts to other members.
 #[tokio::test]
-async fn unicasts_to_others_are_not_held_up() {
+async fn unicasts_to_other_members_are_not_delayed() {
     let (slow, quick) = (Slow::new(), Slow::new());
     quick.kept.lock().unwrap().take();
     let a = join("apart", builder("A", "max", "")).await;
@@ -246,7 +246,7 @@ impl Receiver for Meeting {
 
 /// S000-81: during a regular call of a sender its out-of-band messages are delivered, concurrently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn out_of_band_messages_wait_for_nobody() {
+async fn out_of_band_messages_are_delivered_concurrently() {
     let meeting = Arc::new(Meeting::default());
     let a = join("meeting", builder("A", "max", "")).await;
     let b = join("meeting", builder("B", "max", "").receiver(meeting.clone())).await;

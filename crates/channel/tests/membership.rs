@@ -39,7 +39,7 @@ fn ends(channel: &Channel, order: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_policy_of_the_applications_says_who_comes_next() {
+async fn the_applications_policy_orders_members() {
     let cluster = Cluster::new("tcp.xml");
     let a = member(&cluster, "A").await;
     let b = member(&cluster, "B").await;

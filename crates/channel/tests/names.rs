@@ -31,7 +31,7 @@ async fn members_find_each_other_by_a_name() {
 }
 
 #[tokio::test]
-async fn who_knows_only_names_that_stand_for_nothing_begins_alone() {
+async fn a_member_with_unresolvable_names_forms_its_own_cluster() {
     let cluster = cluster("no.such.host.invalid");
     let a = cluster.join("A", Inbox::default()).await;
     assert!(a.view_text().ends_with("(1) [A]"), "{}", a.view_text());

@@ -75,7 +75,7 @@ impl Receiver for Fragile {
 
 /// Three times the credits are sent to a receiver that panics at each batch, in lanes and out of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panicking_receiver_gets_what_comes_after() {
+async fn a_panicking_receiver_gets_later_messages() {
     for policy in POLICIES {
         let fragile = Arc::new(Fragile::default());
         let (a, b) = two(&format!("after-{policy}"), policy, fragile.clone()).await;
@@ -124,7 +124,7 @@ async fn a_panic_at_one_message_costs_no_other() {
 
 /// Views are delivered after a panic at an earlier one.
 #[tokio::test]
-async fn views_go_on() {
+async fn views_are_delivered_after_a_panic_at_one() {
     let fragile = Arc::new(Fragile::default());
     let (a, b) = two("views", "max", fragile.clone()).await;
     reach(&fragile.views, 1).await;
@@ -136,7 +136,7 @@ async fn views_go_on() {
 /// A requester of a state gets an error if the provider or its own receiver panics; earlier panics at batches delay
 /// neither.
 #[tokio::test]
-async fn who_waits_for_a_state_is_told() {
+async fn a_requester_of_a_state_gets_the_panic_as_error() {
     for policy in ["max", "direct"] {
         let fragile = Arc::new(Fragile::default());
         let (a, b) = two(&format!("state-{policy}"), policy, fragile.clone()).await;
@@ -188,7 +188,7 @@ async fn a_request_that_makes_its_handler_panic_fails_alone() {
 
 /// A panic in a handler with a responder leaves its caller to the timeout, and only that one.
 #[tokio::test]
-async fn a_responder_that_a_panic_drops_answers_nobody() {
+async fn a_responder_dropped_by_a_panic_sends_no_response() {
     let handler = Responding(|request, responder| {
         assert!(request.payload != Payload::Long(13), "at thirteen");
         responder.reply(Ok(request.payload));

@@ -92,7 +92,7 @@ async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_probe_that_everybody_reaches_without_a_passcode_is_told_of() {
+async fn a_reachable_probe_without_a_passcode_is_logged() {
     let port = 33_000 + (std::process::id() % 1_000) as u16;
     for (attributes, is_told) in [
         ("diag.bind_addr=\"0.0.0.0\"", true),
@@ -189,7 +189,7 @@ async fn ask_bytes(port: u16, request: &[u8]) -> String {
 
 /// Off by default.
 #[tokio::test]
-async fn a_member_answers_nobody_unless_it_is_told_to() {
+async fn probe_is_off_by_default() {
     let port = 34_000 + (std::process::id() % 1_000) as u16;
     let attributes = format!("diag.enable_tcp=\"true\" diag.port=\"{port}\"");
     let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", Silent).await;

@@ -75,7 +75,7 @@ async fn members_find_each_other_through_a_router() {
 
 /// S003-4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_members_come_and_go_and_both_routers_know_who_is_there() {
+async fn both_routers_list_the_present_members_as_twenty_join_and_leave() {
     let routers = [router(0).await, router(0).await];
     let places = routers.each_ref().map(Router::local_addr);
     let cluster = cluster(&places);
@@ -116,7 +116,7 @@ async fn twenty_members_come_and_go_and_both_routers_know_who_is_there() {
 
 /// S003-4: a router's registrations end with it, and are made again at its successor.
 #[tokio::test]
-async fn members_go_on_without_a_router_and_register_with_the_next() {
+async fn members_survive_a_router_and_register_with_its_successor() {
     let first = router(0).await;
     let place = first.local_addr();
     let cluster = cluster(&[place]);
@@ -134,7 +134,7 @@ async fn members_go_on_without_a_router_and_register_with_the_next() {
 }
 
 #[tokio::test]
-async fn what_is_no_router_is_told_apart() {
+async fn peers_that_are_no_routers_are_reported() {
     let refused = {
         let router = router(0).await;
         router.local_addr()

@@ -12,7 +12,7 @@ const MESSAGES: usize = 2_000;
 
 /// S000-7: messages to a peer that does not read are queued and delay nothing else: sends to others complete and
 /// arrive, and `try_send` to the peer fails at once. When it reads again, it gets all messages.
-async fn a_stalled_peer_holds_up_nobody(transport: usize) {
+async fn a_stalled_peer_delays_no_other(transport: usize) {
     let at_other = Arc::new(Inbox::default());
     let mut cluster = StalledCluster::new(TRANSPORTS[transport], at_other.clone()).await;
     assert!(cluster.waiting > 200, "{} messages", cluster.waiting);
@@ -34,16 +34,16 @@ async fn a_stalled_peer_holds_up_nobody(transport: usize) {
 }
 
 #[tokio::test]
-async fn over_udp_a_stalled_peer_holds_up_nobody() {
-    a_stalled_peer_holds_up_nobody(0).await;
+async fn over_udp_a_stalled_peer_delays_no_other() {
+    a_stalled_peer_delays_no_other(0).await;
 }
 
 #[tokio::test]
-async fn over_tcp_nio2_a_stalled_peer_holds_up_nobody() {
-    a_stalled_peer_holds_up_nobody(1).await;
+async fn over_tcp_nio2_a_stalled_peer_delays_no_other() {
+    a_stalled_peer_delays_no_other(1).await;
 }
 
 #[tokio::test]
-async fn over_tcp_a_stalled_peer_holds_up_nobody() {
-    a_stalled_peer_holds_up_nobody(2).await;
+async fn over_tcp_a_stalled_peer_delays_no_other() {
+    a_stalled_peer_delays_no_other(2).await;
 }

@@ -19,7 +19,7 @@ fn descriptors() -> usize {
 }
 
 /// Returns the number of tasks and descriptors.
-fn what_is_there() -> (usize, usize) {
+fn tasks_and_descriptors() -> (usize, usize) {
     (Handle::current().metrics().num_alive_tasks(), descriptors())
 }
 
@@ -70,17 +70,17 @@ async fn channels_that_are_closed_dropped_or_given_up_leave_nothing_behind() {
     .map(|(config, slow)| Cluster::new(config).edited(&[(slow, SOON)]));
     // The runtime's own descriptors are opened once.
     end(&clusters[0], 0).await;
-    let before = what_is_there();
+    let before = tasks_and_descriptors();
     for round in 0..1_000 {
         let (cluster, way) = (&clusters[round % clusters.len()], round / clusters.len() % 4);
         end(cluster, way).await;
         let gone = async {
-            while what_is_there() != before {
+            while tasks_and_descriptors() != before {
                 tokio::task::yield_now().await;
             }
         };
         let outcome = timeout(PATIENCE, gone).await;
-        let there = what_is_there();
+        let there = tasks_and_descriptors();
         assert!(outcome.is_ok(), "round {round}, {} way {way}: {there:?}, before {before:?}", cluster.config);
     }
 }

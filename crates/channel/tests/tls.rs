@@ -295,7 +295,7 @@ async fn a_member_that_only_believes_us_does_not_get_in() {
 
 /// A member without TLS is connected to by one with TLS.
 #[tokio::test]
-async fn a_member_without_tls_tells_of_one_that_begins_it() {
+async fn a_member_without_tls_logs_a_peer_that_begins_tls() {
     let (log, _guard) = Log::begin("consort_net=warn");
     let (authority, place) = (Authority::new("begins"), Place::new());
     let a = place.cluster("").join("A", Silent).await;
@@ -325,7 +325,7 @@ async fn stranger(
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
+async fn a_client_without_certificate_is_refused_if_one_is_needed() {
     let (authority, place) = (Authority::new("none"), Place::new());
     let needed = authority.member("A");
     let (log, _guard) = Log::begin("consort_net=warn");
@@ -363,7 +363,7 @@ async fn refused(attributes: &str) -> String {
 }
 
 #[tokio::test]
-async fn files_that_do_not_do_are_told_before_anything_is_opened() {
+async fn unusable_files_are_reported_before_sockets_are_opened() {
     let authority = Authority::new("files");
     let named = |path: &str| format!("tls.enabled=\"true\" tls.keystore_path=\"{path}\"");
     let error = refused("tls.enabled=\"true\"").await;

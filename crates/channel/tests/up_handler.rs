@@ -217,7 +217,7 @@ async fn answers_leave_in_the_cycle_in_which_the_questions_came() {
 
 /// Callers while the driver is busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_thousand_callers_want_goes_out_in_one_cycle() {
+async fn messages_of_a_thousand_callers_leave_in_one_cycle() {
     let two = Two::join("pong-callers").await;
     let (entered, is_held) = oneshot::channel();
     let (release, released) = mpsc::channel();
@@ -246,7 +246,7 @@ async fn what_a_thousand_callers_want_goes_out_in_one_cycle() {
 
 /// Twenty times the credits, in both directions, with messages for the receiver in the same batches.
 #[tokio::test]
-async fn what_a_handler_has_consumed_returns_its_credits() {
+async fn consumed_messages_of_a_handler_return_their_credits() {
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));
     let inbox = Arc::new(Inbox::default());
     let a = join("pong-credits", builder("A", &at_a)).await;
@@ -292,7 +292,7 @@ async fn large_messages_are_fragmented() {
 }
 
 #[tokio::test]
-async fn it_is_told_from_opening_to_closing() {
+async fn a_handler_is_notified_from_opening_to_closing() {
     let two = Two::join("pong-told").await;
     let (at_a, at_b) = (two.at_a.clone(), two.at_b.clone());
     assert_eq!(at_b.channel.get().map(WeakChannel::address), Some(two.b.address()));
@@ -306,7 +306,7 @@ async fn it_is_told_from_opening_to_closing() {
 
 /// A deadline that arises with a wake-up; the message that the handler then sends leaves at once.
 #[tokio::test]
-async fn timers_fire() {
+async fn a_handlers_deadline_fires_and_its_message_leaves() {
     let two = Two::join("pong-time").await;
     two.at_a.state().deadline = Some(Instant::now() + Duration::from_millis(20));
     two.at_a.wake();
@@ -318,7 +318,7 @@ async fn timers_fire() {
 /// The receiver at the other end does not finish: messages under way stay bounded, and sending resumes when it
 /// finishes.
 #[tokio::test]
-async fn room_closes_and_opens_again() {
+async fn capacity_is_used_up_and_becomes_free_again() {
     let (pump, slow) = (Arc::new(Pong::default()), Slow::new());
     let a = join("pong-room", builder("A", &pump)).await;
     let idle = Arc::new(Pong::default());
@@ -354,7 +354,7 @@ async fn room_closes_and_opens_again() {
 
 /// Even if it panics again in `closed`.
 #[tokio::test]
-async fn its_panic_ends_the_member_as_a_crash_would() {
+async fn a_handlers_panic_ends_the_member_as_a_crash_would() {
     let (log, _guard) = Log::begin("error");
     let cluster = Cluster::new("tcp.xml");
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));
@@ -377,7 +377,7 @@ async fn its_panic_ends_the_member_as_a_crash_would() {
 
 /// Each handler has its own messages, and the receiver gets the rest.
 #[tokio::test]
-async fn rpc_goes_on_beside_a_handler() {
+async fn rpc_works_with_another_handler() {
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));
     let echo = |request: &Message| Ok(request.payload.clone());
     let dispatch = |name, handler| RpcDispatcher::connect(builder(name, handler), "pong-rpc", echo);
@@ -397,7 +397,7 @@ async fn rpc_goes_on_beside_a_handler() {
 }
 
 #[tokio::test]
-async fn it_answers_probe() {
+async fn a_handler_responds_to_probe() {
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     let cluster = Cluster::new("tcp.xml").probed(port);
     let handler = Arc::new(Pong::default());

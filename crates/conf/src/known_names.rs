@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_for_all_members_has_to_be_said() {
+    fn dns_ping_without_dns_query_is_refused() {
         let refused = "my.xml:1:15: DNS_PING has no dns_query: the name that stands for all members";
         assert_eq!(error("<config><TCP/><DNS_PING/></config>"), refused);
         assert_eq!(error("<config><TCP/><DNS_PING dns_query=\" \"/></config>"), refused);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_protocol_refuses_is_told_with_the_attributes_place() {
+    fn a_refused_value_is_reported_with_its_attributes_place() {
         let error = |text: &str| {
             let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
             let mut nowhere = |_: &str| Ok(Vec::new());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_is_told_apart_from_what_is_not() {
+    fn significant_attributes_without_effect_are_listed_apart() {
         let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\" tls.provider=\"y\"/>\n\
                     <pbcast.GMS membership_change_policy=\"org.example.Mine\"/></config>";
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn jgroups_own_membership_policy_is_ours() {
+    fn jgroups_membership_policy_is_the_default() {
         let text = "<config><TCP/><pbcast.GMS \
                     membership_change_policy=\"org.jgroups.protocols.pbcast.GMS$DefaultMembershipPolicy\"/></config>";
         assert_eq!(parse_stack("my.xml", text, &Variables::new()).unwrap().ignored, []);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_is_either_here_or_elsewhere() {
+    fn jgroups_protocols_are_either_known_or_absent() {
         for name in registry::names() {
             assert!(super::KNOWN.contains_key(name), "{name} is not listed");
             assert!(!super::KNOWN["-"].contains_key(name), "{name} is listed as missing");

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn stock_stacks_are_whole() {
+    fn stock_stacks_have_all_required_layers() {
         for (name, text) in STOCK.iter().filter(|(name, _)| !name.ends_with("-default.xml")) {
             let stack = parse_stack(name, text, &Variables::new()).unwrap();
             check_required_layers(&stack.config).unwrap_or_else(|error| panic!("{error}"));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_the_place_of_who_needs_it() {
+    fn a_missing_layer_is_reported_with_gms_place() {
         assert_eq!(
             error("<config><TCP/></config>"),
             "my.xml: the stack has no pbcast.GMS: nobody would ever be in a view"

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named_with_the_alternatives() {
+    fn a_missing_file_is_named_with_the_stock_stacks() {
         let error = load_stack("tpc.xml", &Variables::new()).unwrap_err().to_string();
         assert!(
             error.starts_with("cannot read tpc.xml: ") && error.contains("tcp.xml, tcp-nio.xml"),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_stand_where_they_stand() {
+    fn elements_keep_their_order_and_places() {
         let text = "<?xml version=\"1.0\"?>\n<a xmlns=\"urn:x\">\n  <b n=\"${size}\"><c/></b>\n  <b/>\n</a>";
         let root = parse(text).unwrap().root;
         assert_eq!((root.name.as_str(), root.children.len()), ("a", 2));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn tree_errors_have_their_places() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("<a/>\n<b/>"), "my.xml:2:1: a second outermost element");
         assert_eq!(error("<a>\nx</a>"), "my.xml:1:4: text outside of attributes is not understood");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_an_error() {
+    fn a_variable_that_cannot_be_replaced_is_an_error() {
         let variables = Variables::new();
         assert_eq!(variables.substitute("${a}").unwrap_err(), "variable `a` is not set and has no default");
         assert_eq!(variables.substitute("x${a:1").unwrap_err(), "`${a:1` is not closed by a brace");

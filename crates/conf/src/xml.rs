@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn xml_errors_have_their_places() {
         assert!(
             error("<config>\n<TCP\n</config>").starts_with("my.xml:"),
             "{}",

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_come_at_once_all_have_a_place() {
+    async fn concurrent_clients_all_fit_the_backlog() {
         let listener = listen("127.0.0.1", 0, WAITING_MAX).await.unwrap();
         let at = listener.local_addr().unwrap();
         // No connection is accepted meanwhile: one above the backlog would never be connected.

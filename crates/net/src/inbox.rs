@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_is_told_once_when_there_is_room_again() {
+    fn a_waiting_sender_is_woken_once_when_the_inbox_is_less_than_half_full() {
         let (inbox, count) = half_full_inbox();
         inbox.take(1, &mut Vec::new());
         inbox.take(1, &mut Vec::new());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_goes_keeps_nobody_waiting() {
+    fn closing_an_inbox_wakes_its_waiting_senders() {
         let (inbox, count) = half_full_inbox();
         inbox.close();
         assert_eq!(count.0.load(Relaxed), 1);

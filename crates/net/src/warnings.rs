@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once_a_minute_and_counted_always() {
+    fn a_cause_is_logged_once_a_minute_and_always_counted() {
         let mut warnings = RateLimitedWarnings::default();
         let second = |second| Time::ZERO + Duration::from_secs(second);
         let told = (0..=60).filter(|&at| warnings.count(second(at), "x", String::new)).count();

@@ -109,7 +109,7 @@ impl Application for Patient {
 /// Input counts although the application's deadline has passed: a member that was stopped for a while finds both when
 /// it resumes.
 #[tokio::test]
-async fn what_has_come_in_is_told_before_the_time_is_over() {
+async fn received_packets_are_indicated_before_the_timeout() {
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 3, ..tcp() };
     let (told, mut heard) = mpsc::channel(8);
     let deadline = Arc::new(Mutex::new(None));
@@ -150,7 +150,7 @@ impl Application for Echo {
 }
 
 #[tokio::test]
-async fn what_the_application_answers_leaves_in_the_cycle_in_which_it_was_asked() {
+async fn responses_of_the_application_leave_in_the_cycle_of_their_requests() {
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 4, ..tcp() };
     let seen = watch::Sender::default();
     let app = Echo { outbox: VecDeque::new(), seen: seen.clone() };

@@ -167,7 +167,7 @@ async fn a_second_connection_from_a_larger_address_replaces_the_first() {
 }
 
 #[tokio::test]
-async fn a_second_connection_from_a_smaller_address_is_turned_away() {
+async fn a_second_connection_from_a_smaller_address_is_refused() {
     let smaller = SocketAddr::from(([127, 0, 0, 0], 1));
     let (mut member, old, mut new) = connected_twice(smaller).await;
     assert_eq!(read_to_end(&mut new).await, CLOSE_WORD);
@@ -175,7 +175,7 @@ async fn a_second_connection_from_a_smaller_address_is_turned_away() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_on_a_connection_turned_away_still_arrives() {
+async fn frames_under_way_on_a_refused_connection_arrive() {
     let mut member = Member::start(&tcp());
     let smaller = SocketAddr::from(([127, 0, 0, 0], 1));
     let mut old = connect_as(smaller, &member).await;
@@ -215,7 +215,7 @@ async fn after_the_peers_close_word_the_next_packet_opens_a_connection() {
 }
 
 #[tokio::test]
-async fn a_view_ends_connections_to_those_who_are_not_in_it() {
+async fn a_view_closes_connections_to_non_members() {
     let mut member = Member::start(&tcp());
     let (stays, goes) = (addr(1), addr(2));
     let mut staying = connect_as(stays, &member).await;
@@ -268,7 +268,7 @@ async fn a_dead_peer_does_not_delay_the_others() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_loses_what_waited_and_the_next_packet_gets_through() {
+async fn a_failed_attempt_loses_its_queue_and_the_next_packet_gets_through() {
     let mut member = Member::start(&tcp());
     let listener = TcpListener::bind(addr(0)).await.unwrap();
     let peer = listener.local_addr().unwrap();
@@ -322,7 +322,7 @@ async fn a_peer_that_never_reads_fills_its_own_queue_only() {
 }
 
 #[tokio::test]
-async fn a_lying_length_closes_the_connection() {
+async fn an_invalid_length_closes_the_connection() {
     let config = TransportConfig { max_length: 1000, ..tcp() };
     let mut member = Member::start(&config);
     for (number, length) in [1001i32, i32::MAX, 0, -1, i32::MIN].into_iter().enumerate() {
@@ -382,7 +382,7 @@ async fn a_peer_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn silent_strangers_do_not_lock_members_out() {
+async fn silent_connections_do_not_lock_members_out() {
     let config = TransportConfig { peer_addr_read_timeout: Duration::from_secs(3600), ..tcp() };
     let mut member = Member::start(&config);
     let mut silent = Vec::new();
@@ -443,7 +443,7 @@ async fn the_next_port_of_the_range_is_used() {
 }
 
 #[tokio::test]
-async fn an_external_address_is_what_peers_are_told() {
+async fn an_external_address_is_advertised() {
     let config =
         TransportConfig { external_addr: Some([192, 0, 2, 77].into()), external_port: 4711, ..tcp() };
     let member = Member::start(&config);

@@ -32,7 +32,7 @@ async fn unicasts_come_from_the_physical_address() {
 /// S001-4: the own copy never takes the wire, and the copy from the group does not reach the edge if the system
 /// filters it (Linux); elsewhere the edge drops it by its source.
 #[tokio::test]
-async fn a_multicast_reaches_everybody_but_its_sender() {
+async fn a_multicast_reaches_all_members_but_its_sender() {
     let (mut a, mut b, mut c) = (Member::start(&udp(2)), Member::start(&udp(2)), Member::start(&udp(2)));
     a.multicast("to all");
     assert_eq!(b.packet().await, (a.phys, Bytes::from("to all")));

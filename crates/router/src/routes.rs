@@ -337,7 +337,7 @@ mod tests {
 
     /// S003-4
     #[test]
-    fn who_comes_back_through_another_connection_stays_when_the_first_one_ends() {
+    fn a_member_registered_again_survives_the_end_of_its_first_connection() {
         let mut routes = Routes::new(true);
         handle(&mut routes, ONE, register(1));
         handle(&mut routes, TWO, register(1));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_registered_a_member_takes_it_back() {
+    fn only_the_registering_connection_unregisters_a_member() {
         let mut routes = Routes::new(true);
         handle(&mut routes, ONE, register(1));
         let unregister = GossipData::new(GossipKind::Unregister, Some("demo".into())).about(member(1));
@@ -363,7 +363,7 @@ mod tests {
 
     /// S003-4: after registrations and ends in any order, the list is the set of registered members.
     #[test]
-    fn the_list_is_the_set_of_the_registered_whoever_comes_and_goes() {
+    fn the_list_is_the_set_of_registered_members_after_any_changes() {
         for seed in 0..200 {
             let mut rng = consort_group::Rng::new(seed);
             let mut routes = Routes::new(rng.chance(0.5));

@@ -58,7 +58,7 @@ fn nth(data: &GossipData) -> usize {
 
 /// The sender is read as slowly as the recipient reads: nothing is dropped.
 #[tokio::test]
-async fn a_slow_client_slows_those_who_send_to_it() {
+async fn a_slow_client_slows_its_senders() {
     let config = RouterConfig { port: 0, stall_timeout: Duration::from_secs(600), ..RouterConfig::default() };
     let router = Router::start(&config).await.expect("a port");
     let (sender, mut slow) = (client(&router, 1).await, client(&router, 2).await);
@@ -86,7 +86,7 @@ async fn a_slow_client_slows_those_who_send_to_it() {
 
 /// A recipient that does not read stops its senders for a while only; when it reads again, senders wait for it again.
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
+async fn a_client_that_does_not_read_delays_senders_only_for_the_stall_timeout() {
     let config = RouterConfig { port: 0, stall_timeout: Duration::from_millis(50), ..RouterConfig::default() };
     let router = Router::start(&config).await.expect("a port");
     let (mut sender, mut stopped) = (client(&router, 1).await, client(&router, 2).await);

@@ -35,7 +35,7 @@ async fn client(router: &Router) -> TcpStream {
 }
 
 #[tokio::test]
-async fn frames_that_come_in_part_hold_no_more_than_the_limit_and_others_are_answered() {
+async fn incomplete_frames_hold_no_more_than_the_limit_and_other_frames_are_answered() {
     let router = router().await;
     let limit = router.unfinished().limit;
     let clients = 2 + limit as usize / FRAME_LEN;

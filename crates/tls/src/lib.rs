@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_do_not_do_are_named() {
+    fn unusable_files_are_named() {
         let told = |path: &str| Identity::from_files(path, path).unwrap_err().to_string();
         assert!(told("store.p12").starts_with("store.p12 looks like a PKCS12 or JKS store"));
         assert!(told("not-there.pem").starts_with("not-there.pem: "));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn javas_stores_are_known_by_what_is_in_them() {
+    fn java_stores_are_recognised_by_their_content() {
         assert!(is_java_store(&[0x30, 0x82, 0x0a, 0x10, 2, 1, 3, 0x30]));
         assert!(is_java_store(&[0x30, 0x80, 2, 1, 3, 0x30]));
         assert!(is_java_store(&[0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2]));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_there_or_encrypted_is_told() {
+    fn missing_and_encrypted_keys_are_reported() {
         assert_eq!(no_key(b"-----BEGIN CERTIFICATE-----"), "no private key in it");
         assert!(no_key(b"-----BEGIN ENCRYPTED PRIVATE KEY-----").contains("is encrypted"));
     }

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_that_everybody_on_the_host_can_read_or_change_is_found() {
+    fn a_secret_that_every_user_can_read_or_change_is_found() {
         let file = std::env::temp_dir().join(format!("consort-secret-{}", std::process::id()));
         std::fs::write(&file, "secret").unwrap();
         for (mode, open) in [(0o600, false), (0o440, false), (0o660, false), (0o644, true), (0o602, true)] {

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nobody_knows_is_told_so() {
+    fn an_unknown_key_gets_a_response_that_says_so() {
         let mut stack = stack();
         let told = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
         assert!(told.contains("frobnicate=no such key and no such protocol"), "{told}");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_may_change_something_are_told_apart() {
+    fn keys_that_may_change_the_member_are_recognised() {
         let reads = "keys member-addrs uuids pp print-protocols props props=UFC jmx jmx=UFC jmx=UFC.max_credits UFC \
                      UFC.max_credits,min_credits ops ops=GMS metrics threads dump-digest drops rpcs rpcs-details \
                      cluster=a.*";
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_others_need_not_have_come_and_go() {
+    fn optional_layers_are_inserted_and_removed() {
         let mut stack = stack();
         let told = answer(&mut stack, "insert-protocol=DELIVERY_TIME=above=GMS");
         assert!(told.contains("inserted above GMS"), "{told}");

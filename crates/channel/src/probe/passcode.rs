@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_knows_the_passcode_is_heard() {
+    fn requests_without_the_passcode_are_ignored() {
         let request = [&passcode_prefix("secret", 1, 0.5)[..], b"keys"].concat();
         assert_eq!(checked(&request, Some("secret")), Some(&b"keys"[..]));
         assert_eq!(checked(&request, Some("guess")), None);

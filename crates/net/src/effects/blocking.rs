@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_in_name_order() {
+    fn written_files_are_read_in_name_order() {
         let directory = scratch("order");
         assert_eq!(read_all(&directory, ".list").unwrap(), []);
         write(&directory, "b.list", "2").unwrap();

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_frame_takes_the_buffer_along_and_leaves_what_is_behind_it() {
+    fn a_large_frame_keeps_the_buffer_and_leaves_the_bytes_behind_it() {
         let large = vec![7; FRAME_ALONE_MIN];
         let mut input = BytesMut::new();
         put_frame(&mut input, &large);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_is_an_error_before_its_bytes_come() {
+    fn an_invalid_length_is_an_error_before_its_bytes_arrive() {
         for length in [0i32, -1, -4, i32::MIN, 101, i32::MAX] {
             let (seen, error) = frames(&length.to_be_bytes());
             assert_eq!((seen.len(), error), (0, Some(BadLength { length, max: 100 })));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_of_tls_is_told() {
+    fn an_alert_of_tls_is_recognised() {
         let (_, error) = frames(b"\x15\x03\x03\x00\x02\x02\x46");
         assert!(error.unwrap().to_string().contains("tls.enabled"));
     }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_noticed_at_once() {
+    fn invalid_set_up_bytes_are_refused_at_the_first_wrong_byte() {
         assert_eq!(decode(b"G", |_| true), Err(SetupError::Cookie));
         assert_eq!(decode(b"belx", |_| true), Err(SetupError::Cookie));
         assert_eq!(decode(b"\x16\x03\x01", |_| true), Err(SetupError::Tls));

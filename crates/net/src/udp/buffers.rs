@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_grows_to_what_is_asked_for() {
+    fn a_buffer_grows_to_the_requested_size() {
         let socket = Socket::from(UdpSocket::bind("127.0.0.1:0").unwrap());
         ask(&socket, 100_000, 50_000);
         assert!(granted(socket.recv_buffer_size().unwrap()) >= 100_000);

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_takes_nothing_is_asked_again_when_its_waker_has_told() {
+    async fn a_blocked_socket_is_written_again_when_its_waker_is_woken() {
         let (_socket, peer, mut edge) = peer_and_new_edge();
         edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));
         assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 8));

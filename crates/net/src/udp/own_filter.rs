@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_comes_from_that_address_and_port_is_dropped() {
+    fn only_datagrams_of_that_address_and_port_are_dropped() {
         for host in [Ipv4Addr::LOCALHOST.into(), std::net::IpAddr::V6(Ipv6Addr::LOCALHOST)] {
             let bind = || UdpSocket::bind((host, 0)).unwrap();
             let (own, other, receiver) = (bind(), bind(), Socket::from(bind()));

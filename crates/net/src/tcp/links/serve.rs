@@ -378,7 +378,7 @@ mod tests {
 
     /// An owner that watches a peer by its connection must know the new one when the old one's end arrives.
     #[tokio::test]
-    async fn a_connection_is_told_of_before_the_end_of_the_one_it_replaces() {
+    async fn a_connection_is_reported_before_the_end_of_the_one_it_replaces() {
         for is_open in [false, true] {
             let any: SocketAddr = ([127, 0, 0, 1], 0).into();
             let (theirs, ours) =
