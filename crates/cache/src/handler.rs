@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use consort_channel::{Address, DriverWaker, Member, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
+use consort_channel::{
+    Address, DriverWaker, Member, Message, MessageBatch, Room, UpHandler, View, WeakChannel,
+};
 use consort_grid::{
     Availability, CacheId, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
     OperationError, Progress, Publication, TakenEvents, Topology, is_frame,

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use consort_group::{
     Address, AddressBook, Event, Flags, Indication, Member, Message, PhysAddr, Stack, StateError, Time, View,
 };
-use consort_net::{Application, DriverWaker, Command, DriverHandle, EdgeState, Submitter};
+use consort_net::{Application, Command, DriverHandle, DriverWaker, EdgeState, Submitter};
 use tokio::sync::{oneshot, watch};
 
+use crate::catch_panic::ApplicationPanic;
 use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
 use crate::gate::{Gate, Passage, weight};
-use crate::catch_panic::ApplicationPanic;
 use crate::probe::Responder;
 use crate::up_handler::{Room, UpHandlers};
 
@@ -280,7 +280,8 @@ impl Channel {
         let mut acknowledgements = Vec::new();
         while !dests.is_empty() {
             let at = self.shared().gate.pass(&dests, bytes).await.ok_or(SendError::Closed)?;
-            acknowledgements.extend(self.submit_reserved(Message { dest: dests.remove(at), ..message.clone() })?);
+            acknowledgements
+                .extend(self.submit_reserved(Message { dest: dests.remove(at), ..message.clone() })?);
         }
         for wait in acknowledgements {
             wait.wait().await?;

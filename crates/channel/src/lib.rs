@@ -15,11 +15,11 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod catch_panic;
 mod channel;
 mod delivery;
 mod error;
 mod gate;
-mod catch_panic;
 mod receiver;
 mod up_handler;
 

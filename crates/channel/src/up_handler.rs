@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use consort_group::{Address, Message, MessageBatch, Stack, Time, View};
 
+use crate::catch_panic::log_panic_and_resume;
 use crate::channel::WeakChannel;
 use crate::gate::Gate;
-use crate::catch_panic::log_panic_and_resume;
 
 /// A protocol of the application on top of the channel (JGroups' word), such as RPC.
 ///
@@ -240,7 +240,8 @@ impl UpHandlers {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let asked = |handler: &Arc<dyn UpHandler>| log_panic_and_resume("poll_timeout", || handler.poll_timeout());
+        let asked =
+            |handler: &Arc<dyn UpHandler>| log_panic_and_resume("poll_timeout", || handler.poll_timeout());
         self.0.iter().filter_map(asked).min()
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use cluster::{PATIENCE, Slow, fill, join, join_rpc, members};
-use consort_channel::rpc::{RequestOptions, RpcDispatcher, FilterDecision};
+use consort_channel::rpc::{FilterDecision, RequestOptions, RpcDispatcher};
 use consort_channel::{
     Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, Silent,
 };

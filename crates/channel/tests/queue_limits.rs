@@ -5,8 +5,8 @@ mod cluster;
 
 use std::sync::Arc;
 
-use cluster::stallable_member::StallableMember;
 use cluster::log::Log;
+use cluster::stallable_member::StallableMember;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Address, Channel, Message, SendError, Silent};
 

@@ -346,7 +346,8 @@ mod tests {
         let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\" tls.provider=\"y\"/>\n\
                     <pbcast.GMS membership_change_policy=\"org.example.Mine\"/></config>";
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
-        let line = |is_significant| IgnoredAttribute::line(&stack.ignored, &stack.config, is_significant).unwrap();
+        let line =
+            |is_significant| IgnoredAttribute::line(&stack.ignored, &stack.config, is_significant).unwrap();
         assert_eq!(line(false), "TCP.thread_pool.max_threads (my.xml:1:14)");
         let missed = line(true);
         assert!(missed.starts_with("TCP.tls.sni_matchers (my.xml:1:44), TCP.tls.provider ("), "{missed}");

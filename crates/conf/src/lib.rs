@@ -15,17 +15,17 @@
 
 mod error;
 mod known_names;
+mod required_layers;
 mod stacks;
 mod tree;
 mod variables;
-mod required_layers;
 mod xml;
 
 pub use error::{ConfigError, Fault};
 pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack};
 
+pub use required_layers::check_required_layers;
 pub use tree::{Node, Tree, root_name};
 pub use variables::Variables;
-pub use required_layers::check_required_layers;
 pub use xml::Attribute;

@@ -150,7 +150,8 @@ impl Namespace {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
-        let mut holder = KillOnDrop(holder.map_err(|error| HostsError::Program { program: "unshare", error })?);
+        let mut holder =
+            KillOnDrop(holder.map_err(|error| HostsError::Program { program: "unshare", error })?);
         let mut line = String::new();
         if let Some(output) = holder.0.stdout.take() {
             // An unreadable line counts as none.

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
-use crate::driver_waker::DriverWaker;
 use crate::clock::Clock;
+use crate::driver_waker::DriverWaker;
 use crate::edge::{BoundEdge, Edge};
 use crate::effects::EffectRunner;
 use crate::signals::{Command, Key, Owner, Signals, SubmitError};

@@ -5,35 +5,35 @@
 //! sockets, the stack is built with their address, and [`Driver::spawn`] runs both.
 
 mod attributes;
-mod driver_waker;
 mod bind_addr;
+mod client_listener;
 mod clock;
-mod warnings;
 mod config;
 mod driver;
+mod driver_waker;
 mod edge;
+mod effects;
 mod groups;
 mod inbox;
-mod client_listener;
 mod shared_loopback;
-mod effects;
 mod signals;
 mod stats;
 mod tcp;
 mod tls;
 mod udp;
+mod warnings;
 
 pub mod framing;
 
-pub use driver_waker::DriverWaker;
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
+pub use client_listener::listen;
 pub use clock::Clock;
-pub use warnings::RateLimitedWarnings;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};
 pub use driver::{Application, Driver, DriverHandle, EdgeState, Submitter};
+pub use driver_waker::DriverWaker;
 pub use edge::{BindError, BoundEdge};
 pub use groups::DefaultGroups;
-pub use client_listener::listen;
 pub use signals::{Command, StackCall, SubmitError};
 pub use stats::EdgeStats;
 pub use tls::TlsError;
+pub use warnings::RateLimitedWarnings;

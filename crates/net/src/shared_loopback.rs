@@ -11,12 +11,12 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
 
-use crate::warnings::RateLimitedWarnings;
 use crate::config::TransportConfig;
 use crate::edge::{Edge, Inbound};
 use crate::inbox::{BYTES_MAX, Inbox};
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
+use crate::warnings::RateLimitedWarnings;
 
 /// Packets handed to the stack per cycle, so that timers are not starved.
 const PACKETS_PER_CYCLE: usize = 256;

@@ -81,7 +81,7 @@ mod with_rustls {
     use std::io;
     use std::net::SocketAddr;
 
-    use consort_tls::{ClientCertificates, Identity, Roots, ProtocolSettings};
+    use consort_tls::{ClientCertificates, Identity, ProtocolSettings, Roots};
     use rustls::pki_types::ServerName;
     use rustls::{AlertDescription, CertificateError, Error};
     use tokio::net::TcpStream;

@@ -10,9 +10,9 @@
 
 #![forbid(unsafe_code)]
 
-mod query;
 mod connection;
 mod outbox;
+mod query;
 mod router;
 mod routes;
 

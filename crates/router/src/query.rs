@@ -45,7 +45,10 @@ pub enum RouterQueryError {
 /// # Errors
 ///
 /// If there is no response within the time, or the peer is not a router.
-pub async fn list_members(router: &str, within: Duration) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
+pub async fn list_members(
+    router: &str,
+    within: Duration,
+) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
     match timeout(within, request_members(router)).await {
         Ok(answer) => answer,
         Err(_) => Err(RouterQueryError::TimedOut(within)),

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection::{self, FRAME_TIME_MAX, UNFINISHED_BYTES_MAX};
-use crate::outbox::{Outbox, CapacityWait, WAITING_ALL_MAX, cost};
+use crate::outbox::{CapacityWait, Outbox, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, Routed, Routes};
 
 /// Most connections at a time; further ones are refused. A member has one.
@@ -174,7 +174,11 @@ impl Drop for Router {
 }
 
 /// Accepts connections until the router ends.
-async fn accept_connections(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch::Receiver<bool>) {
+async fn accept_connections(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    mut is_ending: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     let mut next = 0;
     loop {

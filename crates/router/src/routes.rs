@@ -387,7 +387,11 @@ mod tests {
                         expected.retain(|_, through| *through != client);
                     }
                 }
-                assert_eq!(registered(&mut routes), expected.keys().cloned().collect::<Vec<_>>(), "seed {seed}");
+                assert_eq!(
+                    registered(&mut routes),
+                    expected.keys().cloned().collect::<Vec<_>>(),
+                    "seed {seed}"
+                );
                 assert_eq!(routes.len(), expected.len());
                 let through: usize = routes.by_client.values().map(BTreeSet::len).sum();
                 assert_eq!(through, expected.len());

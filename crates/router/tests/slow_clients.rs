@@ -87,7 +87,8 @@ async fn a_slow_client_slows_its_senders() {
 /// A recipient that does not read stops its senders for a while only; when it reads again, senders wait for it again.
 #[tokio::test]
 async fn a_client_that_does_not_read_delays_senders_only_for_the_stall_timeout() {
-    let config = RouterConfig { port: 0, stall_timeout: Duration::from_millis(50), ..RouterConfig::default() };
+    let config =
+        RouterConfig { port: 0, stall_timeout: Duration::from_millis(50), ..RouterConfig::default() };
     let router = Router::start(&config).await.expect("a port");
     let (mut sender, mut stopped) = (client(&router, 1).await, client(&router, 2).await);
     let mut other = client(&router, 3).await;

@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod secrets;
 mod protocol_settings;
+pub mod secrets;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -89,7 +89,8 @@ mod tests {
     fn unsupported_name_is_reported_with_the_supported_ones() {
         let error = ProtocolSettings::by_names(&["SSLv3"], &NONE).unwrap_err().to_string();
         assert_eq!(error, "tls.protocols: `SSLv3` is not supported, only TLSv1.3, TLSv1.2");
-        let error = ProtocolSettings::by_names(&NONE, &["TLS_RSA_WITH_AES_128_CBC_SHA"]).unwrap_err().to_string();
+        let error =
+            ProtocolSettings::by_names(&NONE, &["TLS_RSA_WITH_AES_128_CBC_SHA"]).unwrap_err().to_string();
         assert!(error.contains("TLS_AES_128_GCM_SHA256"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use consort_group::{Address, Payload, View, ViewId};
 use tokio::sync::oneshot;
 
-use super::request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, FilterDecision};
+use super::request::{FilterDecision, RequestOptions, Response, ResponseFilter, ResponseMode, Responses};
 use crate::error::RpcError;
 
 /// One member's response, or the reason for its absence.

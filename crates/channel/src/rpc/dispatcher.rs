@@ -17,9 +17,9 @@ use super::correlator::{Correlator, RoundTrip, Wait};
 use super::request::{RequestOptions, Response, ResponseMode, Responses};
 use super::stats::{CallKind, RpcStats};
 use crate::builder::ChannelBuilder;
+use crate::catch_panic::catch_panic;
 use crate::channel::{Channel, WeakChannel};
 use crate::error::{ConnectError, RpcError, SendError};
-use crate::catch_panic::catch_panic;
 use crate::receiver::{Delivery, Receiver};
 use crate::up_handler::UpHandler;
 

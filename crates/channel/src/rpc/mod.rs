@@ -13,5 +13,5 @@ use failure::failure_payload;
 pub use failure::failure_text;
 
 pub use dispatcher::{Responder, RpcDispatcher, RpcHandler, successes};
-pub use request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, FilterDecision};
+pub use request::{FilterDecision, RequestOptions, Response, ResponseFilter, ResponseMode, Responses};
 pub use stats::{RpcStats, RttSummary};

@@ -1,9 +1,9 @@
 //! Members on loopback for live tests, with ports of their own per cluster, and waits for conditions.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
-pub mod stallable_member;
 pub mod log;
 mod ports;
+pub mod stallable_member;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
 //! Effects that layers request besides packets ([`Effect`]): connections of their own, a multicast group, files,
 //! names, and the members of this process.
 
-mod multicast_group;
 mod blocking;
 mod in_process;
+mod multicast_group;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use consort_group::{ConnId, Effect, External, Lane, Outcome, PhysAddr, Shared, Time, Token};
 use tokio::net::TcpListener;
 
-use self::multicast_group::Group;
 use self::blocking::{Job, Jobs};
 use self::in_process::Announcement;
+use self::multicast_group::Group;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
@@ -130,7 +130,9 @@ impl EffectRunner {
         match key.owner {
             Owner::EffectLinks(layer) => {
                 if let Some(Table { links, listener, tokens }) = self.tables.get_mut(&layer) {
-                    links.service(now, key.index, &mut |event| report_link_event(event, *listener, tokens, outcomes));
+                    links.service(now, key.index, &mut |event| {
+                        report_link_event(event, *listener, tokens, outcomes)
+                    });
                 }
             }
             Owner::EffectGroup(layer) => {
@@ -148,7 +150,8 @@ impl EffectRunner {
         let mut has_more = false;
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
-            has_more |= links.service_again(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
+            has_more |=
+                links.service_again(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
         for group in self.groups.values_mut().filter(|group| group.has_more()) {
             group.receive(now, &mut self.outcomes);
@@ -211,7 +214,8 @@ impl EffectRunner {
             // A stack has one range of connection numbers; each layer draws from its own part.
             let first = u64::from(layer) << 40;
             let unspecified = PhysAddr { ip: None, scope_id: 0, port: 0 };
-            let mut links = Links::new(owner, self.signals.clone(), self.settings.clone(), unspecified, first);
+            let mut links =
+                Links::new(owner, self.signals.clone(), self.settings.clone(), unspecified, first);
             // Peers of these connections send little, so that the bound for non-members' unfinished frames applies to
             // all.
             links.set_members(Some(&[]));

@@ -11,9 +11,9 @@ use tokio::io::ReadBuf;
 use tokio::net::UdpSocket;
 
 use super::Outcomes;
-use crate::warnings::RateLimitedWarnings;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::udp::{MulticastOptions, group_socket, interface_index, unicast_socket};
+use crate::warnings::RateLimitedWarnings;
 
 /// Length of the read buffer. Discovery requests have a few hundred bytes.
 const DATAGRAM_LEN_MAX: usize = 64 * 1024;

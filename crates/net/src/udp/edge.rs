@@ -17,7 +17,6 @@ use super::own_filter::drop_own;
 use super::receivers::Receivers;
 use super::socket::{MulticastOptions, group_socket, interface_index, unicast_socket};
 use crate::bind_addr::Interface;
-use crate::warnings::RateLimitedWarnings;
 use crate::config::TransportConfig;
 use crate::edge::{BindError, Edge, Inbound, advertised};
 use crate::groups::DefaultGroups;
@@ -25,6 +24,7 @@ use crate::inbox::Inbox;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
 use crate::tcp::listen::port_range;
+use crate::warnings::RateLimitedWarnings;
 
 /// Datagrams received per cycle, so that a flood delays neither the other socket nor the timers.
 const DATAGRAMS_PER_CYCLE: usize = 256;

@@ -21,10 +21,10 @@ use self::unfinished::Unfinished;
 use super::queue::{OutFrame, QueueLimits, SendQueue};
 use super::setup;
 use super::stream::{Opening, SocketOptions, Stream};
-use crate::warnings::RateLimitedWarnings;
 use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
 use crate::tls::Tls;
+use crate::warnings::RateLimitedWarnings;
 
 /// Sockets of one table: enough for a cluster of a thousand members that all reconnect at once, and a bound for a
 /// peer that claims ever new addresses.
@@ -208,8 +208,7 @@ impl Links {
         };
         if !is_taken {
             self.stats.dropped += 1;
-            self.warnings
-                .count(now, "peer_queue_full", || format!("{lane:?} for a peer that does not read"));
+            self.warnings.count(now, "peer_queue_full", || format!("{lane:?} for a peer that does not read"));
         }
         is_taken
     }
