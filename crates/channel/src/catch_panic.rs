@@ -38,7 +38,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),
-        _ => "something that is no text".to_owned(),
+        _ => "a payload that is not text".to_owned(),
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
         assert!(line.contains("ERROR") && line.ends_with(&fields), "{line}");
 
         assert_eq!(said(|| panic!("number {}", std::hint::black_box(7))), "number 7");
-        assert_eq!(said(|| std::panic::panic_any(7)), "something that is no text");
+        assert_eq!(said(|| std::panic::panic_any(7)), "a payload that is not text");
         assert!(catch_panic("view_accepted", None, || panic!("at a view")).is_err());
         let lines = log.take();
         assert!(lines.ends_with("called=\"view_accepted\" panic=at a view\n"), "{lines}");

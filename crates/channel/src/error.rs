@@ -76,6 +76,6 @@ pub enum RpcError {
         message: String,
     },
     /// There is no member to call. The call was not carried out.
-    #[error("there is nobody to call")]
+    #[error("there is no member to call")]
     NoMembers,
 }

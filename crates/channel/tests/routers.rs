@@ -158,6 +158,6 @@ async fn peers_that_are_no_routers_are_reported() {
         }
     });
     let error = list_members(&place, PATIENCE).await.unwrap_err().to_string();
-    assert!(error.starts_with("what listens there is no router: "), "{error}");
+    assert!(error.starts_with("the peer is no router: "), "{error}");
     listening.abort();
 }

@@ -20,7 +20,7 @@ pub struct ConfigError {
 #[non_exhaustive]
 pub enum Fault {
     /// The file cannot be read.
-    #[error("cannot read {file}: {why}; stacks that come along: {stock}")]
+    #[error("cannot read {file}: {why}; stock stacks: {stock}")]
     Unreadable {
         /// The path.
         file: String,

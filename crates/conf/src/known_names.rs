@@ -45,7 +45,7 @@ impl IgnoredAttribute {
     /// Returns an alternative to the attribute, if there is one.
     pub fn alternative(&self) -> Option<&'static str> {
         (self.attribute == "membership_change_policy")
-            .then_some("classes of Java's are not run: ChannelBuilder::membership_policy sets a policy")
+            .then_some("Java classes are not supported: set a policy with ChannelBuilder::membership_policy")
     }
 
     /// Returns the significant ones, or the others, as one line: `TCP.linger (tcp.xml:3:5), …`.
@@ -164,7 +164,7 @@ fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position
 fn check_required(stack: &StackConfig) -> Result<(), ConfigError> {
     for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
         if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
-            let what = "DNS_PING has no dns_query: the name that stands for all members".to_owned();
+            let what = "DNS_PING has no dns_query: set it to the DNS name of all members".to_owned();
             return Err(ConfigError::at(stack, protocol.position, Fault::Structure(what)));
         }
     }
@@ -186,7 +186,7 @@ fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
             _ => {}
         }
         if stack.protocols[..place].iter().any(|other| other.short_name() == name) {
-            return fail(format!("{name} stands in the stack twice"));
+            return fail(format!("{name} is in the stack twice"));
         }
     }
     if stack.protocols.is_empty() {
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn dns_ping_without_dns_query_is_refused() {
-        let refused = "my.xml:1:15: DNS_PING has no dns_query: the name that stands for all members";
+        let refused = "my.xml:1:15: DNS_PING has no dns_query: set it to the DNS name of all members";
         assert_eq!(error("<config><TCP/><DNS_PING/></config>"), refused);
         assert_eq!(error("<config><TCP/><DNS_PING dns_query=\" \"/></config>"), refused);
         let mut variables = Variables::new();

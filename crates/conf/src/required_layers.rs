@@ -16,12 +16,12 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
     };
     let Some(gms) = named(&|name| name == "GMS") else {
         let fault =
-            Fault::Structure("the stack has no pbcast.GMS: nobody would ever be in a view".to_owned());
+            Fault::Structure("the stack has no pbcast.GMS, which members need for views".to_owned());
         return Err(ConfigError::new(&stack.source, None, fault));
     };
     let below = |wanted: &dyn Fn(&str) -> bool| named(wanted).is_some_and(|at| at < gms);
     let missing = if !below(&|name| name.ends_with("PING") || name == "TCPGOSSIP") {
-        "a discovery below it, such as TCPPING or PING, or it finds nobody"
+        "a discovery below it, such as TCPPING or PING, to find other members"
     } else if !below(&|name| name.starts_with("NAKACK")) {
         "a NAKACK below it (pbcast.NAKACK2, NAKACK4), or views would be lost"
     } else {
@@ -53,7 +53,7 @@ mod tests {
     fn a_missing_layer_is_reported_with_gms_place() {
         assert_eq!(
             error("<config><TCP/></config>"),
-            "my.xml: the stack has no pbcast.GMS: nobody would ever be in a view"
+            "my.xml: the stack has no pbcast.GMS, which members need for views"
         );
         let no_discovery = error("<config>\n<TCP/>\n<pbcast.NAKACK2/>\n<pbcast.GMS/></config>");
         assert!(no_discovery.starts_with("my.xml:4:1: GMS needs a discovery below it"), "{no_discovery}");

@@ -189,7 +189,7 @@ mod tests {
     fn tree_errors_have_their_places() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("<a/>\n<b/>"), "my.xml:2:1: a second outermost element");
-        assert_eq!(error("<a>\nx</a>"), "my.xml:1:4: text outside of attributes is not understood");
+        assert_eq!(error("<a>\nx</a>"), "my.xml:1:4: text outside of attributes is not supported");
         assert!(error("<a><b></a>").starts_with("my.xml:1:"));
         assert!(error("<a n=\"${none}\"/>").contains("attribute n"));
         assert!(error("").contains("there is no element"));

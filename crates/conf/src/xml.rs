@@ -63,7 +63,7 @@ impl Source<'_> {
             event => matches!(event, Event::CData(_) | Event::GeneralRef(_)),
         };
         if is_foreign {
-            Err(self.fail(at, "text outside of attributes is not understood"))
+            Err(self.fail(at, "text outside of attributes is not supported"))
         } else {
             Ok((at, event))
         }
@@ -134,14 +134,14 @@ pub(crate) fn read(
                 match depth {
                     0 => root(&source, &tag, at, &mut has_root)?,
                     1 => elements.push(source.element(&tag, at)?),
-                    _ => return Err(source.fail(at, "an element within a protocol is not understood")),
+                    _ => return Err(source.fail(at, "an element within a protocol is not supported")),
                 }
                 depth += 1;
             }
             Event::Empty(tag) => match depth {
                 0 => root(&source, &tag, at, &mut has_root)?,
                 1 => elements.push(source.element(&tag, at)?),
-                _ => return Err(source.fail(at, "an element within a protocol is not understood")),
+                _ => return Err(source.fail(at, "an element within a protocol is not supported")),
             },
             Event::End(_) => depth -= 1,
             Event::Eof => break,
@@ -216,7 +216,7 @@ mod tests {
         );
         assert_eq!(
             error("<config><TCP><deep/></TCP></config>"),
-            "my.xml:1:14: an element within a protocol is not understood"
+            "my.xml:1:14: an element within a protocol is not supported"
         );
         assert!(error("<config>TCP(bind_port=7800):PING</config>").contains("text outside of attributes"));
     }

@@ -52,7 +52,7 @@ impl ControlGroup {
             }
         }
         let what = format!(
-            "a control group for memory below /sys/fs/cgroup cannot be made (run it as root): {failed}"
+            "cannot make a control group for memory below /sys/fs/cgroup (run it as root): {failed}"
         );
         Err(io::Error::new(failed.kind(), what))
     }

@@ -21,7 +21,7 @@ pub enum HostsError {
         error: io::Error,
     },
     /// The namespace could not be made.
-    #[error("no network namespace to be had")]
+    #[error("cannot make a network namespace")]
     Namespace,
     /// A command failed: `ip` or `tc` (iproute2) is missing, or permission is denied.
     #[error("`{script}`: {said}")]

@@ -218,7 +218,7 @@ fn parse(element: &str) -> Result<Selector, BindAddrError> {
         return Err(wrong("expected match-interface:, match-address: or match-host: and a pattern".into()));
     }
     if element.starts_with("custom:") {
-        return Err(wrong("code of one's own cannot be loaded here".into()));
+        return Err(wrong("custom selectors are not supported".into()));
     }
     Ok(match element.to_ascii_uppercase().as_str() {
         "GLOBAL" => Selector::Global,

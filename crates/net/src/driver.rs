@@ -467,7 +467,7 @@ impl Task {
         self.view = Some(view.id().clone());
         let peers: Vec<PhysAddr> =
             view.members().iter().filter_map(|member| shared.book.phys(member)).collect();
-        // While a member's address is unknown, its connection cannot be told from a non-member's.
+        // While a member's address is unknown, its connection cannot be distinguished from a non-member's.
         let is_complete = peers.len() == view.len();
         self.edge.set_members(is_complete.then_some(&peers[..]));
         if is_complete {

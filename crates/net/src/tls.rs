@@ -147,7 +147,7 @@ mod with_rustls {
     fn told(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
         let reason = reason(error).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                format!("it ends the connection ({error}); is tls.enabled set there?")
+                format!("it closed the connection ({error}); is tls.enabled set there?")
             }
             _ => error.to_string(),
         });
@@ -158,10 +158,10 @@ mod with_rustls {
     pub(crate) fn reason(error: &io::Error) -> Option<String> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         let hint = match error {
-            Error::InvalidMessage(_) => "what it sends is not TLS: is tls.enabled set there?",
+            Error::InvalidMessage(_) => "it does not send TLS: is tls.enabled set there?",
             Error::NoCertificatesPresented => "tls.client_auth is need here",
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                "nobody in our tls.truststore_path vouches for it"
+                "no authority in our tls.truststore_path has signed its certificate"
             }
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -169,12 +169,12 @@ mod with_rustls {
                 "set tls.server_name to a name that members' certificates have, or give them their addresses"
             }
             Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
-                "it does not know who vouches for our certificate: look at its tls.truststore_path"
+                "it does not trust our certificate: check its tls.truststore_path"
             }
             Error::AlertReceived(AlertDescription::CertificateRequired) => {
-                "its tls.client_auth is need, and it has seen no certificate of ours"
+                "its tls.client_auth is need, and it received no certificate from us"
             }
-            Error::AlertReceived(_) => "it refuses this connection; its log says more",
+            Error::AlertReceived(_) => "it refuses this connection; see its log",
             _ => return Some(error.to_string()),
         };
         Some(format!("{error} ({hint})"))

@@ -54,7 +54,7 @@ pub(crate) async fn serve(
 ) {
     let _ = stream.set_nodelay(true);
     if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE) {
-        tracing::debug!(%error, "a host that is gone without a word is not noticed");
+        tracing::debug!(%error, "keepalive cannot be set: the end of a host is not detected");
     }
     let (input, output) = stream.into_split();
     let writing = async {
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
         tokio::select! {
             ended = read(input, client, shared) => {
                 if let Err(error) = ended {
-                    shared.warn("connection_ended", || format!("a connection is ended: {error}"));
+                    shared.warn("connection_ended", || format!("closing a connection: {error}"));
                 }
             }
             _ = is_ending.changed() => {}
@@ -121,9 +121,9 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
             Some(until) => timeout_at(until, taking).await.map_err(|_| {
                 wrong(match frame_until {
                     Some(_) => {
-                        format!("a frame has not come within {} s", shared.bounds.frame_time.as_secs())
+                        format!("a frame was not complete within {} s", shared.bounds.frame_time.as_secs())
                     }
-                    None => format!("it has said nothing for {} s", SILENCE_MAX.as_secs()),
+                    None => format!("no frame for {} s", SILENCE_MAX.as_secs()),
                 })
             })?,
         };

@@ -30,13 +30,13 @@ pub enum RouterQueryError {
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
     /// The peer closed the connection.
-    #[error("it ends the connection instead of answering: it is no router, or it is about to end")]
+    #[error("the peer closed the connection without a response: it is no router, or it is shutting down")]
     ConnectionClosed,
     /// The peer is not a router.
-    #[error("what listens there is no router: {0}")]
+    #[error("the peer is no router: {0}")]
     Frame(#[from] BadLength),
     /// The peer is not a router.
-    #[error("what listens there is no router: {0}")]
+    #[error("the peer is no router: {0}")]
     Wire(#[from] WireError),
 }
 

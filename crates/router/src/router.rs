@@ -130,7 +130,7 @@ impl Router {
             state: Mutex::new(state),
             stall_timeout: config.stall_timeout,
             bounds,
-            unfinished: Budget::new("frames that have come in part", UNFINISHED_BYTES_MAX),
+            unfinished: Budget::new("incomplete frames", UNFINISHED_BYTES_MAX),
             clock: Clock::start(),
             warnings: Mutex::default(),
         });
@@ -193,7 +193,7 @@ async fn accept_connections(
                 }
                 Ok((_, peer)) => {
                     let detail =
-                        || format!("{peer} is turned away: there are {} connections", shared.bounds.connections);
+                        || format!("connection from {peer} refused: there are {} connections", shared.bounds.connections);
                     shared.warn("too_many_connections", detail);
                 }
                 Err(error) => {
@@ -305,7 +305,7 @@ impl State {
             } else {
                 self.dropped += 1;
                 if self.dropped.is_power_of_two() {
-                    tracing::warn!(all = self.dropped, "dropped: frames for clients that do not read");
+                    tracing::warn!(all = self.dropped, "frames dropped: clients do not read");
                 }
             }
             waits.extend(outbox.capacity_wait());
@@ -318,8 +318,8 @@ impl State {
 fn log_routed(routed: &Routed) {
     match routed {
         Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),
-        Routed::Unregistered { group, member } => tracing::info!("{member} is no more in {group}"),
-        Routed::Full => tracing::warn!("a member is not registered: there are too many"),
+        Routed::Unregistered { group, member } => tracing::info!("{member} is no longer registered in {group}"),
+        Routed::Full => tracing::warn!("a member is not registered: there are too many members"),
         Routed::Passed(_) | Routed::NoSuchMember => {}
     }
 }

@@ -110,7 +110,7 @@ impl Roots {
         // Systems have certificates that rustls cannot parse; the others suffice.
         let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if added == 0 {
-            Err(unfit("this system has no certificates that it believes"))
+            Err(unfit("this system has no trusted certificates"))
         } else {
             Ok(Self(Arc::new(roots)))
         }
@@ -251,7 +251,7 @@ fn is_java_store(bytes: &[u8]) -> bool {
 fn no_key(pem: &[u8]) -> String {
     let is_encrypted = String::from_utf8_lossy(pem).contains("BEGIN ENCRYPTED PRIVATE KEY");
     if is_encrypted {
-        "its private key is encrypted, and is read only if it is not (openssl pkey -in FILE -out PLAIN)"
+        "its private key is encrypted: decrypt it (openssl pkey -in FILE -out PLAIN)"
             .into()
     } else {
         "no private key in it".into()

@@ -12,7 +12,7 @@ const EVERYONE: u32 = 0o006;
 /// because its reader reports it.
 pub fn warn_if_open(file: &Path, what: &'static str) {
     if std::fs::metadata(file).is_ok_and(|metadata| is_open(&metadata)) {
-        tracing::warn!(file = %file.display(), "everybody on this host can read or change {what}: chmod o-rw closes it");
+        tracing::warn!(file = %file.display(), "every user of this host can read or change {what}: restrict it with chmod o-rw");
     }
 }
 

@@ -38,8 +38,8 @@ pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
             done.push(name);
         }
     }
-    let done = if done.is_empty() { "nobody".to_owned() } else { done.join(", ") };
-    format!("reset: {done}. Other layers' counters only grow: what has come since is a difference")
+    let done = if done.is_empty() { "no layer".to_owned() } else { done.join(", ") };
+    format!("reset: {done}. Other layers' counters only grow: compare two readings")
 }
 
 /// `NAME=above|below=OTHER`.

@@ -78,7 +78,7 @@ pub(crate) fn start(
         && let Some(open) = open_to_others(&config, is_udp_open, tcp.as_ref())
     {
         tracing::warn!(
-            "probe listens on {open} without diag.passcode: whoever reaches that can read this member and change it \
+            "probe listens on {open} without diag.passcode: any client that reaches it can read and change this member \
              (diag.passcode, diag.bind_addr=\"loopback\", or diag.enabled=\"false\")"
         );
     }

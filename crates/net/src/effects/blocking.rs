@@ -55,7 +55,7 @@ impl Jobs {
 
     pub(super) fn add(&mut self, token: Token, job: Job, outcomes: &mut Outcomes) {
         if self.waiting.len() >= JOBS_MAX {
-            outcomes.push_back((token, Outcome::Failed("too much to do already".into())));
+            outcomes.push_back((token, Outcome::Failed("too many jobs are queued".into())));
             return;
         }
         self.waiting.push_back((token, job));

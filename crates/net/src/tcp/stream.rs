@@ -97,7 +97,7 @@ impl Stream {
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.get_ref().0,
         };
-        tcp.peer_addr().map_or_else(|_| "somebody".to_owned(), |peer| peer.to_string())
+        tcp.peer_addr().map_or_else(|_| "an unknown peer".to_owned(), |peer| peer.to_string())
     }
 
     /// Reads into the buffer's spare capacity.

@@ -51,8 +51,8 @@ impl Default for Unfinished {
 
 impl Unfinished {
     fn within(limit: u64) -> Self {
-        let all = Budget::new("frames of members that have come in part", limit);
-        let non_members = all.child("frames of other peers that have come in part", NON_MEMBER_BYTES_MAX);
+        let all = Budget::new("incomplete frames of members", limit);
+        let non_members = all.child("incomplete frames of other peers", NON_MEMBER_BYTES_MAX);
         Self { all, non_members, favoured: None, next_poll: None }
     }
 
@@ -137,8 +137,8 @@ impl Links {
             let Some(State::Open(connection)) = self.slots.take(index) else { continue };
             self.warnings.count(now, "slow_frame", || {
                 let (peer, length) = (connection.peer, connection.framed.unfinished_len());
-                let come = connection.framed.input.len();
-                format!("{peer}: of a frame of {length} bytes {come} have come in {} s", takes.as_secs())
+                let received = connection.framed.input.len();
+                format!("{peer}: {received} of {length} bytes of a frame received in {} s", takes.as_secs())
             });
             self.lose(index, connection, sink);
         }
