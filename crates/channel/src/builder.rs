@@ -30,11 +30,11 @@ pub struct ChannelBuilder {
     handlers: UpHandlers,
     inserted: Vec<(String, Box<dyn Protocol>)>,
     policy: Option<Arc<dyn MembershipPolicy>>,
-    guard: Option<Guard>,
+    guard: Option<DiagnosticsGuard>,
 }
 
 /// Settings of [`ChannelBuilder::guarded_diagnostics`].
-struct Guard {
+struct DiagnosticsGuard {
     is_enabled: bool,
     passcode: Option<String>,
 }
@@ -134,7 +134,7 @@ impl ChannelBuilder {
     /// or the transport's `diag.enabled` is true.
     #[must_use]
     pub fn guarded_diagnostics(mut self, is_enabled: bool, passcode: Option<String>) -> Self {
-        self.guard = Some(Guard { is_enabled, passcode });
+        self.guard = Some(DiagnosticsGuard { is_enabled, passcode });
         self
     }
 
@@ -155,7 +155,7 @@ impl ChannelBuilder {
         }
         // Host names may have to be looked up, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
-        let Made { edge, version, mut diag, mut layers, policy } =
+        let StackParts { edge, version, mut diag, mut layers, policy } =
             made.map_err(|_| ConnectError::Closed)??;
         for (above, protocol) in self.inserted {
             let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
@@ -212,7 +212,7 @@ impl ChannelBuilder {
 }
 
 /// The parts that a configuration describes.
-struct Made {
+struct StackParts {
     edge: BoundEdge,
     version: Version,
     diag: DiagConfig,
@@ -220,7 +220,10 @@ struct Made {
     policy: DeliveryPolicy,
 }
 
-fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> Result<Made, ConnectError> {
+fn make(
+    config: &StackConfig,
+    membership: Option<Arc<dyn MembershipPolicy>>,
+) -> Result<StackParts, ConnectError> {
     let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
     let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
@@ -229,7 +232,7 @@ fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> 
     let (diag, ip_version) = (edge.diag.clone(), edge.ip_version);
     let ports = edge.bind_port..=edge.bind_port.saturating_add(edge.port_range);
     let edge = BoundEdge::bind(&edge, version)?;
-    let mut names = Names { own: edge.phys_addr().ip, ip_version, ports };
+    let mut names = TransportResolver { own: edge.phys_addr().ip, ip_version, ports };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
         let layer = registry::layer(protocol, &mut names)
@@ -240,14 +243,14 @@ fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> 
         // The layer has already checked these properties.
         let gms = config.protocols.iter().position(|protocol| protocol.short_name() == "GMS");
         let at = gms.ok_or_else(|| ConnectError::NoSuchLayer("GMS".to_owned()))?;
-        let told = registry::properties(&config.protocols[at]).map_err(fail)?;
-        layers[at] = Box::new(Gms::with_policy(told, policy));
+        let properties = registry::properties(&config.protocols[at]).map_err(fail)?;
+        layers[at] = Box::new(Gms::with_policy(properties, policy));
     }
-    Ok(Made { edge, version, diag, layers, policy })
+    Ok(StackParts { edge, version, diag, layers, policy })
 }
 
 /// The resolver of host names in layers' properties, with the transport's settings.
-struct Names {
+struct TransportResolver {
     /// The transport's own address.
     own: Option<IpAddr>,
     ip_version: IpVersion,
@@ -255,7 +258,7 @@ struct Names {
     ports: RangeInclusive<u16>,
 }
 
-impl Resolver for Names {
+impl Resolver for TransportResolver {
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
         resolve(name, self.own)
     }
@@ -307,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    fn made(transport: &str, bind: &str) -> Result<Made, ConnectError> {
+    fn made(transport: &str, bind: &str) -> Result<StackParts, ConnectError> {
         let text = format!("<config>\n{transport}\n<FD_SOCK2 bind_addr=\"{bind}\"/></config>");
         make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None)
     }
@@ -326,7 +329,7 @@ mod tests {
         assert_eq!(listening(tcp, "10.1.2.3").unwrap(), "10.1.2.3");
         let error = listening(tcp, "match-interface:none").unwrap_err().to_string();
         assert!(error.starts_with("my.xml:3:11: FD_SOCK2: attribute bind_addr: "), "{error}");
-        assert!(error.contains("127.0.0.1"), "it says what there is: {error}");
+        assert!(error.contains("127.0.0.1"), "it lists the addresses: {error}");
     }
 
     #[test]
@@ -337,17 +340,17 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let (log, _guard) = crate::log::Log::begin("consort_channel=info");
         Channel::from_file(path.to_str().unwrap()).unwrap();
-        let said = log.take();
+        let logged = log.take();
         std::fs::remove_file(&path).unwrap();
-        let lines: Vec<&str> = said.lines().collect();
-        assert!(lines.len() == 2 && lines[0].contains("WARN") && lines[1].contains("INFO"), "{said}");
+        let lines: Vec<&str> = logged.lines().collect();
+        assert!(lines.len() == 2 && lines[0].contains("WARN") && lines[1].contains("INFO"), "{logged}");
         assert!(
             lines[0].contains("TCP.tls.sni_matchers (") && lines[0].contains("membership_policy"),
-            "{said}"
+            "{logged}"
         );
         assert!(
             lines[1].contains("TCP.thread_pool.max_threads (") && lines[1].contains("log_details"),
-            "{said}"
+            "{logged}"
         );
     }
 

@@ -71,7 +71,7 @@ enum Lane {
 
 impl Lane {
     /// Returns the lane of a batch; `None` for one that is delivered at once.
-    fn of(batch: &MessageBatch) -> Option<Self> {
+    fn for_batch(batch: &MessageBatch) -> Option<Self> {
         if batch.is_totally_ordered() {
             return Some(Self::TotalOrder);
         }
@@ -151,7 +151,7 @@ impl Deliverer {
         waiting.unfinished.insert(ordinal);
         let has_lanes = matches!(self.policy, DeliveryPolicy::Max | DeliveryPolicy::Unbatch);
         let this = self.clone();
-        match Lane::of(&batch).filter(|_| has_lanes) {
+        match Lane::for_batch(&batch).filter(|_| has_lanes) {
             Some(lane) => {
                 if let Some(batches) = waiting.lanes.get_mut(&lane) {
                     return batches.push((ordinal, batch));

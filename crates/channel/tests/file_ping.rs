@@ -29,18 +29,18 @@ impl Shared {
     /// Waits until the content of the cluster's files fulfils the condition.
     async fn until(&self, cluster: &Cluster, is_so: impl Fn(&str) -> bool) {
         let directory = self.0.join(&cluster.name);
-        let said = || {
+        let content = || {
             let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
             let lists = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "list"));
             lists.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect::<String>()
         };
         let wait = async {
-            while !is_so(&said()) {
+            while !is_so(&content()) {
                 tokio::task::yield_now().await;
             }
         };
         let outcome = tokio::time::timeout(PATIENCE, wait).await;
-        assert!(outcome.is_ok(), "{:?}", said());
+        assert!(outcome.is_ok(), "{:?}", content());
     }
 }
 
@@ -56,7 +56,7 @@ async fn members_find_each_other_through_a_shared_directory() {
     let cluster = cluster(&shared.0);
     let inboxes: Vec<Arc<Inbox>> = (0..3).map(|_| Arc::default()).collect();
     let a = cluster.join("A", inboxes[0].clone()).await;
-    shared.until(&cluster, |said| said.starts_with("A ") && said.contains("\tT")).await;
+    shared.until(&cluster, |content| content.starts_with("A ") && content.contains("\tT")).await;
     let b = cluster.join("B", inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
     // A admitted B at once: B has not begun a cluster of its own that is merged later.
@@ -71,7 +71,7 @@ async fn members_find_each_other_through_a_shared_directory() {
     }
     // A member that starts after the first has left finds the present coordinator.
     a.close().await;
-    shared.until(&cluster, |said| said.starts_with("B ") && !said.contains("A ")).await;
+    shared.until(&cluster, |content| content.starts_with("B ") && !content.contains("A ")).await;
     let c = cluster.join("C", inboxes[2].clone()).await;
     one_view(&[&b, &c]).await;
     assert!(c.view_text().ends_with("(2) [B, C]"), "{}", c.view_text());

@@ -67,8 +67,8 @@ async fn a_policy_needs_gms_and_leaves_its_settings() {
     let other = "<pbcast.GMS join_timeout=\"777ms\"/>";
     let cluster = Cluster::new("tcp.xml").edited(&[(gms, other)]);
     let a = member(&cluster, "A").await;
-    let told = a.with_stack(|stack, _| stack.attribute("GMS", "join_timeout")).await.expect("open");
-    assert!(told.as_deref().is_some_and(|told| told.contains("777")), "{told:?}");
+    let value = a.with_stack(|stack, _| stack.attribute("GMS", "join_timeout")).await.expect("open");
+    assert!(value.as_deref().is_some_and(|value| value.contains("777")), "{value:?}");
     a.close().await;
 
     let text = "<config><TCP bind_addr=\"127.0.0.1\" bind_port=\"0\"/></config>";

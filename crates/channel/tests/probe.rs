@@ -94,7 +94,7 @@ async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
 #[tokio::test]
 async fn a_reachable_probe_without_a_passcode_is_logged() {
     let port = 33_000 + (std::process::id() % 1_000) as u16;
-    for (attributes, is_told) in [
+    for (attributes, is_logged) in [
         ("diag.bind_addr=\"0.0.0.0\"", true),
         ("diag.bind_addr=\"0.0.0.0\" diag.passcode=\"secret\"", false),
         ("diag.bind_addr=\"loopback\"", false),
@@ -104,9 +104,9 @@ async fn a_reachable_probe_without_a_passcode_is_logged() {
         let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, attributes));
         let a = cluster.join("A", Silent).await;
         a.close().await;
-        let said = log.take();
-        assert_eq!(said.contains("without diag.passcode"), is_told, "{attributes}: {said}");
-        assert!(!is_told || said.contains(&format!("TCP 0.0.0.0:{port}")), "{said}");
+        let logged = log.take();
+        assert_eq!(logged.contains("without diag.passcode"), is_logged, "{attributes}: {logged}");
+        assert!(!is_logged || logged.contains(&format!("TCP 0.0.0.0:{port}")), "{logged}");
     }
 }
 
@@ -128,14 +128,17 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
         assert_eq!(without.starts_with("refused: "), passcode.is_none(), "{without}");
         let with = ask_bytes(port, &asked).await;
         assert_eq!(with.contains("\nFD_ALL3.timeout=50000"), passcode.is_some(), "{with}");
-        let said = log.take();
-        let told = if passcode.is_some() {
+        let logged = log.take();
+        let expected = if passcode.is_some() {
             "probe changes this member"
         } else {
             "probe does not change this member"
         };
-        assert!(said.contains(told) && said.contains("127.0.0.1:") && said.contains(change), "{said}");
-        assert!(!said.contains("without diag.passcode"), "{said}");
+        assert!(
+            logged.contains(expected) && logged.contains("127.0.0.1:") && logged.contains(change),
+            "{logged}"
+        );
+        assert!(!logged.contains("without diag.passcode"), "{logged}");
         a.close().await;
     }
     // Probe that the stack enables is guarded too, and it is off unless enabled.

@@ -59,7 +59,7 @@ async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool
     sender.with_stack(|_, _| ()).await;
     assert!(!waiting.is_finished(), "it waits");
     stalled.resume();
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it is told of room").unwrap().expect("sent");
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it gets capacity").unwrap().expect("sent");
     inbox.from(sender.address(), sent + 1).await;
     assert_no_full_queue(&warnings);
     sender.close().await;

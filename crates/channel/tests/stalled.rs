@@ -26,7 +26,7 @@ async fn a_stalled_peer_delays_no_other(transport: usize) {
         }
         at_other.from(cluster.sender.address(), MESSAGES).await;
     };
-    tokio::time::timeout(PATIENCE, to_all_others).await.expect("nobody waits for the peer");
+    tokio::time::timeout(PATIENCE, to_all_others).await.expect("no send waits for the peer");
     cluster.stalled.resume();
     cluster.inbox.from(cluster.sender.address(), cluster.waiting).await;
     cluster.other.close().await;

@@ -47,7 +47,7 @@ async fn end(cluster: &Cluster, way: usize) {
                 while views.changed().await.is_ok() {}
             });
             drop(dispatcher);
-            timeout(PATIENCE, waits).await.expect("who watches is told").expect("no panic");
+            timeout(PATIENCE, waits).await.expect("watchers are woken").expect("no panic");
         }
         // Abandoned while joining.
         _ => {

@@ -76,25 +76,25 @@ async fn traffic(policy: &str, before: &Threads) {
     one_view(&channels.iter().collect::<Vec<_>>()).await;
     // Stacks are built on threads for blocking work, which end when idle.
     let pool = only_workers().await;
-    let nobody_else = || {
-        let strangers: Vec<String> = threads()
+    let no_other_thread = || {
+        let others: Vec<String> = threads()
             .into_iter()
             .filter(|thread| !before.contains(thread) && !pool.ever.contains(thread))
             .collect();
-        assert!(strangers.is_empty(), "{policy}: {strangers:?} beside {pool:?}");
+        assert!(others.is_empty(), "{policy}: {others:?} with {pool:?}");
     };
     for number in 0..MESSAGES {
         for channel in &channels {
             let flags = if number % 2 == 0 { Flags::NONE } else { Flags::OOB };
             channel.send(Message::bytes(None, vec![1; 100]).with_flags(flags)).await.expect("sent");
         }
-        nobody_else();
+        no_other_thread();
     }
     for (noting, channel) in notes.iter().zip(&channels) {
         for sender in &channels {
             noting.inbox.from(sender.address(), MESSAGES).await;
         }
-        nobody_else();
+        no_other_thread();
         let stacks_own = channel.with_stack(|_, _| own_task()).await.expect("open");
         let tasks = noting.tasks.lock().unwrap().clone();
         if policy == "direct" {

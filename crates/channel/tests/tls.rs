@@ -159,9 +159,9 @@ async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls
     multicasts(&channels, &inboxes, &[1, 100_000]).await;
     assert_eq!(log.take(), "", "nothing is complained of");
     // The connection uses TLS: the member reads a program's bytes within it.
-    let _ = stranger(&channels[0], &authority, None).await;
-    let said = log.take();
-    assert!(said.contains("wrong cookie"), "{said}");
+    let _ = connect_and_read(&channels[0], &authority, None).await;
+    let logged = log.take();
+    assert!(logged.contains("wrong cookie"), "{logged}");
     close(channels).await;
 }
 
@@ -190,15 +190,15 @@ async fn a_member_whose_certificate_is_for_another_address_is_not_connected_to()
     let a = place.join("A", &authority.member_at("A", "10.9.8.7"), Arc::default()).await;
     let b = place.join("B", &authority.member("B"), Arc::default()).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
-    let said = log.take();
-    assert!(said.contains("members' certificates have, or give them their addresses"), "{said}");
+    let logged = log.take();
+    assert!(logged.contains("members' certificates have, or give them their addresses"), "{logged}");
     close(vec![a, b]).await;
 }
 
 /// Only configured versions and suites are used.
 #[tokio::test]
 async fn versions_of_tls_are_chosen() {
-    for (nth, spoken) in [
+    for (nth, settings) in [
         r#"tls.protocols="TLSv1.2""#,
         r#"tls.protocols="TLSv1.3" tls.cipher_suites="TLS_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256""#,
     ]
@@ -209,7 +209,7 @@ async fn versions_of_tls_are_chosen() {
         let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
         let mut channels = Vec::new();
         for (name, inbox) in ["A", "B"].iter().zip(&inboxes) {
-            let attributes = format!("{} {spoken}", authority.member(name));
+            let attributes = format!("{} {settings}", authority.member(name));
             channels.push(place.join(name, &attributes, inbox.clone()).await);
         }
         one_view(&channels.iter().collect::<Vec<_>>()).await;
@@ -251,28 +251,31 @@ async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel
     for member in &members {
         assert_eq!(member.view().expect("a view").len(), 2, "{}", member.view_text());
     }
-    let said = log.take();
+    let logged = log.take();
     let [a, b] = members;
     // The log has both addresses, whichever side writes it.
     let addresses = [a.physical_address(), intruder.physical_address()].map(|phys| phys.to_string());
-    assert!(said.contains(&addresses[0]), "{addresses:?}: {said}");
-    (said, vec![a, b, intruder])
+    assert!(logged.contains(&addresses[0]), "{addresses:?}: {logged}");
+    (logged, vec![a, b, intruder])
 }
 
 #[tokio::test]
 async fn a_member_without_tls_does_not_get_in() {
     let authority = Authority::new("plain");
-    let (said, channels) = kept_out(&authority, "").await;
-    assert!(said.contains("it does not send TLS: is tls.enabled set there?"), "{said}");
-    assert!(said.contains("an alert of TLS: tls.enabled is set there, and not here"), "{said}");
+    let (logged, channels) = kept_out(&authority, "").await;
+    assert!(logged.contains("it does not send TLS: is tls.enabled set there?"), "{logged}");
+    assert!(logged.contains("an alert of TLS: tls.enabled is set there, and not here"), "{logged}");
     close(channels).await;
 }
 
 #[tokio::test]
 async fn a_member_of_another_authority_does_not_get_in() {
     let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
-    let (said, channels) = kept_out(&authority, &other.member("X")).await;
-    assert!(said.contains("no authority in our tls.truststore_path has signed its certificate"), "{said}");
+    let (logged, channels) = kept_out(&authority, &other.member("X")).await;
+    assert!(
+        logged.contains("no authority in our tls.truststore_path has signed its certificate"),
+        "{logged}"
+    );
     close(channels).await;
 }
 
@@ -287,9 +290,12 @@ async fn a_member_that_only_believes_us_does_not_get_in() {
         own.display(),
         authority.roots().display()
     );
-    let (said, channels) = kept_out(&authority, &attributes).await;
-    assert!(said.contains("no authority in our tls.truststore_path has signed its certificate"), "{said}");
-    assert!(said.contains("it does not trust our certificate"), "{said}");
+    let (logged, channels) = kept_out(&authority, &attributes).await;
+    assert!(
+        logged.contains("no authority in our tls.truststore_path has signed its certificate"),
+        "{logged}"
+    );
+    assert!(logged.contains("it does not trust our certificate"), "{logged}");
     close(channels).await;
 }
 
@@ -301,14 +307,14 @@ async fn a_member_without_tls_logs_a_peer_that_begins_tls() {
     let a = place.cluster("").join("A", Silent).await;
     let b = place.cluster(&authority.member("B")).join("B", Silent).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
-    let said = log.take();
-    assert!(said.contains("it begins with TLS, and tls.enabled is not set here"), "{said}");
-    assert!(said.contains("is tls.enabled set there?"), "{said}");
+    let logged = log.take();
+    assert!(logged.contains("it begins with TLS, and tls.enabled is not set here"), "{logged}");
+    assert!(logged.contains("is tls.enabled set there?"), "{logged}");
     close(vec![a, b]).await;
 }
 
 /// Connects to a member with this certificate. Returns the first bytes from the member.
-async fn stranger(
+async fn connect_and_read(
     member: &Channel,
     authority: &Authority,
     identity: Option<Identity>,
@@ -317,11 +323,11 @@ async fn stranger(
     let stream = TcpStream::connect(member.physical_address().socket_addr()).await.unwrap();
     let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
     let connected = tokio_rustls::TlsConnector::from(client).connect(name, stream);
-    let mut stream = timeout(PATIENCE, connected).await.expect("it hears")?;
+    let mut stream = timeout(PATIENCE, connected).await.expect("in time")?;
     // Invalid set-up bytes, so that the member closes an accepted connection.
     stream.write_all(b"nobody").await?;
     let mut buffer = [0; 100];
-    timeout(PATIENCE, stream.read(&mut buffer)).await.expect("it hears")
+    timeout(PATIENCE, stream.read(&mut buffer)).await.expect("in time")
 }
 
 #[tokio::test]
@@ -330,10 +336,10 @@ async fn a_client_without_certificate_is_refused_if_one_is_needed() {
     let needed = authority.member("A");
     let (log, _guard) = Log::begin("consort_net=warn");
     let a = place.join("A", &needed, Arc::default()).await;
-    let error = stranger(&a, &authority, None).await.expect_err("it is turned away").to_string();
+    let error = connect_and_read(&a, &authority, None).await.expect_err("it is refused").to_string();
     assert!(error.contains("CertificateRequired"), "{error}");
-    let said = log.take();
-    assert!(said.contains("tls.client_auth is need here"), "{said}");
+    let logged = log.take();
+    assert!(logged.contains("tls.client_auth is need here"), "{logged}");
     a.close().await;
 
     // If no certificate is required, the handshake succeeds and the set-up bytes fail.
@@ -341,14 +347,14 @@ async fn a_client_without_certificate_is_refused_if_one_is_needed() {
         let place = Place::new();
         let attributes = needed.replace("\"need\"", &format!("\"{auth}\""));
         let a = place.join("A", &attributes, Arc::default()).await;
-        let _ = stranger(&a, &authority, None).await;
-        let said = log.take();
-        assert!(said.contains("wrong cookie") && !said.contains("no TLS"), "{auth}: {said}");
+        let _ = connect_and_read(&a, &authority, None).await;
+        let logged = log.take();
+        assert!(logged.contains("wrong cookie") && !logged.contains("no TLS"), "{auth}: {logged}");
         // A presented certificate is checked if certificates are wanted, and only then.
         let other = Authority::new(&format!("others-{auth}"));
         let store = other.certify("X", &[]);
         let shown = Identity::from_files(&store, &store).unwrap();
-        let error = stranger(&a, &authority, Some(shown)).await.err().map(|error| error.to_string());
+        let error = connect_and_read(&a, &authority, Some(shown)).await.err().map(|error| error.to_string());
         let is_looked_at = error.as_ref().is_some_and(|error| error.contains("UnknownCA"));
         assert_eq!(is_looked_at, auth == "want", "{auth}: {error:?}");
         a.close().await;

@@ -293,7 +293,7 @@ async fn large_messages_are_fragmented() {
 
 #[tokio::test]
 async fn a_handler_is_notified_from_opening_to_closing() {
-    let two = Two::join("pong-told").await;
+    let two = Two::join("pong-notified").await;
     let (at_a, at_b) = (two.at_a.clone(), two.at_b.clone());
     assert_eq!(at_b.channel.get().map(WeakChannel::address), Some(two.b.address()));
     timeout(PATIENCE, two.b.close()).await.expect("it closes");
@@ -346,7 +346,7 @@ async fn capacity_is_used_up_and_becomes_free_again() {
         pump.state().pumped = None;
         let total = sent * size;
         let mut bytes = slow.bytes.subscribe();
-        timeout(PATIENCE, bytes.wait_for(|&bytes| bytes >= total)).await.expect("it comes").unwrap();
+        timeout(PATIENCE, bytes.wait_for(|&bytes| bytes >= total)).await.expect("in time").unwrap();
     }
     a.close().await;
     b.close().await;
@@ -364,7 +364,7 @@ async fn a_handlers_panic_ends_the_member_as_a_crash_would() {
     at_a.send([message(Some(b.address()), BOMB, 1), message(Some(b.address()), QUESTION, 1)]);
     members(&a, 1).await;
     let mut is_closed = at_b.is_closed.subscribe();
-    timeout(PATIENCE, is_closed.wait_for(|&is_closed| is_closed)).await.expect("it is told").unwrap();
+    timeout(PATIENCE, is_closed.wait_for(|&is_closed| is_closed)).await.expect("closed").unwrap();
     assert_eq!(at_b.state().calls, ["opened", "view", "connected", "closed"]);
     assert_eq!(at_b.state().sent.len(), 0, "nothing is answered after it");
     assert_eq!(b.send(message(None, b'-', 1)).await, Err(SendError::Closed));

@@ -15,8 +15,7 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
         stack.protocols.iter().position(|protocol| wanted(protocol.short_name()))
     };
     let Some(gms) = named(&|name| name == "GMS") else {
-        let fault =
-            Fault::Structure("the stack has no pbcast.GMS, which members need for views".to_owned());
+        let fault = Fault::Structure("the stack has no pbcast.GMS, which members need for views".to_owned());
         return Err(ConfigError::new(&stack.source, None, fault));
     };
     let below = |wanted: &dyn Fn(&str) -> bool| named(wanted).is_some_and(|at| at < gms);

@@ -232,9 +232,9 @@ mod tests {
             found.get(name).unwrap_or_default().to_owned()
         };
         let silent = "<config><UDP/><MPING/><FD_SOCK2/></config>";
-        let spoken = "<config><UDP bind_addr=\"127.0.0.1\" bind_port=\"7811\" external_addr=\"10.2.2.2\" \
+        let explicit = "<config><UDP bind_addr=\"127.0.0.1\" bind_port=\"7811\" external_addr=\"10.2.2.2\" \
                       mcast_port=\"1\"/><MPING mcast_port=\"2\"/><FD_SOCK2 bind_addr=\"127.0.0.1\"/></config>";
-        for (protocol, name, when_silent, when_spoken) in [
+        for (protocol, name, when_silent, when_explicit) in [
             ("UDP", "bind_addr", "127.0.0.2", "127.0.0.2"),
             ("UDP", "bind_port", "7999", "7811"),
             ("UDP", "external_addr", "10.1.1.1", "10.2.2.2"),
@@ -244,7 +244,7 @@ mod tests {
             ("FD_SOCK2", "external_addr", "10.1.1.1", "10.1.1.1"),
         ] {
             assert_eq!(attribute(silent, protocol, name), when_silent, "{protocol} {name}");
-            assert_eq!(attribute(spoken, protocol, name), when_spoken, "{protocol} {name}");
+            assert_eq!(attribute(explicit, protocol, name), when_explicit, "{protocol} {name}");
         }
     }
 

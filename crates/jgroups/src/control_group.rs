@@ -51,9 +51,8 @@ impl ControlGroup {
                 Err(error) => failed = error,
             }
         }
-        let what = format!(
-            "cannot make a control group for memory below /sys/fs/cgroup (run it as root): {failed}"
-        );
+        let what =
+            format!("cannot make a control group for memory below /sys/fs/cgroup (run it as root): {failed}");
         Err(io::Error::new(failed.kind(), what))
     }
 

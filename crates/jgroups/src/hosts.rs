@@ -24,12 +24,12 @@ pub enum HostsError {
     #[error("cannot make a network namespace")]
     Namespace,
     /// A command failed: `ip` or `tc` (iproute2) is missing, or permission is denied.
-    #[error("`{script}`: {said}")]
+    #[error("`{script}`: {output}")]
     Setup {
         /// The commands.
         script: String,
         /// Their output.
-        said: String,
+        output: String,
     },
     /// There are more hosts than addresses.
     #[error("more hosts than {HOSTS_MAX}")]
@@ -177,7 +177,7 @@ impl Namespace {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(HostsError::Setup { script: script.to_owned(), said })
+        let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(HostsError::Setup { script: script.to_owned(), output })
     }
 }

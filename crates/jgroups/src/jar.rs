@@ -41,14 +41,14 @@ pub enum JarError {
         error: io::Error,
     },
     /// A tool failed.
-    #[error("`{program}` ended with {status}:\n{said}")]
+    #[error("`{program}` ended with {status}:\n{output_text}")]
     Failed {
         /// The tool.
         program: String,
         /// Its exit status.
         status: ExitStatus,
         /// Its output.
-        said: String,
+        output_text: String,
     },
     /// A file cannot be read or written.
     #[error("{path}: {error}")]
@@ -251,11 +251,11 @@ pub(crate) fn finish(command: &mut Command, package: &'static str) -> Result<(),
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
+    let output_text = [output.stdout, output.stderr].concat();
     Err(JarError::Failed {
         program,
         status: output.status,
-        said: String::from_utf8_lossy(&said).into_owned(),
+        output_text: String::from_utf8_lossy(&output_text).into_owned(),
     })
 }
 

@@ -371,7 +371,7 @@ impl Task {
         if self.fire_timer_of_app(now) {
             has_more |= self.work(now);
         }
-        self.tell_edge_of_view(now);
+        self.pass_view_to_edge(now);
         has_more |= self.transmit(now);
         self.app.after_cycle(&self.stack, now, &EdgeState { edge: &*self.edge });
         has_more
@@ -395,7 +395,7 @@ impl Task {
             if let Command::Send(message) = &command {
                 self.app.sending(message);
             }
-            carry_out(&mut self.stack, now, command);
+            execute(&mut self.stack, now, command);
         }
         !self.commands.is_empty()
     }
@@ -458,7 +458,7 @@ impl Task {
     }
 
     /// Passes a new view to the edge, which then closes connections to peers that are not members.
-    fn tell_edge_of_view(&mut self, now: Time) {
+    fn pass_view_to_edge(&mut self, now: Time) {
         let shared = self.stack.shared();
         let Some(view) = &shared.view else { return };
         if self.view.as_ref() == Some(view.id()) {
@@ -566,7 +566,7 @@ impl Task {
     }
 }
 
-fn carry_out(stack: &mut Stack, now: Time, command: Command) {
+fn execute(stack: &mut Stack, now: Time, command: Command) {
     match command {
         Command::Send(message) => stack.handle_send(now, message),
         Command::Event(event) => stack.handle_event(now, event),

@@ -295,7 +295,7 @@ mod tests {
         assert!(commands.is_empty() && ready.is_empty());
         signals.retire();
         signals.wake();
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 3, "nobody is left");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 3, "no waker is left");
     }
 
     struct Unpark(std::thread::Thread);

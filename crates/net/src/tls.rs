@@ -132,19 +132,24 @@ mod with_rustls {
         pub(crate) async fn connect(self, to: SocketAddr, stream: TcpStream) -> io::Result<Stream> {
             let name = self.server_name.unwrap_or_else(|| ServerName::from(to.ip()));
             let own = stream.local_addr()?;
-            let stream = self.connector.connect(name, stream).await.map_err(|error| told(own, to, &error))?;
+            let stream = self
+                .connector
+                .connect(name, stream)
+                .await
+                .map_err(|error| with_addresses(own, to, &error))?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
 
         pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<Stream> {
             let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
-            let stream = self.acceptor.accept(stream).await.map_err(|error| told(own, peer, &error))?;
+            let stream =
+                self.acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
     }
 
     /// Adds both addresses to the error, and a hint if the cause is known.
-    fn told(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
+    fn with_addresses(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
         let reason = reason(error).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                 format!("it closed the connection ({error}); is tls.enabled set there?")

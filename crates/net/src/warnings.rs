@@ -41,8 +41,8 @@ mod tests {
     fn a_cause_is_logged_once_a_minute_and_always_counted() {
         let mut warnings = RateLimitedWarnings::default();
         let second = |second| Time::ZERO + Duration::from_secs(second);
-        let told = (0..=60).filter(|&at| warnings.count(second(at), "x", String::new)).count();
-        assert_eq!(told, 2);
+        let logged = (0..=60).filter(|&at| warnings.count(second(at), "x", String::new)).count();
+        assert_eq!(logged, 2);
         assert_eq!(warnings.iter().collect::<Vec<_>>(), [("x", 61)]);
     }
 }

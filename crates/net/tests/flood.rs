@@ -45,9 +45,9 @@ async fn dropped_in_a_flood(receivers: usize, is_paced: bool) -> u64 {
     };
     let mut member = Member::start(&config);
     let (go_on, held) = std::sync::mpsc::channel();
-    let (told, is_busy) = tokio::sync::oneshot::channel();
+    let (is_busy_sender, is_busy) = tokio::sync::oneshot::channel();
     let busy = Command::Call(Box::new(move |_, _| {
-        let _ = told.send(());
+        let _ = is_busy_sender.send(());
         let _: Result<(), _> = held.recv();
     }));
     member.handle.submit(busy).unwrap();
@@ -63,7 +63,7 @@ async fn dropped_in_a_flood(receivers: usize, is_paced: bool) -> u64 {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(TIMEOUT, is_read).await.expect("somebody reads while the stack is busy");
+        tokio::time::timeout(TIMEOUT, is_read).await.expect("a receiver reads while the stack is busy");
     }
     let dropped = kernel_queue(member.phys.port).1;
     go_on.send(()).unwrap();
@@ -71,7 +71,7 @@ async fn dropped_in_a_flood(receivers: usize, is_paced: bool) -> u64 {
     for _ in dropped..FLOOD {
         numbers.insert(member.packet().await.1.slice(..4));
     }
-    assert_eq!(numbers.len() as u64 + dropped, FLOOD, "nothing comes twice");
+    assert_eq!(numbers.len() as u64 + dropped, FLOOD, "nothing arrives twice");
     member.handle.shutdown().await;
     dropped
 }

@@ -86,14 +86,14 @@ async fn members_of_one_process_share_a_loopback() {
 }
 
 /// Records the driver's calls.
-struct Patient {
+struct CallRecorder {
     deadline: Arc<Mutex<Option<Instant>>>,
-    told: mpsc::Sender<&'static str>,
+    calls: mpsc::Sender<&'static str>,
 }
 
-impl Application for Patient {
+impl Application for CallRecorder {
     fn indication(&mut self, _: &mut Stack, _: Time, _: Indication) {
-        let _ = self.told.try_send("packet");
+        let _ = self.calls.try_send("packet");
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -102,7 +102,7 @@ impl Application for Patient {
 
     fn handle_timeout(&mut self, _: Instant) {
         *self.deadline.lock().unwrap() = None;
-        let _ = self.told.try_send("timeout");
+        let _ = self.calls.try_send("timeout");
     }
 }
 
@@ -111,19 +111,19 @@ impl Application for Patient {
 #[tokio::test]
 async fn received_packets_are_indicated_before_the_timeout() {
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 3, ..tcp() };
-    let (told, mut heard) = mpsc::channel(8);
+    let (calls, mut recorded) = mpsc::channel(8);
     let deadline = Arc::new(Mutex::new(None));
-    let app = Patient { deadline: deadline.clone(), told };
+    let app = CallRecorder { deadline: deadline.clone(), calls };
     let a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
     let b = Member::start(&config);
     b.send(a.phys, "so that both are at rest");
-    assert_eq!(timeout(TIMEOUT, heard.recv()).await.unwrap(), Some("packet"));
+    assert_eq!(timeout(TIMEOUT, recorded.recv()).await.unwrap(), Some("packet"));
     // One cycle of the sender, and with it one of the receiver: the packet wakes it after the deadline.
     b.send(a.phys, "in time");
     let late = move |_: &mut Stack, _| *deadline.lock().unwrap() = Some(Instant::now());
     b.handle.submit(Command::Call(Box::new(late))).unwrap();
-    assert_eq!(timeout(TIMEOUT, heard.recv()).await.unwrap(), Some("packet"));
-    assert_eq!(timeout(TIMEOUT, heard.recv()).await.unwrap(), Some("timeout"));
+    assert_eq!(timeout(TIMEOUT, recorded.recv()).await.unwrap(), Some("packet"));
+    assert_eq!(timeout(TIMEOUT, recorded.recv()).await.unwrap(), Some("timeout"));
 }
 
 /// Returns messages, and records after each cycle how many packets have arrived and left.
@@ -168,24 +168,24 @@ async fn responses_of_the_application_leave_in_the_cycle_of_their_requests() {
 }
 
 /// Has more messages than a cycle takes.
-struct Talker {
+struct EndlessSender {
     to: PhysAddr,
     left: u32,
     per_cycle: Arc<Mutex<Vec<u32>>>,
-    spoken: u32,
+    sent: u32,
 }
 
-impl Application for Talker {
+impl Application for EndlessSender {
     fn indication(&mut self, _: &mut Stack, _: Time, _: Indication) {}
 
     fn poll_message(&mut self) -> Option<Message> {
         self.left = self.left.checked_sub(1)?;
-        self.spoken += 1;
+        self.sent += 1;
         Some(Message::bytes(Some(Address::Ip(self.to)), "x"))
     }
 
     fn after_cycle(&mut self, _: &Stack, _: Time, _: &EdgeState<'_>) {
-        self.per_cycle.lock().unwrap().push(std::mem::take(&mut self.spoken));
+        self.per_cycle.lock().unwrap().push(std::mem::take(&mut self.sent));
     }
 }
 
@@ -194,7 +194,7 @@ async fn a_cycle_takes_a_bounded_number_of_messages_and_the_next_follows_at_once
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 5, ..tcp() };
     let mut b = Member::start(&config);
     let per_cycle = Arc::new(Mutex::new(Vec::new()));
-    let app = Talker { to: b.phys, left: 2_500, per_cycle: per_cycle.clone(), spoken: 0 };
+    let app = EndlessSender { to: b.phys, left: 2_500, per_cycle: per_cycle.clone(), sent: 0 };
     let _a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
     for _ in 0..2_500 {
         b.packet().await;

@@ -110,33 +110,33 @@ fn fd_sock2_body((src, header): (Address, FdSock2Header)) -> Bytes {
 }
 
 /// A layer with one connection of its own, like FD_SOCK2: it connects and requests, or listens and responds once.
-struct Talker {
-    begins: Option<Effect>,
-    says: Bytes,
+struct TestLayer {
+    first_effect: Option<Effect>,
+    body: Bytes,
     /// Whether it is the side that was connected to.
     is_asked: bool,
     outcomes: mpsc::Sender<Outcome>,
 }
 
-impl Talker {
+impl TestLayer {
     /// Adds one to a member's stack, and returns its outcomes.
-    fn start(member: &Member, begins: Effect, says: Bytes) -> mpsc::Receiver<Outcome> {
-        let (outcomes, heard) = mpsc::channel(10);
-        let is_asked = matches!(begins, Effect::Listen { .. });
-        let talker = Self { begins: Some(begins), says, is_asked, outcomes };
+    fn start(member: &Member, first_effect: Effect, body: Bytes) -> mpsc::Receiver<Outcome> {
+        let (outcomes, outcomes_of_layer) = mpsc::channel(10);
+        let is_asked = matches!(first_effect, Effect::Listen { .. });
+        let talker = Self { first_effect: Some(first_effect), body, is_asked, outcomes };
         let insert = move |stack: &mut consort_group::Stack, now| {
             assert!(stack.insert_above(now, "RAW", Box::new(talker)));
         };
         member.handle.submit(Command::Call(Box::new(insert))).unwrap();
-        heard
+        outcomes_of_layer
     }
 
-    fn say(&self, cx: &mut Cx<'_>, conn: ConnId) {
-        cx.request(Effect::Write { conn, frame: self.says.clone() });
+    fn send(&self, cx: &mut Cx<'_>, conn: ConnId) {
+        cx.request(Effect::Write { conn, frame: self.body.clone() });
     }
 }
 
-impl Protocol for Talker {
+impl Protocol for TestLayer {
     fn name(&self) -> &'static str {
         "TALKER"
     }
@@ -146,16 +146,16 @@ impl Protocol for Talker {
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {
-        if let Some(effect) = self.begins.take() {
+        if let Some(effect) = self.first_effect.take() {
             cx.request(effect);
         }
     }
 
     fn done(&mut self, cx: &mut Cx<'_>, _: Token, outcome: Outcome) {
         match outcome {
-            Outcome::Connected(conn) => self.say(cx, conn),
+            Outcome::Connected(conn) => self.send(cx, conn),
             Outcome::Frame { conn, .. } if self.is_asked => {
-                self.say(cx, conn);
+                self.send(cx, conn);
                 cx.request(Effect::Close { conn, is_graceful: true });
             }
             _ => {}
@@ -164,8 +164,8 @@ impl Protocol for Talker {
     }
 }
 
-async fn next(heard: &mut mpsc::Receiver<Outcome>) -> Outcome {
-    timeout(TIMEOUT, heard.recv()).await.expect("an outcome comes").expect("the layer is there")
+async fn next(outcomes_of_layer: &mut mpsc::Receiver<Outcome>) -> Outcome {
+    timeout(TIMEOUT, outcomes_of_layer.recv()).await.expect("an outcome comes").expect("the layer is there")
 }
 
 /// The requesting side of FD_SOCK2's connection: it identifies itself, sends its request, and receives the response
@@ -184,18 +184,19 @@ async fn fd_sock2_asks_as_jgroups_does() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let member = Member::start(&tcp());
     let to = listener.local_addr().unwrap().into();
-    let mut heard = Talker::start(&member, Effect::Connect { to, own: Some(own), timeout: TIMEOUT }, body);
+    let mut outcomes_of_layer =
+        TestLayer::start(&member, Effect::Connect { to, own: Some(own), timeout: TIMEOUT }, body);
     let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut written = vec![0; asked.len()];
     timeout(TIMEOUT, stream.read_exact(&mut written)).await.unwrap().unwrap();
     assert_eq!(written, asked);
-    let Outcome::Connected(conn) = next(&mut heard).await else { panic!("not connected") };
+    let Outcome::Connected(conn) = next(&mut outcomes_of_layer).await else { panic!("not connected") };
 
     let answer = payload(&mut BytesMut::from(&answered[..]));
     stream.write_all(&[answered, vector("fdsock2.server.close")].concat()).await.unwrap();
     drop(stream);
-    assert_eq!(next(&mut heard).await, Outcome::Frame { conn, frame: answer });
-    assert_eq!(next(&mut heard).await, Outcome::Closed { conn, is_graceful: true });
+    assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Frame { conn, frame: answer });
+    assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Closed { conn, is_graceful: true });
 }
 
 /// The accepting side: it receives the request, writes no set-up bytes, and announces its close.
@@ -205,21 +206,22 @@ async fn fd_sock2_answers_as_jgroups_does() {
     let mut input = BytesMut::from(&answered[..]);
     let answer = payload(&mut input);
     assert!(is_end(input));
-    let says = (B, FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: B });
-    assert_eq!(fd_sock2(&answer), says);
-    let body = fd_sock2_body(says);
+    let body = (B, FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: B });
+    assert_eq!(fd_sock2(&answer), body);
+    let body = fd_sock2_body(body);
     assert_eq!(body, answer);
 
     let member = Member::start(&tcp());
     let bind = Some([127, 0, 0, 1].into());
-    let mut heard = Talker::start(&member, Effect::Listen { bind, ports: vec![0], external: None }, body);
-    let Outcome::Listening(at) = next(&mut heard).await else { panic!("not listening") };
+    let mut outcomes_of_layer =
+        TestLayer::start(&member, Effect::Listen { bind, ports: vec![0], external: None }, body);
+    let Outcome::Listening(at) = next(&mut outcomes_of_layer).await else { panic!("not listening") };
     let mut stream = TcpStream::connect(at.socket_addr()).await.unwrap();
     stream.write_all(&asked).await.unwrap();
     let (own, mut input) = split_setup(&asked);
-    let Outcome::Accepted { conn, peer } = next(&mut heard).await else { panic!("not accepted") };
+    let Outcome::Accepted { conn, peer } = next(&mut outcomes_of_layer).await else { panic!("not accepted") };
     assert_eq!(peer, own);
-    assert_eq!(next(&mut heard).await, Outcome::Frame { conn, frame: payload(&mut input) });
+    assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Frame { conn, frame: payload(&mut input) });
     // The member waits for the peer's end before it closes its own.
     let read = [answered, vector("fdsock2.server.close")].concat();
     let mut bytes = vec![0; read.len()];

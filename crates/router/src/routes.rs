@@ -329,7 +329,7 @@ mod tests {
                 answers.iter().map(|&(to, name)| Delivery { to, frame: line(name) }).collect();
             assert_eq!(out, expected, "{asked}");
         }
-        assert!(line("router.to.client1.4").is_empty(), "of unknown groups nothing was said");
+        assert!(line("router.to.client1.4").is_empty(), "unknown groups get no response");
         let mut out = Vec::new();
         assert_eq!(routes.handle_closed(TWO, &mut out).len(), 1);
         assert_eq!(out, [Delivery { to: ONE, frame: line("router.to.client1.after.client2.closed") }]);

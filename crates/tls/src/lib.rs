@@ -251,8 +251,7 @@ fn is_java_store(bytes: &[u8]) -> bool {
 fn no_key(pem: &[u8]) -> String {
     let is_encrypted = String::from_utf8_lossy(pem).contains("BEGIN ENCRYPTED PRIVATE KEY");
     if is_encrypted {
-        "its private key is encrypted: decrypt it (openssl pkey -in FILE -out PLAIN)"
-            .into()
+        "its private key is encrypted: decrypt it (openssl pkey -in FILE -out PLAIN)".into()
     } else {
         "no private key in it".into()
     }
@@ -280,9 +279,9 @@ mod tests {
 
     #[test]
     fn unusable_files_are_named() {
-        let told = |path: &str| Identity::from_files(path, path).unwrap_err().to_string();
-        assert!(told("store.p12").starts_with("store.p12 looks like a PKCS12 or JKS store"));
-        assert!(told("not-there.pem").starts_with("not-there.pem: "));
+        let error = |path: &str| Identity::from_files(path, path).unwrap_err().to_string();
+        assert!(error("store.p12").starts_with("store.p12 looks like a PKCS12 or JKS store"));
+        assert!(error("not-there.pem").starts_with("not-there.pem: "));
         let roots = Roots::from_file("Cargo.toml").unwrap_err().to_string();
         assert_eq!(roots, "Cargo.toml: no certificate in it");
     }

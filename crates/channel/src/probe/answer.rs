@@ -88,7 +88,7 @@ impl Answerer {
             "metrics" => layers::metrics(stack),
             "reset-stats" => {
                 let layers = layers::reset(stack, now);
-                let calls = self.handlers.probe("rpcs-reset").map(|told| format!("; calls: {told}"));
+                let calls = self.handlers.probe("rpcs-reset").map(|text| format!("; calls: {text}"));
                 one(layers + &calls.unwrap_or_default())
             }
             "threads" => one(layers::threads()),
@@ -233,14 +233,14 @@ mod tests {
     #[test]
     fn an_unknown_key_gets_a_response_that_says_so() {
         let mut stack = stack();
-        let told = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
-        assert!(told.contains("frobnicate=no such key and no such protocol"), "{told}");
-        assert!(told.contains("jmx=FROB=no such key and no such protocol"), "{told}");
-        assert!(told.contains("dump=not here: no threads"), "{told}");
-        assert!(told.contains("rpcs=this member counts no calls"), "{told}");
+        let response = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
+        assert!(response.contains("frobnicate=no such key and no such protocol"), "{response}");
+        assert!(response.contains("jmx=FROB=no such key and no such protocol"), "{response}");
+        assert!(response.contains("dump=not here: no threads"), "{response}");
+        assert!(response.contains("rpcs=this member counts no calls"), "{response}");
         assert!(
-            told.contains("\ndrops") && !told.contains("\nrpcs-details"),
-            "only what is answered: {told}"
+            response.contains("\ndrops") && !response.contains("\nrpcs-details"),
+            "only what is answered: {response}"
         );
     }
 
@@ -259,19 +259,19 @@ mod tests {
     #[test]
     fn operations_and_numbers_of_layers_are_listed() {
         let mut stack = stack();
-        let told = answer(&mut stack, "ops");
-        assert!(told.contains("GMS={printPreviousViews, suspect}"), "{told}");
-        assert!(!told.contains("STABLE"), "it has none: {told}");
+        let response = answer(&mut stack, "ops");
+        assert!(response.contains("GMS={printPreviousViews, suspect}"), "{response}");
+        assert!(!response.contains("STABLE"), "it has none: {response}");
         assert!(answer(&mut stack, "ops=STABLE").contains("STABLE={}"));
-        let told = answer(&mut stack, "metrics");
-        assert!(told.contains("num_views=0") && !told.contains("is_coordinator"), "{told}");
+        let response = answer(&mut stack, "metrics");
+        assert!(response.contains("num_views=0") && !response.contains("is_coordinator"), "{response}");
     }
 
     #[test]
     fn optional_layers_are_inserted_and_removed() {
         let mut stack = stack();
-        let told = answer(&mut stack, "insert-protocol=DELIVERY_TIME=above=GMS");
-        assert!(told.contains("inserted above GMS"), "{told}");
+        let response = answer(&mut stack, "insert-protocol=DELIVERY_TIME=above=GMS");
+        assert!(response.contains("inserted above GMS"), "{response}");
         assert!(answer(&mut stack, "pp").contains("DELIVERY_TIME\nGMS"));
         assert!(answer(&mut stack, "reset-stats").contains("reset: DELIVERY_TIME."));
         let again = answer(&mut stack, "insert-protocol=DELIVERY_TIME=below=GMS");

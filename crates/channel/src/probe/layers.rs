@@ -26,8 +26,8 @@ pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
 pub(super) fn operations(stack: &Stack, only: &str) -> Vec<(String, String)> {
     let wanted = names(stack).into_iter().filter(|name| only.is_empty() || *name == only);
     let rows = wanted.filter_map(|name| Some((name, stack.operations(name)?)));
-    let told = rows.filter(|(_, operations)| !only.is_empty() || !operations.is_empty());
-    told.map(|(name, operations)| (name.to_owned(), format!("{{{}}}", operations.join(", ")))).collect()
+    let listed = rows.filter(|(_, operations)| !only.is_empty() || !operations.is_empty());
+    listed.map(|(name, operations)| (name.to_owned(), format!("{{{}}}", operations.join(", ")))).collect()
 }
 
 /// Resets the layers that have resettable counters, and names them.

@@ -57,8 +57,9 @@ pub(crate) fn start(
     if !config.enabled {
         return None;
     }
-    let asked = Asked { answerer, driver, passcode: config.passcode.clone().map(Arc::from), is_guarded };
-    let chosen = match chosen(&config, own, is_guarded) {
+    let handler =
+        RequestHandler { answerer, driver, passcode: config.passcode.clone().map(Arc::from), is_guarded };
+    let chosen = match listen_address(&config, own, is_guarded) {
         Ok(chosen) => chosen,
         Err(why) => {
             tracing::warn!("probe is off: diag.bind_addr: {why}");
@@ -75,7 +76,7 @@ pub(crate) fn start(
     let is_udp_open = udp.is_some() && !chosen.is_some_and(|ip| ip.is_loopback());
     if config.passcode.is_none()
         && !is_guarded
-        && let Some(open) = open_to_others(&config, is_udp_open, tcp.as_ref())
+        && let Some(open) = describe_reachability(&config, is_udp_open, tcp.as_ref())
     {
         tracing::warn!(
             "probe listens on {open} without diag.passcode: any client that reaches it can read and change this member \
@@ -83,7 +84,7 @@ pub(crate) fn start(
         );
     }
     Some(Responder(tokio::spawn(async move {
-        tokio::join!(serve_udp(udp, asked.clone()), serve_tcp(tcp, asked));
+        tokio::join!(serve_udp(udp, handler.clone()), serve_tcp(tcp, handler));
     })))
 }
 
@@ -93,7 +94,7 @@ fn warn_if_closed<S>(what: &str, socket: io::Result<S>) -> Option<S> {
 
 /// Returns the address that `diag.bind_addr` selects, of the own address's family; `None`: all. A member on the
 /// loopback listens on the loopback only, and a guarded member on its own address.
-fn chosen(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
+fn listen_address(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
     let Some(selectors) = &config.bind_addr else {
         return Ok(own.ip.filter(|ip| ip.is_loopback() || (is_guarded && !ip.is_unspecified())));
     };
@@ -103,7 +104,7 @@ fn chosen(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option
 }
 
 /// Describes the addresses at which other hosts reach the responder.
-fn open_to_others(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
+fn describe_reachability(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
     let heard_on = config.bind_addr.as_ref().map(ToString::to_string);
     let heard_on = heard_on.map_or_else(String::new, |bind_addr| format!(" of {bind_addr}"));
     let udp = is_udp.then(|| format!("multicasts to port {}{heard_on}", config.port));
@@ -168,14 +169,14 @@ fn tcp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io:
 
 /// Responds to requests, on the stack's task.
 #[derive(Clone)]
-struct Asked {
+struct RequestHandler {
     answerer: Answerer,
     driver: Submitter,
     passcode: Option<Arc<str>>,
     is_guarded: bool,
 }
 
-impl Asked {
+impl RequestHandler {
     async fn answer(&self, request: &[u8], from: SocketAddr) -> Option<String> {
         let text = checked(request, self.passcode.as_deref())?;
         let text = String::from_utf8_lossy(text).into_owned();
@@ -200,16 +201,16 @@ impl Asked {
     }
 }
 
-async fn serve_udp(socket: Option<UdpSocket>, asked: Asked) {
+async fn serve_udp(socket: Option<UdpSocket>, handler: RequestHandler) {
     let Some(socket) = socket else { return };
     let mut buffer = vec![0; REQUEST_MAX];
     loop {
         match socket.recv_from(&mut buffer).await {
             Ok((length, from)) => {
-                if let Some(mut answer) = asked.answer(&buffer[..length], from).await {
+                if let Some(mut answer) = handler.answer(&buffer[..length], from).await {
                     answer.truncate(answer.floor_char_boundary(DATAGRAM_MAX));
                     // The group's address must not be the response's source.
-                    if let Err(error) = answer_from_elsewhere(from, &answer).await {
+                    if let Err(error) = answer_from_new_socket(from, &answer).await {
                         tracing::debug!(%error, %from, "probe cannot answer");
                     }
                 }
@@ -219,12 +220,12 @@ async fn serve_udp(socket: Option<UdpSocket>, asked: Asked) {
     }
 }
 
-async fn answer_from_elsewhere(to: SocketAddr, answer: &str) -> io::Result<()> {
+async fn answer_from_new_socket(to: SocketAddr, answer: &str) -> io::Result<()> {
     let any = if to.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0)).await?.send_to(answer.as_bytes(), to).await.map(drop)
 }
 
-async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
+async fn serve_tcp(listener: Option<TcpListener>, handler: RequestHandler) {
     let Some(listener) = listener else { return };
     let places = Arc::new(Semaphore::new(CLIENTS_MAX));
     let mut clients = tokio::task::JoinSet::new();
@@ -233,9 +234,9 @@ async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
         while clients.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, from)) => {
-                let asked = asked.clone();
+                let handler = handler.clone();
                 clients.spawn(async move {
-                    let _ = tokio::time::timeout(REQUEST_TIME, serve_client(stream, from, asked)).await;
+                    let _ = tokio::time::timeout(REQUEST_TIME, serve_client(stream, from, handler)).await;
                     drop(place);
                 });
             }
@@ -248,7 +249,7 @@ async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
     }
 }
 
-async fn serve_client(mut stream: TcpStream, from: SocketAddr, asked: Asked) -> io::Result<()> {
+async fn serve_client(mut stream: TcpStream, from: SocketAddr, handler: RequestHandler) -> io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 1_024];
     while request.len() < REQUEST_MAX && !request.contains(&b'\n') {
@@ -257,7 +258,7 @@ async fn serve_client(mut stream: TcpStream, from: SocketAddr, asked: Asked) -> 
             length => request.extend_from_slice(&buffer[..length]),
         }
     }
-    if let Some(answer) = asked.answer(&request, from).await {
+    if let Some(answer) = handler.answer(&request, from).await {
         stream.write_all(answer.as_bytes()).await?;
     }
     stream.shutdown().await
@@ -272,12 +273,16 @@ mod tests {
         let own = |ip: [u8; 4]| PhysAddr::new(ip.into(), 7_800);
         let config = DiagConfig::default();
         let outside = IpAddr::from([10, 0, 0, 1]);
-        assert_eq!(chosen(&config, own([10, 0, 0, 1]), true), Ok(Some(outside)));
-        assert_eq!(chosen(&config, own([10, 0, 0, 1]), false), Ok(None), "all addresses, as in JGroups");
+        assert_eq!(listen_address(&config, own([10, 0, 0, 1]), true), Ok(Some(outside)));
+        assert_eq!(
+            listen_address(&config, own([10, 0, 0, 1]), false),
+            Ok(None),
+            "all addresses, as in JGroups"
+        );
         for is_guarded in [true, false] {
-            let loopback = chosen(&config, own([127, 0, 0, 1]), is_guarded);
+            let loopback = listen_address(&config, own([127, 0, 0, 1]), is_guarded);
             assert_eq!(loopback, Ok(Some([127, 0, 0, 1].into())));
-            assert_eq!(chosen(&config, own([0, 0, 0, 0]), is_guarded), Ok(None));
+            assert_eq!(listen_address(&config, own([0, 0, 0, 0]), is_guarded), Ok(None));
         }
     }
 }

@@ -446,10 +446,10 @@ mod tests {
     #[test]
     fn a_filter_may_ask_for_the_calls_that_wait() {
         let correlator = Arc::new(correlator());
-        let (told, pending) = std::sync::mpsc::channel();
+        let (count, pending) = std::sync::mpsc::channel();
         let asking = correlator.clone();
         let options = RequestOptions::all(SECOND).with_filter(move |_, _| {
-            let _ = told.send(asking.len());
+            let _ = count.send(asking.len());
             FilterDecision::AcceptAndStop
         });
         let (id, wait) = both(&correlator, &options);

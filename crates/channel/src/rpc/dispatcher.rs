@@ -147,7 +147,7 @@ impl RpcDispatcher {
         let (id, wait) = open.ok_or(RpcError::Closed)?;
         let _pending = Pending { correlator, id };
         let sending = self.transmit(Some(dest.clone()), request, id, options);
-        self.outcome(wait, sending).await?.map_err(|error| self.named(error))
+        self.outcome(wait, sending).await?.map_err(|error| self.with_names(error))
     }
 
     /// Calls all members of the view, this one included, except the exclusion list.
@@ -211,7 +211,7 @@ impl RpcDispatcher {
                 Ok(responses) => {
                     let named = |Response { member, result }| Response {
                         member,
-                        result: result.map_err(|error| self.named(error)),
+                        result: result.map_err(|error| self.with_names(error)),
                     };
                     Ok(responses.into_iter().map(named).collect())
                 }
@@ -264,7 +264,7 @@ impl RpcDispatcher {
     }
 
     /// Adds members' names to the error.
-    fn named(&self, mut error: RpcError) -> RpcError {
+    fn with_names(&self, mut error: RpcError) -> RpcError {
         if let RpcError::Suspected(member) | RpcError::Remote { member, .. } = &mut error {
             *member = self.channel.member(&member.address);
         }

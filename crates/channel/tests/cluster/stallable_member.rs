@@ -37,11 +37,11 @@ impl StallableMember {
     /// Stops its only thread, in the middle of the stack's work.
     pub async fn stall(&mut self) {
         let (resume, held) = channel();
-        let (told, is_stalled) = oneshot::channel();
+        let (stalled, is_stalled) = oneshot::channel();
         let stack = self.channel.clone();
         tokio::spawn(async move {
             let stop = move |_: &mut consort_group::Stack, _| {
-                let _ = told.send(());
+                let _ = stalled.send(());
                 let _: Result<(), _> = held.recv();
             };
             stack.with_stack(stop).await

@@ -288,7 +288,7 @@ fn report_link_event(
     tokens: &mut HashMap<u64, Token>,
     outcomes: &mut Outcomes,
 ) {
-    let told = match event {
+    let outcome = match event {
         LinkEvent::Frame { is_current: false, .. } => None,
         LinkEvent::Frame { link, frame, .. } => {
             tokens.get(&link).map(|token| (*token, Outcome::Frame { conn: ConnId(link), frame }))
@@ -307,5 +307,5 @@ fn report_link_event(
             tokens.remove(&link).map(|token| (token, Outcome::Closed { conn: ConnId(link), is_graceful }))
         }
     };
-    outcomes.extend(told);
+    outcomes.extend(outcome);
 }

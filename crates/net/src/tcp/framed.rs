@@ -164,7 +164,7 @@ impl Framed {
         (free < wanted.div_ceil(2)).then(|| self.input.len() + wanted)
     }
 
-    /// Reads once; ready with zero at the end of the stream. The buffer comes from `spare`, and [`Framed::give_back`]
+    /// Reads once; ready with zero at the end of the stream. The buffer comes from `spare`, and [`Framed::return_buffer`]
     /// returns it, so that an idle connection holds none.
     pub(crate) fn poll_fill(&mut self, waker: &Waker, spare: &mut BytesMut) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
@@ -185,7 +185,7 @@ impl Framed {
     }
 
     /// Returns an empty buffer to `spare` for other connections.
-    pub(crate) fn give_back(&mut self, spare: &mut BytesMut) {
+    pub(crate) fn return_buffer(&mut self, spare: &mut BytesMut) {
         if self.input.is_empty() {
             let own = std::mem::take(&mut self.input);
             if own.capacity() > spare.capacity() {

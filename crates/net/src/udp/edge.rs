@@ -478,7 +478,7 @@ mod tests {
         assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 8));
         edge.unicast.socket.writable().await.unwrap();
         edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
-        assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 9), "nobody has told yet");
+        assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 9), "the waker has not been woken yet");
         edge.service(Time::ZERO, UNICAST, &mut |_, _| ());
         assert!(edge.outbox.is_empty());
         edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));

@@ -340,7 +340,7 @@ impl Links {
                 self.slots.poll_again(index);
             }
             Some(State::Connecting(attempt)) => self.fail(now, index, attempt, "timed out", sink),
-            Some(State::Greeting(_) | State::Unidentified(_)) => {
+            Some(State::Handshaking(_) | State::Unidentified(_)) => {
                 self.warnings.count(now, "silent_peer", || "no set-up bytes in time".into());
                 self.slots.release(index);
             }

@@ -48,11 +48,11 @@ impl Links {
         match self.slots.take(index) {
             None | Some(State::Vacant) => {}
             Some(State::Listening(listener)) => self.accept(now, index, listener),
-            Some(State::Greeting(opening)) => self.greet(now, index, opening, sink),
+            Some(State::Handshaking(opening)) => self.continue_handshake(now, index, opening, sink),
             Some(State::Unidentified(framed)) => self.identify(now, index, framed, sink),
-            Some(State::Connecting(attempt)) => self.pursue(now, index, attempt, sink),
-            Some(State::Open(connection)) => self.converse(now, index, connection, sink),
-            Some(State::Draining(connection)) => self.wind_down(now, index, connection, sink),
+            Some(State::Connecting(attempt)) => self.continue_attempt(now, index, attempt, sink),
+            Some(State::Open(connection)) => self.serve_open(now, index, connection, sink),
+            Some(State::Draining(connection)) => self.continue_drain(now, index, connection, sink),
         }
     }
 
@@ -83,7 +83,7 @@ impl Links {
         }
         let is_unidentified = |index: &u32| {
             let state = self.slots.get(*index).map(|slot| &slot.state);
-            matches!(state, Some(State::Unidentified(_) | State::Greeting(_)))
+            matches!(state, Some(State::Unidentified(_) | State::Handshaking(_)))
         };
         let unidentified: Vec<u32> = self.slots.by_deadline().filter(is_unidentified).collect();
         if unidentified.len() >= UNIDENTIFIED_CONNECTIONS_MAX
@@ -95,14 +95,14 @@ impl Links {
         }
         let state = match Stream::accepted(stream, self.settings.options, self.settings.tls.clone()) {
             Ok(stream) => State::Unidentified(Box::new(Framed::new(stream, SendQueue::default()))),
-            Err(opening) => State::Greeting(opening),
+            Err(opening) => State::Handshaking(opening),
         };
         self.slots.add(state, Some(now + self.settings.setup_timeout));
     }
 
-    fn greet(&mut self, now: Time, index: u32, mut opening: Opening, sink: Sink<'_>) {
+    fn continue_handshake(&mut self, now: Time, index: u32, mut opening: Opening, sink: Sink<'_>) {
         match opening.as_mut().poll(&mut Context::from_waker(self.slots.waker(index))) {
-            Poll::Pending => self.slots.put(index, State::Greeting(opening)),
+            Poll::Pending => self.slots.put(index, State::Handshaking(opening)),
             Poll::Ready(Ok(stream)) => {
                 let framed = Box::new(Framed::new(stream, SendQueue::default()));
                 self.identify(now, index, framed, sink);
@@ -126,7 +126,7 @@ impl Links {
             }
             Ok(Some((peer, length))) => {
                 let _ = framed.input.split_to(length);
-                self.settle(now, index, peer, framed, sink);
+                self.register(now, index, peer, framed, sink);
             }
             Ok(None) if is_ended => self.slots.release(index),
             Ok(None) => {
@@ -139,7 +139,7 @@ impl Links {
     }
 
     /// Registers an identified connection; the rule for simultaneous connections decides which one stays.
-    fn settle(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
+    fn register(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
         if peer == self.own {
             self.warnings.count(now, "claims_own_address", || format!("connection from {peer} closed"));
             return self.slots.release(index);
@@ -160,7 +160,7 @@ impl Links {
         if let Some(ended) = ended {
             sink(ended);
         }
-        self.converse(now, index, Connection { peer, framed, used: now }, sink);
+        self.serve_open(now, index, Connection { peer, framed, used: now }, sink);
     }
 
     /// Returns whether an attempt has not begun. The peer does not know of it, so there are no two connections to
@@ -192,7 +192,7 @@ impl Links {
         }
     }
 
-    fn pursue(&mut self, now: Time, index: u32, mut attempt: Attempt, sink: Sink<'_>) {
+    fn continue_attempt(&mut self, now: Time, index: u32, mut attempt: Attempt, sink: Sink<'_>) {
         let Some(opening) = &mut attempt.opening else {
             return self.slots.put(index, State::Connecting(attempt));
         };
@@ -204,7 +204,7 @@ impl Links {
                 sink(LinkEvent::Connected { link: self.slots.link(index) });
                 let mut framed = Box::new(Framed::new(stream, attempt.queue));
                 framed.is_ours = true;
-                self.converse(now, index, Connection { peer: attempt.peer, framed, used: now }, sink);
+                self.serve_open(now, index, Connection { peer: attempt.peer, framed, used: now }, sink);
             }
             Poll::Ready(Err(error)) => {
                 if tls::is_handshake(&error) {
@@ -231,10 +231,10 @@ impl Links {
         sink(LinkEvent::Failed { link, reason: reason.to_owned() });
     }
 
-    fn converse(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
+    fn serve_open(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         let reading = self.read(now, index, &mut connection, true, sink);
         if reading == Reading::Ended {
-            return self.lose(index, connection, sink);
+            return self.close_lost(index, connection, sink);
         }
         if connection.framed.is_peer_closing {
             // The peer closes, and its frames have been read. The next packet opens another connection.
@@ -258,13 +258,13 @@ impl Links {
             }
             Err(error) => {
                 self.warnings.count(now, "write_failed", || format!("{}: {error}", connection.peer));
-                self.lose(index, connection, sink);
+                self.close_lost(index, connection, sink);
             }
         }
     }
 
     /// Handles a connection that failed, or that the peer closed.
-    pub(super) fn lose(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
+    pub(super) fn close_lost(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
         self.forget(peer, index);
@@ -273,7 +273,7 @@ impl Links {
         sink(LinkEvent::Closed { link, is_graceful: framed.is_peer_closing });
     }
 
-    fn wind_down(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
+    fn continue_drain(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         let reading = self.read(now, index, &mut connection, false, sink);
         if reading == Reading::Ended || connection.framed.write(self.slots.waker(index)).is_err() {
             return self.slots.release(index);
@@ -333,8 +333,8 @@ impl Links {
                     // With TLS 1.3 the connecting side learns only now that its certificate is refused.
                     if let Some(reason) = tls::reason(&error) {
                         let own = self.own;
-                        let told = || format!("no TLS between this member ({own}) and {peer}: {reason}");
-                        self.warnings.count(now, "tls_refused", told);
+                        let detail = || format!("no TLS between this member ({own}) and {peer}: {reason}");
+                        self.warnings.count(now, "tls_refused", detail);
                     }
                     tracing::debug!(%peer, %error, "connection broke");
                     return Reading::Ended;
@@ -342,7 +342,7 @@ impl Links {
                 Poll::Pending => break,
             }
         }
-        framed.give_back(&mut self.spare);
+        framed.return_buffer(&mut self.spare);
         Reading::Open
     }
 }
@@ -367,7 +367,7 @@ mod tests {
     use crate::tcp::edge::link_settings;
 
     /// Polls one source until it has an event.
-    async fn told(links: &mut Links, index: u32) -> Vec<LinkEvent> {
+    async fn next_events(links: &mut Links, index: u32) -> Vec<LinkEvent> {
         let mut events = Vec::new();
         while events.is_empty() {
             tokio::task::yield_now().await;
@@ -390,13 +390,13 @@ mod tests {
 
             let old = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
             if is_open {
-                assert!(matches!(told(&mut links, old).await[..], [LinkEvent::Connected { .. }]));
+                assert!(matches!(next_events(&mut links, old).await[..], [LinkEvent::Connected { .. }]));
             }
             let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
             client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
             links.admit(Time::ZERO, ours.accept().await.unwrap().0);
 
-            let events = told(&mut links, old + 1).await;
+            let events = next_events(&mut links, old + 1).await;
             assert!(matches!(events[0], LinkEvent::Accepted { peer: of, .. } if of == peer), "{events:?}");
             match events[1] {
                 LinkEvent::Closed { link, is_graceful } => assert!(is_open && is_graceful && link == 0),
@@ -419,15 +419,15 @@ mod tests {
         let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
         let mut links = Links::new(Owner::Edge, Arc::new(Signals::default()), settings, own, 0);
         let refused = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
-        assert!(matches!(told(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
+        assert!(matches!(next_events(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
 
         let pausing = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
         assert!(links.push(Time::ZERO, pausing, Lane::Data, Bytes::from("waits")));
         let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
         client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
         links.admit(Time::ZERO, ours.accept().await.unwrap().0);
-        let taken = tokio::time::timeout(Duration::from_secs(9), told(&mut links, pausing + 1)).await;
-        let events = taken.expect("the connection is turned away");
+        let taken = tokio::time::timeout(Duration::from_secs(9), next_events(&mut links, pausing + 1)).await;
+        let events = taken.expect("the connection is refused");
         assert!(
             matches!(events[..], [LinkEvent::Accepted { link: 2, .. }, LinkEvent::Failed { link: 1, .. }]),
             "{events:?}"

@@ -19,7 +19,7 @@ pub(super) enum State {
     Vacant,
     Listening(TcpListener),
     /// Accepted; during the TLS handshake.
-    Greeting(Opening),
+    Handshaking(Opening),
     /// Accepted; before the set-up bytes.
     Unidentified(Box<Framed>),
     /// Being opened by this member; frames are queued.

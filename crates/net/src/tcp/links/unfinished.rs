@@ -140,7 +140,7 @@ impl Links {
                 let received = connection.framed.input.len();
                 format!("{peer}: {received} of {length} bytes of a frame received in {} s", takes.as_secs())
             });
-            self.lose(index, connection, sink);
+            self.close_lost(index, connection, sink);
         }
     }
 }
