@@ -245,7 +245,7 @@ impl Channel {
         self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
     }
 
-    /// Sends a message. PendingCallers while its destination lacks credits and the queue for them is full, or while the
+    /// Sends a message. Waits while its destination lacks credits and the queue for them is full, or while the
     /// transport's queue to it is more than half full. A multicast waits for the slowest member.
     ///
     /// With flag RSVP it also waits until all recipients have acknowledged the message, if the stack has RSVP.

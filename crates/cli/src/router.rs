@@ -98,7 +98,8 @@ fn place(router: &str) -> anyhow::Result<String> {
 
 async fn show(router: &str) -> anyhow::Result<ExitCode> {
     let place = place(router)?;
-    let groups = consort_router::list_members(&place, PATIENCE).await.with_context(|| format!("router {place}"))?;
+    let groups =
+        consort_router::list_members(&place, PATIENCE).await.with_context(|| format!("router {place}"))?;
     print!("{}", shown(&groups));
     println!("{}", registered(groups.iter().map(|(_, members)| members.len()).sum()));
     Ok(ExitCode::SUCCESS)
