@@ -8,7 +8,7 @@
 use std::process::Stdio;
 
 use anyhow::Context;
-use consort_jgroups::{Host, Hosts, Killed, Links};
+use consort_jgroups::{Host, Hosts, KillOnDrop, Links};
 
 use crate::findings::Outcome;
 use crate::options::Options;
@@ -102,7 +102,7 @@ impl Turn for Network {
         for (nth, host) in others.iter().enumerate() {
             let mut member = host.command(&program);
             member.args(["mperf", "--join-only", "--config", CONFIG]).args(own(host, nth + 1));
-            members.push(Killed(member.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?));
+            members.push(KillOnDrop(member.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?));
         }
         let more = [&["--start-none".to_owned()][..], &own(first, 0)].concat();
         let load = Load::multicasts(CONFIG, options);

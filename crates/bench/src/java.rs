@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use consort_jgroups::{Jar, JavaGrid, Killed};
+use consort_jgroups::{Jar, JavaGrid, KillOnDrop};
 use consort_measure::process;
 use hdrhistogram::Histogram;
 use rustix::process::{Pid, Signal, kill_process};
@@ -220,7 +220,7 @@ const HAZELCAST_OPENS: [&str; 6] = [
 
 /// A JVM that takes lines and answers each with a line of JSON. It is killed when dropped.
 pub(crate) struct Jvm {
-    child: Killed,
+    child: KillOnDrop,
     input: ChildStdin,
     answers: Receiver<Value>,
     log: PathBuf,
@@ -276,7 +276,7 @@ impl Jvm {
             .stderr(File::create(&log)?)
             .spawn()
             .with_context(|| format!("starting {}", jvms.jdk.java.display()))?;
-        let mut child = Killed(child);
+        let mut child = KillOnDrop(child);
         let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
         let (input, output) = input.zip(output).context("a JVM's pipes")?;
         let (told, answers) = channel();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_channel::Bell;
+use consort_channel::DriverWaker;
 use consort_grid::{CacheId, Loaded, Node, Segment, StoreFailure, StoreOrder, StoreRequest};
 use consort_group::Time;
 use consort_store::{Change, Done, Mode, Refused, Stats, Store, StoreError, Writer, WriterConfig};
@@ -33,11 +33,11 @@ enum Completion {
 pub(crate) struct Completions {
     list: Mutex<Vec<(CacheId, Completion)>>,
     is_any: AtomicBool,
-    bell: OnceLock<Bell>,
+    bell: OnceLock<DriverWaker>,
 }
 
 impl Completions {
-    pub(crate) fn set_bell(&self, bell: Bell) {
+    pub(crate) fn set_bell(&self, bell: DriverWaker) {
         let _ = self.bell.set(bell);
     }
 
@@ -51,7 +51,7 @@ impl Completions {
         if !self.is_any.swap(true, Ordering::AcqRel)
             && let Some(bell) = self.bell.get()
         {
-            bell.ring();
+            bell.wake();
         }
     }
 

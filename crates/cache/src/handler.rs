@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use consort_channel::{Address, Bell, Member, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
+use consort_channel::{
+    Address, DriverWaker, Member, Message, MessageBatch, Room, UpHandler, View, WeakChannel,
+};
 use consort_grid::{
     Availability, CacheId, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
     OperationError, Progress, Publication, TakenEvents, Topology, is_frame,
@@ -67,7 +69,7 @@ pub(crate) struct GridHandler {
     transfer_budget: u32,
     /// The memory of the process, if it is limited.
     pub(crate) memory: Option<ProcessMemory>,
-    bell: OnceLock<Bell>,
+    bell: OnceLock<DriverWaker>,
     /// Who knows what members are called.
     channel: OnceLock<WeakChannel>,
     state: Mutex<State>,
@@ -332,7 +334,7 @@ impl GridHandler {
 
     pub(crate) fn ring(&self) {
         if let Some(bell) = self.bell.get() {
-            bell.ring();
+            bell.wake();
         }
     }
 
@@ -455,8 +457,8 @@ impl UpHandler for GridHandler {
         node.set_transfer_budget(self.transfer_budget);
         self.memory.iter().for_each(|memory| node.set_memory(memory.clone()));
         self.state().node = Some(node);
-        let _ = self.bell.set(channel.bell());
-        self.completions.set_bell(channel.bell());
+        let _ = self.bell.set(channel.waker());
+        self.completions.set_bell(channel.waker());
         let _ = self.channel.set(channel);
     }
 

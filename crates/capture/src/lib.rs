@@ -1,7 +1,7 @@
-//! pcap files, and what JGroups members say over TCP and UDP in them.
+//! pcap files, and the JGroups traffic over TCP and UDP in them.
 //!
-//! Nothing here trusts a capture: a length that lies ends the file or the connection it stands in, and no more memory
-//! is taken than there are bytes.
+//! A capture is not trusted: an invalid length ends the file or its connection, and no more memory is used than there
+//! are bytes.
 
 #![forbid(unsafe_code)]
 
@@ -9,29 +9,29 @@ use std::collections::HashMap;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Why a capture cannot be read.
+/// A capture cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// A packet is longer than what is left of the file.
+    /// A packet is longer than the rest of the file.
     #[error("the file ends within a packet")]
     Truncated,
-    /// Not pairs of hex digits.
+    /// The text is not pairs of hex digits.
     #[error("not pairs of hex digits")]
     NotHex,
 }
 
-/// Bytes of one direction of a connection that wait for the rest of a frame at most.
+/// Most bytes of one direction of a connection that are kept for an incomplete frame.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
 
 const MAGICS: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
 
-/// Whether the bytes begin as a pcap file does.
+/// Returns whether the bytes begin as a pcap file does.
 pub fn is_pcap(bytes: &[u8]) -> bool {
     magic(bytes).is_some()
 }
 
-/// Whether the file is little endian, if it is a pcap file.
+/// Returns whether a pcap file is little endian; `None` if it is not a pcap file.
 fn magic(bytes: &[u8]) -> Option<bool> {
     let first: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
     if MAGICS.contains(&u32::from_le_bytes(first)) {
@@ -47,9 +47,7 @@ pub struct Captured<'b> {
     bytes: &'b [u8],
 }
 
-/// The packets of a file.
-///
-/// Its iterator ends after the first error.
+/// Returns the packets of a file. The iterator ends after the first error.
 pub fn packets(bytes: &[u8]) -> impl Iterator<Item = Result<Captured<'_>, CaptureError>> {
     let is_little = magic(bytes).unwrap_or(true);
     let number = move |at: usize| -> Option<u32> {
@@ -77,23 +75,23 @@ pub fn packets(bytes: &[u8]) -> impl Iterator<Item = Result<Captured<'_>, Captur
     })
 }
 
-/// What a payload is.
+/// The kind of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Version, flags and messages.
     Packet,
-    /// The bytes that begin a connection.
+    /// The set-up bytes of a connection.
     Setup,
-    /// The word that ends one.
+    /// The close word of a connection.
     Goodbye,
 }
 
-/// What one member says to another.
+/// A unit of traffic from one member to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
     /// Source and destination.
     pub who: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its bytes; a frame's without its length.
     pub bytes: Bytes,
@@ -107,12 +105,12 @@ struct Stream {
     is_set_up: bool,
 }
 
-/// Puts TCP's segments together. Segments that come out of order end a stream: captures on a host have none.
+/// Reassembles TCP's segments. Segments out of order end a stream: captures on a host have none.
 #[derive(Default, Debug)]
 pub struct Streams(HashMap<String, Stream>);
 
 impl Streams {
-    /// The JGroups payloads that a packet completes.
+    /// Returns the JGroups payloads that a packet completes.
     pub fn payloads(&mut self, packet: &Captured<'_>) -> Vec<Payload> {
         self.read(packet).unwrap_or_default()
     }
@@ -133,7 +131,7 @@ impl Streams {
                 let four = |at: usize| -> Option<std::net::IpAddr> {
                     Some(<[u8; 4]>::try_from(ip.get(at..at + 4)?).ok()?.into())
                 };
-                // Offloading leaves 0 in the length of what the host sends itself.
+                // With offloading, the length of packets that the host itself sends is 0.
                 let end = if total == 0 { ip.len() } else { total.min(ip.len()) };
                 (*ip.get(9)?, four(12)?, four(16)?, ip.get(header..end)?)
             }
@@ -206,11 +204,11 @@ fn frames(stream: &mut Stream, who: &str) -> Vec<Payload> {
     found
 }
 
-/// Bytes from hex digits.
+/// Decodes hex digits.
 ///
 /// # Errors
 ///
-/// If the text is something else.
+/// If the text contains anything else.
 pub fn unhex(text: &str) -> Result<Bytes, CaptureError> {
     let digits = text.trim().as_bytes();
     let digit = |&digit: &u8| char::from(digit).to_digit(16).map(|value| value as u8);

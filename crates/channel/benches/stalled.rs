@@ -1,5 +1,5 @@
-//! How long a send takes beside a peer that has stopped reading, and for which as much waits as may, over every
-//! transport (S000-7). Fails if one in a thousand takes longer than a millisecond.
+//! Duration of a send while another peer has stopped reading and its queue is full, over every transport (S000-7).
+//! Fails if one in a thousand takes longer than 1 ms.
 //!
 //! `cargo bench --profile quick -p consort-channel --bench stalled`
 
@@ -11,19 +11,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::PATIENCE;
-use cluster::apart::{Beside, TRANSPORTS};
+use cluster::stallable_member::{StalledCluster, TRANSPORTS};
 use consort_channel::{Delivery, Message, Receiver};
 use hdrhistogram::Histogram;
 use tokio::sync::watch;
 
 const ROUNDS: usize = 200;
 
-/// Messages that are sent before the receiver is waited for: far less than the credits, which are not what is measured.
+/// Messages sent before waiting for the receiver: far fewer than the credits, which are not measured.
 const ROUND: usize = 500;
 
 const SIZE: usize = 1_000;
 
-/// What a thousandth of the sends may exceed.
+/// Limit of the 99.9th percentile.
 const LIMIT: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
@@ -35,24 +35,24 @@ impl Receiver for Count {
     }
 }
 
-async fn sends_beside_a_stalled_peer(transport: (&'static str, &'static str)) -> Histogram<u64> {
+async fn sends_with_a_stalled_peer(transport: (&'static str, &'static str)) -> Histogram<u64> {
     let count = Arc::<Count>::default();
-    let beside = Beside::new(transport, count.clone()).await;
-    let dest = beside.other.address().clone();
+    let cluster = StalledCluster::new(transport, count.clone()).await;
+    let dest = cluster.other.address().clone();
     let mut arrived = count.0.subscribe();
     let mut times = Histogram::new_with_bounds(10, 60_000_000_000, 3).expect("bounds that fit");
     for round in 1..=ROUNDS {
         for _ in 0..ROUND {
             let message = Message::bytes(Some(dest.clone()), vec![1; SIZE]);
             let start = Instant::now();
-            beside.sender.send(message).await.expect("sent");
+            cluster.sender.send(message).await.expect("sent");
             times.saturating_record(start.elapsed().as_nanos() as u64);
         }
         let all = arrived.wait_for(|&count| count == round * ROUND);
         tokio::time::timeout(PATIENCE, all).await.expect("all arrive").expect("counted");
     }
-    beside.other.close().await;
-    beside.sender.close().await;
+    cluster.other.close().await;
+    cluster.sender.close().await;
     times
 }
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     println!("{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}", "send, us", "mean", "p50", "p99", "p99.9", "max");
     let mut is_good = true;
     for transport in TRANSPORTS {
-        let times = runtime.block_on(sends_beside_a_stalled_peer(transport));
+        let times = runtime.block_on(sends_with_a_stalled_peer(transport));
         let at = |quantile| times.value_at_quantile(quantile);
         is_good &= Duration::from_nanos(at(0.999)) < LIMIT;
         let columns = [times.mean(), at(0.5) as f64, at(0.99) as f64, at(0.999) as f64, times.max() as f64];

@@ -1,11 +1,11 @@
-//! Making a channel: configuration, name and receiver, then connect.
+//! The builder of a channel: configuration, name and receiver, then connect.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use consort_conf::{ConfigError, Ignored, Variables};
+use consort_conf::{ConfigError, IgnoredAttribute, Variables};
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry::{self, Resolver};
 use consort_group::protocols::{Gms, MembershipPolicy};
@@ -21,7 +21,7 @@ use crate::probe::Answerer;
 use crate::receiver::{Receiver, Silent};
 use crate::up_handler::{UpHandler, UpHandlers};
 
-/// A channel that is being made. [`ChannelBuilder::connect`] opens it.
+/// A builder of a channel. [`ChannelBuilder::connect`] opens it.
 pub struct ChannelBuilder {
     config: StackConfig,
     name: Option<String>,
@@ -30,43 +30,43 @@ pub struct ChannelBuilder {
     handlers: UpHandlers,
     inserted: Vec<(String, Box<dyn Protocol>)>,
     policy: Option<Arc<dyn MembershipPolicy>>,
-    guard: Option<Guard>,
+    guard: Option<DiagnosticsGuard>,
 }
 
-/// How diagnostics are guarded ([`ChannelBuilder::guarded_diagnostics`]).
-struct Guard {
+/// Settings of [`ChannelBuilder::guarded_diagnostics`].
+struct DiagnosticsGuard {
     is_enabled: bool,
     passcode: Option<String>,
 }
 
 impl Channel {
-    /// A channel by a configuration file, or by the name of one that comes along (`tcp.xml`, `udp.xml`, …).
-    /// Variables in it are looked up in the environment.
+    /// Begins a channel from a configuration file, or from a stock stack by its name (`tcp.xml`, `udp.xml`, …).
+    /// Variables are looked up in the environment.
     ///
     /// # Errors
     ///
-    /// If the configuration cannot be read or names what nobody knows.
+    /// If the configuration cannot be read, or contains unknown names.
     pub fn from_file(name: &str) -> Result<ChannelBuilder, ConfigError> {
         Self::from_file_with(name, &Variables::from_env())
     }
 
-    /// The same with these variables.
+    /// Begins a channel as [`Channel::from_file`], with these variables.
     ///
     /// # Errors
     ///
     /// As [`Channel::from_file`].
     pub fn from_file_with(name: &str, variables: &Variables) -> Result<ChannelBuilder, ConfigError> {
         let stack = consort_conf::load_stack(name, variables)?;
-        if let Some(missed) = Ignored::line(&stack.ignored, &stack.config, true) {
+        if let Some(missed) = IgnoredAttribute::line(&stack.ignored, &stack.config, true) {
             tracing::warn!("set, and without effect here: {missed}");
         }
-        if let Some(unused) = Ignored::line(&stack.ignored, &stack.config, false) {
+        if let Some(unused) = IgnoredAttribute::line(&stack.ignored, &stack.config, false) {
             tracing::info!("known, and without effect here: {unused}");
         }
         Ok(Self::from_config(stack.config))
     }
 
-    /// A channel by a description that has been read and checked already.
+    /// Begins a channel from a description that is already parsed and checked.
     pub fn from_config(config: StackConfig) -> ChannelBuilder {
         ChannelBuilder {
             config,
@@ -82,58 +82,59 @@ impl Channel {
 }
 
 impl ChannelBuilder {
-    /// The logical name. Default: the host's name and a random number.
+    /// Sets the logical name. Default: the host's name and a random number.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The member's address. Default: a random one for every start, which is what keeps a restarted member apart from
-    /// its predecessor: members that have had the address in a view take what comes from it for more of the same.
+    /// Sets the member's address. Default: a random one for each start. A member that restarts needs a new one,
+    /// because others take messages from an address that was in their view for those of the same incarnation.
     #[must_use]
     pub fn address(mut self, address: Address) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// Who hears of messages and views.
+    /// Sets the receiver of messages and views.
     #[must_use]
     pub fn receiver(mut self, receiver: impl Receiver) -> Self {
         self.receiver = Arc::new(receiver);
         self
     }
 
-    /// Who sees everything before the receiver does, and answers on the driver's own task: it must not block, and a
-    /// panic of it ends the member ([`UpHandler`]). There may be several; a message is the first one's that takes it,
-    /// and messages to send are asked of the first one first.
+    /// Adds an up handler, which gets messages before the receiver and responds on the driver's task. It must not
+    /// block, and its panic ends the member ([`UpHandler`]). A message goes to the first handler that takes it;
+    /// messages to send are taken from the first handler first.
     #[must_use]
     pub fn up_handler(mut self, handler: Arc<dyn UpHandler>) -> Self {
         self.handlers.push(handler);
         self
     }
 
-    /// Puts a layer above the named one, as [`Stack::insert_above`] does in a running stack.
+    /// Adds a layer above the named one, as [`Stack::insert_above`] does in a running stack.
     #[must_use]
     pub fn insert_above(mut self, layer: impl Into<String>, protocol: Box<dyn Protocol>) -> Self {
         self.inserted.push((layer.into(), protocol));
         self
     }
 
-    /// Who is in new views, and in which order: the first is the coordinator. Default: [`crate::DefaultPolicy`], as in JGroups.
-    /// Every member of a cluster has to have the same policy, those of JGroups too (`membership_change_policy`).
+    /// Sets the policy that decides membership and order of new views; the first member is the coordinator. Default:
+    /// [`crate::DefaultPolicy`], as in JGroups. All members of a cluster must have the same policy, JGroups' members
+    /// too (`membership_change_policy`).
     #[must_use]
     pub fn membership_policy(mut self, policy: impl MembershipPolicy + 'static) -> Self {
         self.policy = Some(Arc::new(policy));
         self
     }
 
-    /// Guards what probe can do with this member. It listens on the address of the transport unless `diag.bind_addr` says
-    /// otherwise, and nothing is changed without a passcode, which is this one or else `diag.passcode`. Probe is on if
-    /// `is_enabled` or the transport's `diag.enabled` says so.
+    /// Restricts diagnostics. The member listens for probe on the transport's address unless `diag.bind_addr` is set,
+    /// and refuses changes without a passcode, which is this one or else `diag.passcode`. Probe is on if `is_enabled`
+    /// or the transport's `diag.enabled` is true.
     #[must_use]
     pub fn guarded_diagnostics(mut self, is_enabled: bool, passcode: Option<String>) -> Self {
-        self.guard = Some(Guard { is_enabled, passcode });
+        self.guard = Some(DiagnosticsGuard { is_enabled, passcode });
         self
     }
 
@@ -141,20 +142,20 @@ impl ChannelBuilder {
         std::mem::replace(&mut self.receiver, Arc::new(Silent))
     }
 
-    /// Opens the sockets and joins the cluster; returns when this member is in a view.
+    /// Opens the sockets and joins the cluster. Returns when this member is in a view.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]; nothing is left open.
+    /// [`ConnectError`]; no socket is left open.
     pub async fn connect(self, cluster: &str) -> Result<Channel, ConnectError> {
         let (config, membership) = (self.config, self.policy);
-        // What the application puts in itself may be what the description lacks.
+        // A layer that the application adds may be one that the description lacks.
         if self.inserted.is_empty() {
-            consort_conf::check_whole(&config)?;
+            consort_conf::check_required_layers(&config)?;
         }
         // Host names may have to be looked up, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
-        let Made { edge, version, mut diag, mut layers, policy } =
+        let StackParts { edge, version, mut diag, mut layers, policy } =
             made.map_err(|_| ConnectError::Closed)??;
         for (above, protocol) in self.inserted {
             let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
@@ -194,7 +195,7 @@ impl ChannelBuilder {
         }
         let probe = crate::probe::start(diag, phys, answerer, driver.submitter(), is_guarded);
         let channel = Channel::new(shared, driver.clone(), probe);
-        // A driver that has ended already tells nobody again.
+        // A driver that has ended already does not report it again.
         let outcome = match driver.submit(Command::Connect(cluster.to_owned())) {
             Ok(()) => wait.await.ok(),
             Err(_) => None,
@@ -210,8 +211,8 @@ impl ChannelBuilder {
     }
 }
 
-/// What a configuration makes.
-struct Made {
+/// The parts that a configuration describes.
+struct StackParts {
     edge: BoundEdge,
     version: Version,
     diag: DiagConfig,
@@ -219,7 +220,10 @@ struct Made {
     policy: DeliveryPolicy,
 }
 
-fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> Result<Made, ConnectError> {
+fn make(
+    config: &StackConfig,
+    membership: Option<Arc<dyn MembershipPolicy>>,
+) -> Result<StackParts, ConnectError> {
     let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
     let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
@@ -228,7 +232,7 @@ fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> 
     let (diag, ip_version) = (edge.diag.clone(), edge.ip_version);
     let ports = edge.bind_port..=edge.bind_port.saturating_add(edge.port_range);
     let edge = BoundEdge::bind(&edge, version)?;
-    let mut names = Names { own: edge.phys_addr().ip, ip_version, ports };
+    let mut names = TransportResolver { own: edge.phys_addr().ip, ip_version, ports };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
         let layer = registry::layer(protocol, &mut names)
@@ -236,25 +240,25 @@ fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> 
         layers.push(layer.map_err(fail)?);
     }
     if let Some(policy) = membership {
-        // The layer as it was made has checked what it is told.
+        // The layer has already checked these properties.
         let gms = config.protocols.iter().position(|protocol| protocol.short_name() == "GMS");
         let at = gms.ok_or_else(|| ConnectError::NoSuchLayer("GMS".to_owned()))?;
-        let told = registry::properties(&config.protocols[at]).map_err(fail)?;
-        layers[at] = Box::new(Gms::with_policy(told, policy));
+        let properties = registry::properties(&config.protocols[at]).map_err(fail)?;
+        layers[at] = Box::new(Gms::with_policy(properties, policy));
     }
-    Ok(Made { edge, version, diag, layers, policy })
+    Ok(StackParts { edge, version, diag, layers, policy })
 }
 
-/// Finds what layers name in the way the transport does.
-struct Names {
+/// The resolver of host names in layers' properties, with the transport's settings.
+struct TransportResolver {
     /// The transport's own address.
     own: Option<IpAddr>,
     ip_version: IpVersion,
-    /// Those that the transport may take.
+    /// The ports that the transport may bind.
     ports: RangeInclusive<u16>,
 }
 
-impl Resolver for Names {
+impl Resolver for TransportResolver {
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
         resolve(name, self.own)
     }
@@ -270,8 +274,8 @@ impl Resolver for Names {
     }
 }
 
-/// A host's addresses; of those, the ones of our own family if it has any. `localhost` is this host: our own address
-/// is one of its addresses, whatever its tables say, so that a stock stack finds the members beside it on a host that
+/// Resolves a host. If any of its addresses is of the own address's family, only those are returned. `localhost`
+/// includes the own address, whatever the host's tables say. Thus a stock stack finds other members on a host that
 /// has IPv6 only, or an interface that the stack prefers to the loopback.
 fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     let found = (host, 0).to_socket_addrs().map_err(|error| format!("host `{host}`: {error}"))?;
@@ -286,7 +290,7 @@ fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     Ok(all)
 }
 
-/// Seeds come from the system's randomness, by way of the standard library's hash keys.
+/// Returns a seed from the system's randomness, through the standard library's hash keys.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -306,12 +310,12 @@ mod tests {
 
     use super::*;
 
-    fn made(transport: &str, bind: &str) -> Result<Made, ConnectError> {
+    fn made(transport: &str, bind: &str) -> Result<StackParts, ConnectError> {
         let text = format!("<config>\n{transport}\n<FD_SOCK2 bind_addr=\"{bind}\"/></config>");
         make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None)
     }
 
-    /// What FD_SOCK2 listens on beside a transport.
+    /// Returns FD_SOCK2's listening addresses with this transport.
     fn listening(transport: &str, bind: &str) -> Result<String, ConnectError> {
         let mut out = ProbeOut::default();
         made(transport, bind)?.layers[1].probe(&mut out);
@@ -325,7 +329,7 @@ mod tests {
         assert_eq!(listening(tcp, "10.1.2.3").unwrap(), "10.1.2.3");
         let error = listening(tcp, "match-interface:none").unwrap_err().to_string();
         assert!(error.starts_with("my.xml:3:11: FD_SOCK2: attribute bind_addr: "), "{error}");
-        assert!(error.contains("127.0.0.1"), "it says what there is: {error}");
+        assert!(error.contains("127.0.0.1"), "it lists the addresses: {error}");
     }
 
     #[test]
@@ -336,17 +340,17 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let (log, _guard) = crate::log::Log::begin("consort_channel=info");
         Channel::from_file(path.to_str().unwrap()).unwrap();
-        let said = log.take();
+        let logged = log.take();
         std::fs::remove_file(&path).unwrap();
-        let lines: Vec<&str> = said.lines().collect();
-        assert!(lines.len() == 2 && lines[0].contains("WARN") && lines[1].contains("INFO"), "{said}");
+        let lines: Vec<&str> = logged.lines().collect();
+        assert!(lines.len() == 2 && lines[0].contains("WARN") && lines[1].contains("INFO"), "{logged}");
         assert!(
             lines[0].contains("TCP.tls.sni_matchers (") && lines[0].contains("membership_policy"),
-            "{said}"
+            "{logged}"
         );
         assert!(
             lines[1].contains("TCP.thread_pool.max_threads (") && lines[1].contains("log_details"),
-            "{said}"
+            "{logged}"
         );
     }
 

@@ -1,4 +1,4 @@
-//! The channel: an application's handle on its member of a cluster.
+//! The channel: an application's handle of its member of a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,18 +9,17 @@ use bytes::Bytes;
 use consort_group::{
     Address, AddressBook, Event, Flags, Indication, Member, Message, PhysAddr, Stack, StateError, Time, View,
 };
-use consort_net::{Application, Bell, Command, DriverHandle, EdgeState, Submitter};
+use consort_net::{Application, Command, DriverHandle, DriverWaker, EdgeState, Submitter};
 use tokio::sync::{oneshot, watch};
 
+use crate::catch_panic::ApplicationPanic;
 use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
 use crate::gate::{Gate, Passage, weight};
-use crate::guarded::Panicked;
 use crate::probe::Responder;
 use crate::up_handler::{Room, UpHandlers};
 
-/// How long closing waits for the cluster to let us go. GMS gives up after its leave_timeout (1 s by default) itself;
-/// this only guards against a stack without GMS.
+/// Timeout of leaving. GMS itself gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Shared {
@@ -32,25 +31,25 @@ pub(crate) struct Shared {
     pub(crate) view: watch::Sender<Option<View>>,
     pub(crate) book: Mutex<AddressBook>,
     next_ticket: AtomicU32,
-    waits: Mutex<Waits>,
+    pending: Mutex<PendingCallers>,
 }
 
-/// Callers that wait for an event from the stack. They are told outside the lock: who is woken may run at once, and takes
-/// it, too.
+/// Callers that wait for an event of the stack. They are woken outside the lock, because a woken caller may run at
+/// once and take it.
 #[derive(Default)]
-struct Waits {
+struct PendingCallers {
     connected: Option<oneshot::Sender<Result<(), String>>>,
     disconnected: Vec<oneshot::Sender<()>>,
-    state: Option<oneshot::Sender<Result<Fetched, StateError>>>,
-    /// One for each [`Acknowledgement`] that somebody holds.
+    state: Option<oneshot::Sender<Result<IncomingState, StateError>>>,
+    /// One per [`Acknowledgement`].
     tickets: BTreeMap<u32, oneshot::Sender<bool>>,
 }
 
-/// A state on its way to the receiver.
-struct Fetched {
+/// A state that was fetched for the receiver.
+struct IncomingState {
     state: Option<Bytes>,
-    /// Told when the receiver has taken it.
-    is_set: oneshot::Receiver<Result<(), Panicked>>,
+    /// Completed when the receiver has taken it.
+    is_set: oneshot::Receiver<Result<(), ApplicationPanic>>,
 }
 
 impl Shared {
@@ -64,29 +63,29 @@ impl Shared {
             view: watch::Sender::new(None),
             book: Mutex::default(),
             next_ticket: AtomicU32::new(1),
-            waits: Mutex::default(),
+            pending: Mutex::default(),
         }
     }
 
-    fn waits(&self) -> MutexGuard<'_, Waits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingCallers> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn wait_connected(&self) -> oneshot::Receiver<Result<(), String>> {
         let (done, wait) = oneshot::channel();
-        self.waits().connected = Some(done);
+        self.pending().connected = Some(done);
         wait
     }
 }
 
-/// The last handle of a channel that goes ends its member.
-struct Owner {
+/// The owner of a member, shared by the channel's clones. The member ends when it is dropped.
+struct MemberGuard {
     shared: Arc<Shared>,
     driver: DriverHandle,
     probe: Mutex<Option<Responder>>,
 }
 
-impl Drop for Owner {
+impl Drop for MemberGuard {
     fn drop(&mut self) {
         self.shared.gate.close();
         let _ = self.driver.submit(Command::Disconnect);
@@ -94,14 +93,14 @@ impl Drop for Owner {
     }
 }
 
-/// A member of a cluster. Cheap to clone; when the last clone is dropped the member leaves and everything it had
-/// open is closed. [`Channel::close`] does the same and waits for it.
+/// A member of a cluster. It is cheap to clone. When the last clone is dropped, the member leaves and closes all it
+/// has opened. [`Channel::close`] does the same and waits for it.
 #[derive(Clone)]
 pub struct Channel {
-    owner: Arc<Owner>,
+    owner: Arc<MemberGuard>,
 }
 
-/// A channel that does not keep its member alive, as its up handlers have it ([`crate::UpHandler::opened`]).
+/// A channel that does not keep its member running, for up handlers ([`crate::UpHandler::opened`]).
 #[derive(Clone)]
 pub struct WeakChannel {
     shared: Arc<Shared>,
@@ -119,52 +118,52 @@ impl WeakChannel {
         Self { shared, driver }
     }
 
-    /// Our member address.
+    /// Returns this member's address.
     pub fn address(&self) -> &Address {
         &self.shared.local
     }
 
-    /// Our logical name.
+    /// Returns this member's logical name.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The cluster's name.
+    /// Returns the cluster's name.
     pub fn cluster(&self) -> &str {
         &self.shared.cluster
     }
 
-    /// Where we are reached.
+    /// Returns this member's physical address.
     pub fn physical_address(&self) -> PhysAddr {
         self.shared.phys
     }
 
-    /// Wakes the member's driver, which asks its up handlers for messages and deadlines.
-    pub fn bell(&self) -> Bell {
-        self.driver.bell()
+    /// Returns a waker of the member's driver, which then asks its up handlers for messages and deadlines.
+    pub fn waker(&self) -> DriverWaker {
+        self.driver.waker()
     }
 
-    /// A member's logical name, or its address where no name is known.
+    /// Returns a member's logical name, or its address if the name is unknown.
     pub fn name_of(&self, member: &Address) -> String {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)
     }
 
-    /// A member as people are told of it.
+    /// Returns a member with its name, for errors and logs.
     pub fn member(&self, address: &Address) -> Member {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).member(address)
     }
 
-    /// Sends without waiting for room: answers to requests must not wait behind requests.
+    /// Sends without waiting for capacity: responses must not wait behind requests.
     pub(crate) fn submit(&self, message: Message) {
         self.shared.gate.force(&message.dest, weight(message.length()));
-        // A closed channel has nobody to answer any more.
+        // After the channel is closed, no caller waits for a response.
         let _ = self.driver.submit(Command::Send(message));
     }
 }
 
 impl Channel {
     pub(crate) fn new(shared: Arc<Shared>, driver: DriverHandle, probe: Option<Responder>) -> Self {
-        Self { owner: Arc::new(Owner { shared, driver, probe: Mutex::new(probe) }) }
+        Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe) }) }
     }
 
     /// Ends the probe responder and the driver.
@@ -180,42 +179,42 @@ impl Channel {
         &self.owner.shared
     }
 
-    /// Our member address.
+    /// Returns this member's address.
     pub fn address(&self) -> &Address {
         &self.shared().local
     }
 
-    /// Our logical name.
+    /// Returns this member's logical name.
     pub fn name(&self) -> &str {
         &self.shared().name
     }
 
-    /// The cluster's name.
+    /// Returns the cluster's name.
     pub fn cluster(&self) -> &str {
         &self.shared().cluster
     }
 
-    /// Where we are reached.
+    /// Returns this member's physical address.
     pub fn physical_address(&self) -> PhysAddr {
         self.shared().phys
     }
 
-    /// The current view.
+    /// Returns the current view.
     pub fn view(&self) -> Option<View> {
         self.shared().view.borrow().clone()
     }
 
-    /// The view, to wait for changes of it.
+    /// Returns a receiver that follows changes of the view.
     pub fn watch_view(&self) -> watch::Receiver<Option<View>> {
         self.shared().view.subscribe()
     }
 
-    /// Whether a member is in the current view.
+    /// Returns whether a member is in the current view.
     pub fn has_member(&self, member: &Address) -> bool {
         self.shared().view.borrow().as_ref().is_some_and(|view| view.contains(member))
     }
 
-    /// Whether we are the coordinator.
+    /// Returns whether this member is the coordinator.
     pub fn is_coordinator(&self) -> bool {
         self.shared().view.borrow().as_ref().and_then(View::coordinator) == Some(self.address())
     }
@@ -224,33 +223,33 @@ impl Channel {
         self.shared().book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A member's logical name, or its address where no name is known.
+    /// Returns a member's logical name, or its address if the name is unknown.
     pub fn name_of(&self, member: &Address) -> String {
         self.book().display(member)
     }
 
-    /// A member as people are told of it, in errors and logs.
+    /// Returns a member with its name, for errors and logs.
     pub fn member(&self, address: &Address) -> Member {
         self.book().member(address)
     }
 
-    /// The member with this logical name.
+    /// Returns the member with this logical name.
     pub fn member_named(&self, name: &str) -> Option<Address> {
         let view = self.view()?;
         let book = self.book();
         view.members().iter().find(|member| book.name(member).is_some_and(|own| **own == *name)).cloned()
     }
 
-    /// The view as JGroups prints it: `[A|1] (2) [A, B]`.
+    /// Returns the view in JGroups' format: `[A|1] (2) [A, B]`.
     pub fn view_text(&self) -> String {
         self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
     }
 
-    /// Sends a message; waits while there is no room for it: its destination lacks credits and no more may wait for
-    /// them, or the transport's queue to it is more than half full. A multicast waits for the slowest member.
+    /// Sends a message. Waits while its destination lacks credits and the queue for them is full, or while the
+    /// transport's queue to it is more than half full. A multicast waits for the slowest member.
     ///
-    /// With flag RSVP it also waits until everybody it goes to has acknowledged it, if the stack has RSVP: without, the
-    /// flag does nothing, as in JGroups.
+    /// With flag RSVP it also waits until all recipients have acknowledged the message, if the stack has RSVP.
+    /// Without that layer the flag has no effect, as in JGroups.
     ///
     /// # Errors
     ///
@@ -265,39 +264,39 @@ impl Channel {
                 gate.pass(std::slice::from_ref(&message.dest), bytes).await.ok_or(SendError::Closed)?;
             }
         }
-        match self.hand_over(message)? {
-            Some(wait) => wait.over().await,
+        match self.submit_reserved(message)? {
+            Some(wait) => wait.wait().await,
             None => Ok(()),
         }
     }
 
-    /// Sends a message to each of these destinations: whoever has room does not wait for the others.
+    /// Sends a message to each of these destinations. One that has capacity does not wait for the others.
     pub(crate) async fn send_each(
         &self,
         mut dests: Vec<Option<Address>>,
         message: Message,
     ) -> Result<(), SendError> {
         let bytes = weight(message.length());
-        let mut waits = Vec::new();
+        let mut acknowledgements = Vec::new();
         while !dests.is_empty() {
             let at = self.shared().gate.pass(&dests, bytes).await.ok_or(SendError::Closed)?;
-            waits.extend(self.hand_over(Message { dest: dests.remove(at), ..message.clone() })?);
+            acknowledgements
+                .extend(self.submit_reserved(Message { dest: dests.remove(at), ..message.clone() })?);
         }
-        for wait in waits {
-            wait.over().await?;
+        for wait in acknowledgements {
+            wait.wait().await?;
         }
         Ok(())
     }
 
-    /// Gives the driver a message for which there is room. With RSVP, what tells that it was acknowledged.
-    fn hand_over(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
+    /// Submits a message for which capacity is reserved. With RSVP, returns its acknowledgement.
+    fn submit_reserved(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
         let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
         Ok(wait)
     }
 
-    /// Sends a message if there is room for it, where [`Channel::send`] would wait for room; never waits, not even with
-    /// RSVP.
+    /// Sends a message if [`Channel::send`] would not wait for capacity. Never waits, not even with RSVP.
     ///
     /// # Errors
     ///
@@ -310,60 +309,60 @@ impl Channel {
         }
     }
 
-    /// Makes the driver ask for the application's deadline, which may have become an earlier one.
-    pub(crate) fn remind(&self) {
-        self.owner.driver.ring();
+    /// Wakes the driver to ask for the application's deadline, which may be earlier now.
+    pub(crate) fn wake_driver(&self) {
+        self.owner.driver.wake();
     }
 
     fn ticket(&self, message: &mut Message) -> Acknowledgement<'_> {
         let shared = self.shared();
         let (done, outcome) = oneshot::channel();
-        let mut waits = shared.waits();
+        let mut pending = shared.pending();
         loop {
             let ticket = shared.next_ticket.fetch_add(1, Relaxed);
-            if ticket != 0 && !waits.tickets.contains_key(&ticket) {
+            if ticket != 0 && !pending.tickets.contains_key(&ticket) {
                 message.ticket = ticket;
-                waits.tickets.insert(ticket, done);
+                pending.tickets.insert(ticket, done);
                 return Acknowledgement { shared, ticket, outcome };
             }
         }
     }
 
-    /// Fetches the application's state from a member (`None` = the first other member) and hands it to
+    /// Fetches the application's state from a member (`None` = the first other member) and passes it to
     /// [`crate::Receiver::set_state`], exactly between the messages that it includes and those that it does not.
-    /// Returns the state as well, once the receiver has taken it; `None` if there is nobody to ask.
+    /// Returns the state as well, after the receiver has taken it; `None` if there is no other member.
     ///
     /// # Errors
     ///
-    /// [`StateError`]; the receiver's state was not touched, unless it is [`StateError::NotTaken`].
+    /// [`StateError`]; the receiver's state is unchanged, except with [`StateError::NotTaken`].
     pub async fn fetch_state(
         &self,
         target: Option<Address>,
         timeout: Duration,
     ) -> Result<Option<Bytes>, StateError> {
         let (done, wait) = oneshot::channel();
-        let earlier = self.shared().waits().state.replace(done);
+        let earlier = self.shared().pending().state.replace(done);
         drop(earlier);
         if self.owner.driver.submit(Command::Event(Event::GetState { target, timeout })).is_err() {
             return Err(StateError::ProviderLeft);
         }
-        // The stack's own timer ends it; the rest is a guard against a stack without state transfer.
+        // The stack's own timer ends the request; this one covers a stack without state transfer.
         let fetched = match tokio::time::timeout(timeout + Duration::from_secs(1), wait).await {
             Ok(Ok(result)) => result?,
             Ok(Err(_)) => return Err(StateError::ProviderLeft),
             Err(_) => return Err(StateError::NoProtocol),
         };
-        // However long messages from before the state keep the receiver.
+        // Without a timeout, because the receiver handles messages from before the state first.
         match fetched.is_set.await {
             Ok(Ok(())) => Ok(fetched.state),
-            Ok(Err(Panicked(text))) => Err(StateError::NotTaken(text)),
+            Ok(Err(ApplicationPanic(text))) => Err(StateError::NotTaken(text)),
             // The member's runtime ended.
             Err(_) => Err(StateError::ProviderLeft),
         }
     }
 
-    /// Runs `call` on the stack's own task between two cycles, for management: attributes, operations, inserting
-    /// layers. `None` if the channel is closed.
+    /// Runs `call` on the stack's task between two cycles, for management: attributes, operations, insertion of
+    /// layers. Returns `None` if the channel is closed.
     pub async fn with_stack<R: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Stack, Time) -> R + Send + 'static,
@@ -376,22 +375,22 @@ impl Channel {
         wait.await.ok()
     }
 
-    /// Ends the member as a crash would: nobody is told, and everything is closed. For tests of what the others do.
+    /// Ends the member as a crash would: without leaving the view. For tests of failure handling.
     pub async fn abort(self) {
         self.shared().gate.close();
         let stopped = self.with_stack(|stack, now| {
-            // Without a transport's envelope nothing gets out any more.
+            // Without a transport's envelope no packet is sent any more.
             stack.abort_output(now);
         });
         stopped.await;
         self.end().await;
     }
 
-    /// Leaves the cluster and closes everything: when it returns no task, socket or timer of this member is left.
+    /// Leaves the cluster and closes all sockets. When it returns, no task, socket or timer of this member is left.
     pub async fn close(self) {
         let (done, wait) = oneshot::channel();
         self.shared().gate.close();
-        self.shared().waits().disconnected.push(done);
+        self.shared().pending().disconnected.push(done);
         if self.owner.driver.submit(Command::Disconnect).is_ok() {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, wait).await;
         }
@@ -399,7 +398,7 @@ impl Channel {
     }
 }
 
-/// What a sender with RSVP waits for. Its ticket is given back when the sender waits no longer, for whatever reason.
+/// The acknowledgement that a sender with RSVP waits for. Its ticket is returned on drop.
 struct Acknowledgement<'a> {
     shared: &'a Shared,
     ticket: u32,
@@ -407,7 +406,7 @@ struct Acknowledgement<'a> {
 }
 
 impl Acknowledgement<'_> {
-    async fn over(mut self) -> Result<(), SendError> {
+    async fn wait(mut self) -> Result<(), SendError> {
         match (&mut self.outcome).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(SendError::NotAcknowledged),
@@ -418,7 +417,7 @@ impl Acknowledgement<'_> {
 
 impl Drop for Acknowledgement<'_> {
     fn drop(&mut self) {
-        let unheard = self.shared.waits().tickets.remove(&self.ticket);
+        let unheard = self.shared.pending().tickets.remove(&self.ticket);
         drop(unheard);
     }
 }
@@ -429,14 +428,14 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// The channel's side of the driver: runs on the driver's task.
+/// The application of the channel's driver, on the driver's task.
 pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,
     handlers: UpHandlers,
-    /// There has been a view: handlers may send.
+    /// A view has been installed, so handlers may send.
     has_view: bool,
-    /// Bytes handed to the stack in this cycle.
+    /// Bytes submitted to the stack in this cycle.
     handed: BTreeMap<Option<Address>, u64>,
     book_changes: u64,
 }
@@ -465,19 +464,19 @@ impl Upcalls {
                 if result.is_ok() {
                     self.handlers.connected();
                 }
-                let connected = shared.waits().connected.take();
+                let connected = shared.pending().connected.take();
                 if let Some(done) = connected {
                     let _ = done.send(result);
                 }
             }
             Event::Disconnected => {
-                let disconnected = std::mem::take(&mut shared.waits().disconnected);
+                let disconnected = std::mem::take(&mut shared.pending().disconnected);
                 for done in disconnected {
                     let _ = done.send(());
                 }
             }
             Event::RsvpDone { ticket, is_complete } => {
-                let ticket = shared.waits().tickets.remove(&ticket);
+                let ticket = shared.pending().tickets.remove(&ticket);
                 if let Some(done) = ticket {
                     let _ = done.send(is_complete);
                 }
@@ -487,9 +486,9 @@ impl Upcalls {
                 let result = result.map(|state| {
                     let (set, is_set) = oneshot::channel();
                     self.deliverer.notify(Notice::SetState { state: state.clone(), set });
-                    Fetched { state, is_set }
+                    IncomingState { state, is_set }
                 });
-                let state = shared.waits().state.take();
+                let state = shared.pending().state.take();
                 if let Some(done) = state {
                     let _ = done.send(result);
                 }
@@ -499,10 +498,10 @@ impl Upcalls {
     }
 }
 
-/// Whether the edge's queue to a destination is crowded. Multicasts go at the pace of the slowest member.
-fn is_crowded(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
+/// Returns whether the edge's queue to a destination is more than half full; for multicasts, to any member.
+fn is_half_full(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
     let shared = stack.shared();
-    let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_crowded(peer));
+    let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_half_full(peer));
     match (dest, &shared.view) {
         (Some(member), _) => to(member),
         (None, Some(view)) => view.members().iter().any(to),
@@ -543,8 +542,8 @@ impl Application for Upcalls {
     }
 
     fn after_cycle(&mut self, stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
-        let is_crowded = |dest: Option<&Address>| is_crowded(stack, edge, dest);
-        self.shared.gate.settle(&mut self.handed, stack, edge.burst_bytes(), is_crowded);
+        let is_half_full = |dest: Option<&Address>| is_half_full(stack, edge, dest);
+        self.shared.gate.settle(&mut self.handed, stack, edge.burst_bytes(), is_half_full);
         let book = &stack.shared().book;
         if book.changes() != self.book_changes {
             self.book_changes = book.changes();
@@ -562,11 +561,11 @@ impl Application for Upcalls {
     }
 
     fn closed(&mut self) {
-        // Calls first: those whose request waits for room keep the answers they have.
+        // Calls first, so that those whose request waits for capacity keep the responses that they have.
         self.handlers.closed();
         self.shared.gate.close();
-        let waits = std::mem::take(&mut *self.shared.waits());
-        drop(waits);
+        let pending = std::mem::take(&mut *self.shared.pending());
+        drop(pending);
     }
 }
 
@@ -582,10 +581,10 @@ mod tests {
     use super::*;
     use crate::receiver::{Delivery, Receiver};
 
-    /// Nothing in these tests takes a tenth of this.
+    /// Timeout of tests; none takes a tenth of it.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Keeps all it gets, so that nothing is acknowledged.
+    /// Keeps all deliveries, so that nothing is acknowledged.
     #[derive(Default)]
     struct Keeping(Mutex<Vec<Delivery>>);
 
@@ -616,7 +615,7 @@ mod tests {
         channel.close().await;
     }
 
-    /// Notes whether the callers' lock is free whenever it is woken.
+    /// Records whether the lock of waiting callers is free at each wake-up.
     struct Looking {
         shared: Arc<Shared>,
         was_free: Mutex<Vec<bool>>,
@@ -624,13 +623,13 @@ mod tests {
 
     impl Wake for Looking {
         fn wake(self: Arc<Self>) {
-            let is_free = self.shared.waits.try_lock().is_ok();
+            let is_free = self.shared.pending.try_lock().is_ok();
             self.was_free.lock().unwrap().push(is_free);
         }
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_outside_the_lock() {
+    async fn waiting_callers_are_woken_outside_the_lock() {
         let channel = alone("woken", "<RSVP/>").await;
         let shared = channel.owner.shared.clone();
         let looking = Arc::new(Looking { shared, was_free: Mutex::default() });
@@ -651,7 +650,7 @@ mod tests {
     #[tokio::test]
     async fn a_send_that_is_dropped_gives_its_ticket_back() {
         let channel = alone("with-rsvp", "<RSVP/>").await;
-        let tickets = || channel.shared().waits().tickets.len();
+        let tickets = || channel.shared().pending().tickets.len();
         {
             let mut sending = pin!(channel.send(flagged()));
             let is_waiting = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx).is_pending()));

@@ -1,12 +1,11 @@
-//! How messages reach the receiver: off the stack's path, at most one call at a time per sender, and for those that
-//! are in total order (SEQUENCER) at most one at a time whoever sent them.
+//! Delivery of messages to the receiver: off the stack's path, at most one call at a time per sender, and for
+//! messages in total order (SEQUENCER) one at a time over all senders.
 //!
-//! Policies as in JGroups (`message_processing_policy`): `max` (default) queues a sender's regular batches while one
-//! of them is being processed and hands them over together; `submit` gives every batch a task of its own, so that
-//! order between batches is up to the receiver; `unbatch` is `max` with one message per call; `direct` calls the
-//! receiver on the driver's own task.
+//! Policies as in JGroups (`message_processing_policy`): `max` (default) queues a sender's regular batches during a
+//! call and delivers them together; `submit` runs a task per batch, so that the receiver orders batches; `unbatch` is
+//! `max` with one message per call; `direct` calls the receiver on the driver's task.
 //!
-//! A receiver that panics ends that call alone: its lane goes on, and so do views and states.
+//! A panic of the receiver ends that call alone: its lane, views and states continue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::str::FromStr;
@@ -18,24 +17,24 @@ use consort_net::{Command, Submitter};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use crate::guarded::{Panicked, guarded};
+use crate::catch_panic::{ApplicationPanic, catch_panic};
 use crate::receiver::{Delivery, Receiver};
 
-/// Which task calls the receiver.
+/// The task that calls the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeliveryPolicy {
-    /// One call at a time per sender, batches that wait are merged.
+    /// One call at a time per sender; queued batches are merged.
     #[default]
     Max,
     /// A task per batch.
     Submit,
-    /// The driver's task. The receiver must be quick: the whole member waits for it.
+    /// The driver's task. The receiver must be fast, because the whole member waits for it.
     Direct,
     /// As `Max`, one message per call.
     Unbatch,
 }
 
-/// There is no such policy.
+/// An unknown `message_processing_policy`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown message_processing_policy `{0}`; there are: max, submit, direct, unbatch")]
 pub struct UnknownPolicy(pub String);
@@ -54,25 +53,25 @@ impl FromStr for DeliveryPolicy {
     }
 }
 
-/// Messages merged into one call at most. A call should end in well under a millisecond, so that a view or another
-/// sender's messages do not wait for it.
+/// Most messages merged into one call. A call should take well under 1 ms, so that views and other senders' messages
+/// do not wait for it.
 const MERGED_MESSAGES_MAX: usize = 1_024;
 
-/// Batches up to this long are merged with those before them: moving so many messages costs no more than another call.
+/// Longest batch that is merged with those before it: moving so few messages costs no more than another call.
 const MERGED_BATCH_MAX: usize = 16;
 
-/// Batches of which one is consumed after the other.
+/// A queue of batches that are delivered one after the other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Lane {
-    /// Messages in total order. Calls for two of their senders at once would undo it.
+    /// Messages in total order. Concurrent calls for two of their senders would break it.
     TotalOrder,
-    /// A sender's regular messages, multicasts and unicasts apart, as JGroups keeps them apart.
+    /// A sender's regular messages, multicasts and unicasts separately, as in JGroups.
     Sender { src: Address, is_multicast: bool },
 }
 
 impl Lane {
-    /// None for a batch that waits for nobody.
-    fn of(batch: &MessageBatch) -> Option<Self> {
+    /// Returns the lane of a batch; `None` for one that is delivered at once.
+    fn for_batch(batch: &MessageBatch) -> Option<Self> {
         if batch.is_totally_ordered() {
             return Some(Self::TotalOrder);
         }
@@ -81,40 +80,40 @@ impl Lane {
     }
 }
 
-/// Numbers batches and events in the order in which the stack gave them.
+/// The number of a batch or event, in the stack's order.
 type Ordinal = u64;
 
-/// What is not a message.
+/// An event other than messages.
 #[derive(Debug)]
 pub(crate) enum Notice {
     View(View),
     Suspected(Vec<Address>),
-    /// Answer with our state as of here.
+    /// Respond with the application's state at this point.
     StateRequested {
         token: u64,
     },
-    /// Our state as of here.
+    /// The application's state at this point.
     SetState {
         state: Option<Bytes>,
-        /// To be told when the receiver has taken it.
-        set: oneshot::Sender<Result<(), Panicked>>,
+        /// Completed when the receiver has taken it.
+        set: oneshot::Sender<Result<(), ApplicationPanic>>,
     },
 }
 
 #[derive(Default)]
 struct Waiting {
     next: Ordinal,
-    /// Batches given to the receiver's tasks and not consumed yet.
+    /// Batches passed to the receiver's tasks and not yet consumed.
     unfinished: BTreeSet<Ordinal>,
-    /// Present while a task works for the lane.
+    /// Present while a task serves the lane.
     lanes: BTreeMap<Lane, Vec<(Ordinal, MessageBatch)>>,
-    /// Present while a task works through the notices.
+    /// Present while a task serves the notices.
     notices: Option<VecDeque<(Ordinal, Notice)>>,
-    /// Present while a state is being set: what comes after the state must not reach the receiver before it.
+    /// Present while a state is being set: later messages must not reach the receiver before it.
     behind_state: Option<VecDeque<MessageBatch>>,
 }
 
-/// Hands batches to the receiver.
+/// Passes batches to the receiver.
 #[derive(Clone)]
 pub(crate) struct Deliverer {
     policy: DeliveryPolicy,
@@ -152,7 +151,7 @@ impl Deliverer {
         waiting.unfinished.insert(ordinal);
         let has_lanes = matches!(self.policy, DeliveryPolicy::Max | DeliveryPolicy::Unbatch);
         let this = self.clone();
-        match Lane::of(&batch).filter(|_| has_lanes) {
+        match Lane::for_batch(&batch).filter(|_| has_lanes) {
             Some(lane) => {
                 if let Some(batches) = waiting.lanes.get_mut(&lane) {
                     return batches.push((ordinal, batch));
@@ -169,7 +168,7 @@ impl Deliverer {
         }
     }
 
-    /// Calls the receiver until nothing waits for the lane.
+    /// Calls the receiver until the lane is empty.
     async fn serve(&self, lane: &Lane, ordinal: Ordinal, first: MessageBatch) {
         let mut batches = vec![(ordinal, first)];
         loop {
@@ -206,7 +205,7 @@ impl Deliverer {
         let src = batch.src().cloned();
         let receive = |batch| {
             let delivery = Delivery::new(batch, &self.driver);
-            let _ = guarded("receive_batch", src.as_ref(), || self.receiver.receive_batch(delivery));
+            let _ = catch_panic("receive_batch", src.as_ref(), || self.receiver.receive_batch(delivery));
         };
         if self.policy == DeliveryPolicy::Unbatch {
             batch.messages.into_iter().map(MessageBatch::single).for_each(receive);
@@ -215,8 +214,8 @@ impl Deliverer {
         }
     }
 
-    /// Tells the receiver, in order with other notices. State is given and taken exactly between the messages that
-    /// came before the notice and those that came after it.
+    /// Passes a notice to the receiver, in order with other notices. A state is read or set exactly between the
+    /// messages before the notice and those after it.
     pub(crate) fn notify(&self, notice: Notice) {
         let mut waiting = self.lock();
         if matches!(notice, Notice::SetState { .. }) {
@@ -246,22 +245,22 @@ impl Deliverer {
             let Some((ordinal, notice)) = next else { return };
             match notice {
                 Notice::View(view) => {
-                    let _ = guarded("view_accepted", None, || self.receiver.view_accepted(&view));
+                    let _ = catch_panic("view_accepted", None, || self.receiver.view_accepted(&view));
                 }
                 Notice::Suspected(members) => {
                     for member in &members {
-                        let _ = guarded("suspected", None, || self.receiver.suspected(member));
+                        let _ = catch_panic("suspected", None, || self.receiver.suspected(member));
                     }
                 }
                 Notice::StateRequested { token } => {
                     self.all_before(ordinal).await;
-                    let state = guarded("state", None, || self.receiver.state());
+                    let state = catch_panic("state", None, || self.receiver.state());
                     let state = state.unwrap_or_else(|panicked| Err(panicked.to_string()));
                     let _ = self.driver.submit(Command::Event(Event::ProvideState { token, state }));
                 }
                 Notice::SetState { state, set } => {
                     self.all_before(ordinal).await;
-                    let _ = set.send(guarded("set_state", None, || self.receiver.set_state(state)));
+                    let _ = set.send(catch_panic("set_state", None, || self.receiver.set_state(state)));
                     let mut waiting = self.lock();
                     for batch in waiting.behind_state.take().unwrap_or_default() {
                         self.start(&mut waiting, batch);
@@ -271,7 +270,7 @@ impl Deliverer {
         }
     }
 
-    /// Until all batches that came before `ordinal` have been consumed.
+    /// Waits until all batches before `ordinal` have been consumed.
     async fn all_before(&self, ordinal: Ordinal) {
         loop {
             let finished = self.finished.notified();

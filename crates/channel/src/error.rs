@@ -1,14 +1,14 @@
-//! What can go wrong, per operation, and what it leaves behind.
+//! Errors per operation, with the state that each leaves.
 
 use std::time::Duration;
 
 use consort_group::Member;
 
-/// The channel could not be made or could not join. Nothing is left open.
+/// The channel could not be made or could not join. No socket is left open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] consort_conf::ConfigError),
     /// A socket could not be opened.
@@ -17,24 +17,24 @@ pub enum ConnectError {
     /// The stack does not begin with a transport.
     #[error("the stack does not begin with a transport")]
     NoTransport,
-    /// There is no such layer.
+    /// A named layer is not in the stack.
     #[error("there is no layer `{0}`")]
     NoSuchLayer(String),
-    /// The transport's `message_processing_policy` names nothing.
+    /// The transport's `message_processing_policy` is unknown.
     #[error(transparent)]
     Policy(#[from] crate::delivery::UnknownPolicy),
-    /// The runtime does not take sockets.
+    /// The runtime refuses the sockets.
     #[error("the runtime does not take the sockets: {0}")]
     Runtime(std::io::Error),
-    /// The cluster refused us, or joining failed otherwise.
+    /// Joining failed, for example because the cluster refused this member.
     #[error("could not join cluster `{cluster}`: {reason}")]
     Join {
         /// The cluster.
         cluster: String,
-        /// Why, for people.
+        /// The reason, for the operator.
         reason: String,
     },
-    /// The driver ended while we waited.
+    /// The driver ended while the channel connected.
     #[error("the channel was closed while it connected")]
     Closed,
 }
@@ -46,7 +46,7 @@ pub enum SendError {
     /// The channel is closed.
     #[error("the channel is closed")]
     Closed,
-    /// There is no room for it, and [`crate::Channel::send`] would wait ([`crate::Channel::try_send`] only).
+    /// The queue is full, so that [`crate::Channel::send`] would wait ([`crate::Channel::try_send`] only).
     #[error("the destination's queue is full")]
     Full,
     /// The message was sent, but not all members acknowledged it in time (flag RSVP).
@@ -54,28 +54,28 @@ pub enum SendError {
     NotAcknowledged,
 }
 
-/// No result of a remote call. Whether the call was carried out is not known, except where it says so.
+/// A remote call has no result. Unless stated otherwise, the call may have been carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RpcError {
     /// The channel is closed.
     #[error("the channel is closed")]
     Closed,
-    /// No answer came in time.
+    /// No response came in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
     /// The member left, crashed, or is suspected to have crashed.
     #[error("{0} left or is suspected")]
     Suspected(Member),
-    /// The member answered with an exception.
+    /// The member responded with an exception.
     #[error("{member} failed: {message}")]
     Remote {
-        /// Who.
+        /// The member.
         member: Member,
-        /// What it said.
+        /// Its message.
         message: String,
     },
-    /// Nobody was asked. The call was not carried out.
-    #[error("there is nobody to call")]
+    /// There is no member to call. The call was not carried out.
+    #[error("there is no member to call")]
     NoMembers,
 }

@@ -1,10 +1,10 @@
-//! The gate before the stack: how much an application may have sent that the stack has not yet taken below flow
-//! control. Counted per destination, so that one slow member does not hold up messages to the others (S000-4).
+//! The gate before the stack: a bound on messages that are sent and not yet past flow control, per destination, so
+//! that one slow member does not delay messages to others (S000-4).
 //!
-//! Nobody passes either while the edge's queue to the destination is crowded, and per destination no more at once than
-//! a quarter of such a queue, or one message that is larger: NAKACK4 and UNICAST4 bound messages, not bytes, and what
-//! does not fit into a queue is dropped and comes only after it was missed. Answers to calls and messages of up handlers
-//! pass in any case ([`Gate::force`]).
+//! The gate is also closed while the edge's queue to the destination is more than half full. Per destination at most
+//! a quarter of such a queue passes at once, or one larger message: NAKACK4 and UNICAST4 bound messages, not bytes,
+//! and a packet that does not fit into a queue is dropped and retransmitted later. Responses to calls and messages of
+//! up handlers always pass ([`Gate::force`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,27 +13,27 @@ use consort_group::protocols::flow::HOLD_LIMIT;
 use consort_group::{Address, Stack};
 use tokio::sync::Notify;
 
-/// What one message counts at least: a flood of empty messages has to wait as well.
+/// Least bytes that a message counts, so that a flood of empty messages has to wait as well.
 const MESSAGE_BYTES_MIN: u64 = 64;
 
-/// `None` = multicasts.
+/// A destination; `None` = multicasts.
 type Dest = Option<Address>;
 
 #[derive(Default, Debug)]
 struct Lane {
-    /// Sent by the application, not yet handed to the stack.
+    /// Bytes sent by the application and not yet passed to the stack.
     submitted: u64,
-    /// Waiting inside the stack.
+    /// Bytes queued in the stack.
     held: u64,
-    /// So much waits in the edge that more should wait here.
-    is_crowded: bool,
+    /// The edge's queue is more than half full.
+    is_half_full: bool,
 }
 
 impl Lane {
     fn has_room(&self, bytes: u64, limit: u64, burst: u64) -> bool {
         // A message larger than the whole limit passes when nothing is ahead of it.
         let fits = |ahead: u64, limit| ahead == 0 || ahead.saturating_add(bytes) <= limit;
-        !self.is_crowded
+        !self.is_half_full
             && fits(self.submitted, burst)
             && fits(self.submitted.saturating_add(self.held), limit)
     }
@@ -44,7 +44,7 @@ struct Lanes {
     lanes: BTreeMap<Dest, Lane>,
     limit_unicast: Option<u64>,
     limit_multicast: Option<u64>,
-    /// What may be submitted at once, for the edge's sake.
+    /// Bytes that may be submitted at once, because the edge's queue takes no more.
     burst: u64,
     is_closed: bool,
 }
@@ -62,14 +62,14 @@ impl Default for Lanes {
     }
 }
 
-/// Lets messages pass while there is room for their destination.
+/// Admits messages while there is capacity for their destination.
 #[derive(Default, Debug)]
 pub(crate) struct Gate {
     lanes: Mutex<Lanes>,
     changed: Notify,
 }
 
-/// What the gate says to a message.
+/// The gate's decision on a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passage {
     Open,
@@ -86,7 +86,7 @@ impl Gate {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves room for `bytes`, if there is any.
+    /// Reserves capacity for `bytes`, if there is enough.
     pub(crate) fn try_pass(&self, dest: &Dest, bytes: u64) -> Passage {
         let mut lanes = self.lock();
         if lanes.is_closed {
@@ -108,12 +108,12 @@ impl Gate {
         Passage::Open
     }
 
-    /// Reserves room whether there is any or not.
+    /// Reserves capacity, even beyond the limit.
     pub(crate) fn force(&self, dest: &Dest, bytes: u64) {
         self.lock().lanes.entry(dest.clone()).or_default().submitted += bytes;
     }
 
-    /// Whether a small message would pass.
+    /// Returns whether a small message would pass.
     pub(crate) fn is_open(&self, dest: Option<&Address>) -> bool {
         let lanes = self.lock();
         let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
@@ -122,13 +122,13 @@ impl Gate {
         !lanes.is_closed && lanes.lanes.get(&dest.cloned()).is_none_or(has_room)
     }
 
-    /// What may pass at once, for the edge's sake.
+    /// Returns how many bytes may pass at once, because the edge's queue takes no more.
     pub(crate) fn burst_bytes(&self) -> u64 {
         self.lock().burst
     }
 
-    /// Waits until one of these destinations has room, reserves it, and says which; `None` if the channel closes
-    /// meanwhile.
+    /// Waits until one of these destinations has capacity, reserves it, and returns its index; `None` if the channel
+    /// closes meanwhile.
     pub(crate) async fn pass(&self, dests: &[Dest], bytes: u64) -> Option<usize> {
         loop {
             let changed = self.changed.notified();
@@ -143,14 +143,15 @@ impl Gate {
         }
     }
 
-    /// After a cycle of the driver: `handed` were given to the stack, which tells what it still holds; the edge takes
-    /// `burst` bytes at once for whom it is not crowded.
+    /// Updates the gate after a cycle of the driver, which passed `handed` bytes to the stack. The stack reports the
+    /// bytes that it still holds; the edge takes `burst` bytes at once for a destination whose queue is less than
+    /// half full.
     pub(crate) fn settle(
         &self,
         handed: &mut BTreeMap<Dest, u64>,
         stack: &Stack,
         burst: u64,
-        is_crowded: impl Fn(Option<&Address>) -> bool,
+        is_half_full: impl Fn(Option<&Address>) -> bool,
     ) {
         let mut lanes = self.lock();
         lanes.limit_unicast = stack.hold_limit(false);
@@ -165,10 +166,10 @@ impl Gate {
         }
         lanes.lanes.retain(|dest, lane| {
             let held = stack.queued_bytes(dest.as_ref());
-            let is_crowded = is_crowded(dest.as_ref());
-            has_freed |= held < lane.held || (lane.is_crowded && !is_crowded);
-            (lane.held, lane.is_crowded) = (held, is_crowded);
-            lane.submitted + lane.held > 0 || lane.is_crowded
+            let is_half_full = is_half_full(dest.as_ref());
+            has_freed |= held < lane.held || (lane.is_half_full && !is_half_full);
+            (lane.held, lane.is_half_full) = (held, is_half_full);
+            lane.submitted + lane.held > 0 || lane.is_half_full
         });
         drop(lanes);
         if has_freed {
@@ -176,7 +177,7 @@ impl Gate {
         }
     }
 
-    /// Nothing passes any more; who waits is told.
+    /// Closes the gate and wakes all waiting senders.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_waiters();
@@ -235,11 +236,12 @@ mod tests {
             fixture
         }
 
-        /// The driver takes this much for these destinations; the edge's queues to `crowded` are.
+        /// Ends a cycle in which the driver takes these bytes; the edge's queues to `crowded` are more than half
+        /// full.
         fn cycle(&self, handed: &[(&Dest, u64)], crowded: &[&Dest]) {
             let mut handed = handed.iter().map(|&(dest, bytes)| (dest.clone(), bytes)).collect();
-            let is_crowded = |dest: Option<&Address>| crowded.iter().any(|one| one.as_ref() == dest);
-            self.gate.settle(&mut handed, &self.stack, 100, is_crowded);
+            let is_half_full = |dest: Option<&Address>| crowded.iter().any(|one| one.as_ref() == dest);
+            self.gate.settle(&mut handed, &self.stack, 100, is_half_full);
         }
 
         fn pass(&self, dest: &Dest, bytes: u64) -> Passage {
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_crowded_edge_is_woken_when_it_has_room() {
+    fn a_sender_that_waits_for_a_half_full_edge_is_woken_when_it_has_capacity() {
         let fixture = Fixture::new();
         let (to, all) = (Some(member(2)), None);
         assert_eq!(fixture.pass(&to, 60), Passage::Open);
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_that_the_gate_is_closed() {
+    fn closing_the_gate_wakes_waiting_senders() {
         let fixture = Fixture::new();
         let dests = [Some(member(2))];
         assert_eq!(fixture.pass(&dests[0], 100), Passage::Open);

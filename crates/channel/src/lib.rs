@@ -15,11 +15,11 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod catch_panic;
 mod channel;
 mod delivery;
 mod error;
 mod gate;
-mod guarded;
 mod receiver;
 mod up_handler;
 
@@ -38,7 +38,7 @@ pub use consort_group::{
     Address, Flags, Member, Message, MessageBatch, Object, Payload, PhysAddr, Primitive, StateError,
     Transient, View, ViewId,
 };
-pub use consort_net::Bell;
+pub use consort_net::DriverWaker;
 pub use delivery::{DeliveryPolicy, UnknownPolicy};
 pub use error::{ConnectError, RpcError, SendError};
 pub use receiver::{Delivery, Receiver, Silent};

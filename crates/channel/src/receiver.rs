@@ -1,4 +1,4 @@
-//! What an application implements to hear of messages, views and state.
+//! The application's interface for messages, views and state.
 
 use std::sync::Arc;
 
@@ -6,35 +6,35 @@ use bytes::Bytes;
 use consort_group::{Address, Message, MessageBatch, View};
 use consort_net::{Command, Submitter};
 
-use crate::guarded::guarded;
+use crate::catch_panic::catch_panic;
 use crate::up_handler::take_if;
 
-/// The application's side of a channel. All methods have defaults; none may block for long, because they run on the
-/// runtime's threads: a receiver that has to wait keeps the [`Delivery`] and drops it when it is done, which is what
-/// slows the senders down.
+/// The application's side of a channel. All methods have defaults. None may block for long, because they run on the
+/// runtime's threads: a receiver that has to wait keeps the [`Delivery`] and drops it when it is done, which slows
+/// the senders down.
 ///
-/// A panic ends the call in which it happens and nothing else. It is reported by the panic hook and logged as an error;
-/// the message is not delivered again, the senders get their credits back, and what comes later is delivered. Who waits
-/// for a state is told ([`crate::StateError`]).
+/// A panic ends that call alone. The panic hook reports it, and it is logged as an error. The message is not
+/// delivered again, the senders get their credits back, and delivery continues. A caller that waits for a state gets
+/// an error ([`crate::StateError`]).
 pub trait Receiver: Send + Sync + 'static {
-    /// One message.
+    /// A message has arrived.
     fn receive(&self, message: Message) {
         let _ = message;
     }
 
-    /// All messages of one sender that are ready: the whole batch in one call (S000-56). The default hands them to
-    /// [`Receiver::receive`] one by one; where that panics, the others follow all the same. Senders get their credits
-    /// back when the delivery is dropped.
+    /// All deliverable messages of one sender have arrived (S000-56). The default passes them to
+    /// [`Receiver::receive`] one by one, and continues after a panic. Senders get their credits back when the
+    /// delivery is dropped.
     fn receive_batch(&self, mut delivery: Delivery) {
         let src = delivery.src().cloned();
         let mut messages = delivery.take().into_iter();
         while !messages.as_slice().is_empty() {
             let rest = messages.by_ref();
-            let _ = guarded("receive", src.as_ref(), || rest.for_each(|message| self.receive(message)));
+            let _ = catch_panic("receive", src.as_ref(), || rest.for_each(|message| self.receive(message)));
         }
     }
 
-    /// A new view.
+    /// A new view is installed.
     fn view_accepted(&self, view: &View) {
         let _ = view;
     }
@@ -44,12 +44,12 @@ pub trait Receiver: Send + Sync + 'static {
         let _ = member;
     }
 
-    /// Gives the application's state to a member that asks for it. The error's text reaches that member.
+    /// Returns the application's state for a member that requests it. That member receives the error's text.
     fn state(&self) -> Result<Option<Bytes>, String> {
         Ok(None)
     }
 
-    /// Takes a state that was asked for with [`crate::Channel::fetch_state`], which fails if this panics.
+    /// Sets a state that was requested with [`crate::Channel::fetch_state`], which fails if this panics.
     fn set_state(&self, state: Option<Bytes>) {
         let _ = state;
     }
@@ -82,7 +82,7 @@ impl<R: Receiver + ?Sized> Receiver for Arc<R> {
     }
 }
 
-/// Messages of one sender. While it lives, the senders' credits for them are not returned.
+/// Messages of one sender. Their credits are returned when it is dropped.
 #[derive(Debug)]
 pub struct Delivery {
     batch: MessageBatch,
@@ -109,12 +109,12 @@ impl Delivery {
         Self { batch, credit }
     }
 
-    /// Who sent them.
+    /// Returns the sender.
     pub fn src(&self) -> Option<&Address> {
         self.batch.src()
     }
 
-    /// The messages, in order.
+    /// Returns the messages, in order.
     pub fn messages(&self) -> &[Message] {
         &self.batch.messages
     }
@@ -124,7 +124,7 @@ impl Delivery {
         std::mem::take(&mut self.batch.messages)
     }
 
-    /// Takes the messages for which `wanted` says so.
+    /// Takes the messages for which `wanted` returns true.
     pub(crate) fn take_if(&mut self, wanted: impl FnMut(&Message) -> bool) -> Vec<Message> {
         take_if(&mut self.batch, wanted).messages
     }

@@ -1,29 +1,28 @@
-//! Who sits on a channel: sees everything before the receiver does, on the driver's own task, and answers within the
-//! cycle. RPC is one of them.
+//! Up handlers, which get messages before the receiver on the driver's task, and respond within the cycle. RPC is
+//! one.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use consort_group::{Address, Message, MessageBatch, Stack, Time, View};
 
+use crate::catch_panic::log_panic_and_resume;
 use crate::channel::WeakChannel;
 use crate::gate::Gate;
-use crate::guarded::guarded_or_end;
 
-/// A protocol of the application's on top of the channel (JGroups' word), such as RPC.
+/// A protocol of the application on top of the channel (JGroups' word), such as RPC.
 ///
 /// All methods but [`UpHandler::opened`] run **on the driver's task**, one at a time, and the whole member waits for
-/// them: they must not block, nor take long. Locks that application threads hold for a moment are all right. Application
-/// threads put what they want done where the handler finds it, and ring ([`WeakChannel::bell`]).
+/// them: they must neither block nor take long. Locks that application threads hold briefly are fine. An application
+/// thread that wants to send stores its message in the handler and wakes the driver ([`WeakChannel::waker`]).
 ///
-/// The driver works in cycles. One takes what has come in, tells of it ([`UpHandler::handle_batch`],
-/// [`UpHandler::view`], …), asks for messages ([`UpHandler::poll_send`]) until there are no more, and sends them together.
-/// What the messages of a cycle ask for can therefore be answered in the same cycle, in as few messages as the handler
-/// likes.
+/// The driver works in cycles. A cycle takes pending input, passes it on ([`UpHandler::handle_batch`],
+/// [`UpHandler::view`], …), asks for messages ([`UpHandler::poll_send`]) until there are no more, and sends them
+/// together. A handler can thus respond to a cycle's messages in the same cycle, in few messages.
 ///
-/// **A panic ends the member**, as a crash would: a handler is a state machine, and one that was left half way through
-/// must answer nobody any more. It is logged, [`UpHandler::closed`] is called, the sockets are closed, and the others see
-/// the member go without a word. Receivers and RPC handlers are another matter ([`crate::Receiver`]).
+/// **A panic ends the member**, as a crash would: a handler is a state machine, and one that was interrupted must not
+/// respond any more. The panic is logged, [`UpHandler::closed`] is called, the sockets are closed, and other members
+/// detect a crash. Panics of receivers and RPC handlers do not end the member ([`crate::Receiver`]).
 ///
 /// ```no_run
 /// use std::collections::VecDeque;
@@ -31,7 +30,7 @@ use crate::guarded::guarded_or_end;
 ///
 /// use consort_channel::{Address, Channel, Message, MessageBatch, UpHandler, WeakChannel};
 ///
-/// /// Says `here` to those who ask `where`.
+/// /// Responds `here` to the question `where`.
 /// #[derive(Default)]
 /// struct Here {
 ///     channel: OnceLock<WeakChannel>,
@@ -43,7 +42,7 @@ use crate::guarded::guarded_or_end;
 ///     fn ask(&self, member: &Address) {
 ///         self.outbox.lock().unwrap().push_back(Message::bytes(Some(member.clone()), "where"));
 ///         if let Some(channel) = self.channel.get() {
-///             channel.bell().ring();
+///             channel.waker().wake();
 ///         }
 ///     }
 /// }
@@ -56,7 +55,7 @@ use crate::guarded::guarded_or_end;
 ///         message.payload_bytes().is_some_and(|bytes| bytes == "where")
 ///     }
 ///     fn handle_batch(&self, batch: MessageBatch) {
-///         // One answer for all questions of the batch.
+///         // One response to all questions of the batch.
 ///         self.outbox.lock().unwrap().push_back(Message::bytes(batch.src().cloned(), "here"));
 ///     }
 ///     fn poll_send(&self) -> Option<Message> {
@@ -72,22 +71,22 @@ use crate::guarded::guarded_or_end;
 /// # }
 /// ```
 pub trait UpHandler: Send + Sync + 'static {
-    /// The channel has opened its sockets and is about to join. Called once, before anything else, by the task that
-    /// connects.
+    /// The channel has opened its sockets and is about to join. Called once, before any other method, by the
+    /// connecting task.
     fn opened(&self, channel: WeakChannel) {
         let _ = channel;
     }
 
-    /// Whether a message is this handler's. Several handlers are asked in turn, and a message may be asked about twice.
-    /// What nobody takes goes to the receiver.
+    /// Returns whether a message is this handler's. Handlers are asked in turn, and may be asked twice about a
+    /// message. The receiver gets messages that no handler takes.
     fn takes(&self, message: &Message) -> bool;
 
-    /// Messages of one sender, in order, all of them its own. The sender gets its credits back when this returns. A
-    /// payload may be a piece of what was read from a socket, and keeps the whole of it in memory: copy what is kept
-    /// for long.
+    /// Handles messages of one sender, in order, all taken by this handler. The sender gets its credits back when
+    /// this returns. A payload may be a part of a read buffer and keep the whole buffer in memory: copy payloads that
+    /// are kept for long.
     fn handle_batch(&self, batch: MessageBatch);
 
-    /// A new view. The receiver is told next.
+    /// A new view is installed. The receiver is notified next.
     fn view(&self, view: &View) {
         let _ = view;
     }
@@ -97,52 +96,54 @@ pub trait UpHandler: Send + Sync + 'static {
         let _ = members;
     }
 
-    /// Exactly these members have missed heartbeats, too few to be suspected. Called whenever these are others than before.
+    /// These members have missed heartbeats, too few to be suspected. Called whenever the set changes.
     fn silent(&self, members: &[Address]) {
         let _ = members;
     }
 
-    /// The channel has joined its cluster: who connects is told next.
+    /// The channel has joined its cluster. The caller of connect is notified next.
     fn connected(&self) {}
 
-    /// The next message to send, asked for from the first view on until there is none: in every cycle, and again after
-    /// whatever the handler was told. Who has a message at another time rings ([`WeakChannel::bell`]); one ring is
-    /// enough for any number of messages, and however many threads ring before the driver looks wake it once.
+    /// Returns the next message to send. The driver calls it from the first view on until it returns `None`: in each
+    /// cycle, and again after each call of the handler. A handler that has a message at another time calls
+    /// [`WeakChannel::waker`]'s [`crate::DriverWaker::wake`]. One wake-up is enough for any number of messages;
+    /// wake-ups of several threads before the next cycle count as one.
     ///
-    /// Messages pass the channel's gate in any case, so that answers never wait behind requests: who makes requests
-    /// looks at the [`Room`] there is. Regular messages to one destination are delivered in the order of this.
+    /// These messages always pass the channel's gate, so that responses never wait behind requests. A handler that
+    /// sends requests checks the [`Room`] first. Regular messages to one destination are delivered in the order of
+    /// these calls.
     fn poll_send(&self) -> Option<Message> {
         None
     }
 
-    /// A cycle is over. There is one whenever room appears.
+    /// A cycle has ended. One follows whenever capacity becomes free.
     fn after_cycle(&self, room: &Room<'_>) {
         let _ = room;
     }
 
-    /// When [`UpHandler::handle_timeout`] wants to be called. Asked in every cycle; a time earlier than the last answer
-    /// needs a ring, or a message that is sent, to become known.
+    /// Returns when to call [`UpHandler::handle_timeout`]. The driver asks in each cycle; an earlier time needs a
+    /// wake-up or a sent message.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// That time has come. Messages are asked for next.
+    /// The deadline has passed. The driver asks for messages next.
     fn handle_timeout(&self, now: Instant) {
         let _ = now;
     }
 
-    /// The channel is closed, or its member has ended some other way. Called once if [`UpHandler::opened`] was; nothing
-    /// else is called after it, and what was not asked for by then is not sent.
+    /// The channel is closed, or its member has ended otherwise. Called once if [`UpHandler::opened`] was; no other
+    /// call follows, and messages not yet taken are not sent.
     fn closed(&self) {}
 
-    /// The value of a probe key, if it is one of its own.
+    /// Returns the value of a probe key of this handler.
     fn probe(&self, key: &str) -> Option<String> {
         let _ = key;
         None
     }
 }
 
-/// What the channel's gate says after a cycle, as senders would hear it ([`crate::Channel::try_send`]).
+/// The state of the channel's gate after a cycle, as senders see it ([`crate::Channel::try_send`]).
 pub struct Room<'a> {
     gate: &'a Gate,
 }
@@ -152,15 +153,15 @@ impl<'a> Room<'a> {
         Self { gate }
     }
 
-    /// Whether there is room for another message to this destination (`None` = everybody): no more waits for credits
-    /// than may, and the transport's queue to it is at most half full. A multicast needs room at every member. Never
-    /// once the channel is closing.
+    /// Returns whether there is capacity for another message to this destination (`None` = all members): the queue
+    /// for credits is not full, and the transport's queue is at most half full. A multicast needs capacity at every
+    /// member. False while the channel is closing.
     pub fn is_open(&self, dest: Option<&Address>) -> bool {
         self.gate.is_open(dest)
     }
 
-    /// Bytes of messages that one destination with room should get before this is looked at again, a single larger
-    /// message excepted: more may be dropped before the transport, and comes only after it was missed.
+    /// Returns how many bytes of messages a destination with capacity should get before the next check, except for a
+    /// single larger message. More may be dropped by the transport and retransmitted later.
     pub fn burst_bytes(&self) -> u64 {
         self.gate.burst_bytes()
     }
@@ -172,7 +173,7 @@ impl std::fmt::Debug for Room<'_> {
     }
 }
 
-/// All handlers of a channel, first come first asked.
+/// The handlers of a channel, in the order in which they are asked.
 #[derive(Clone, Default)]
 pub(crate) struct UpHandlers(Vec<Arc<dyn UpHandler>>);
 
@@ -183,7 +184,7 @@ impl UpHandlers {
 
     fn each(&self, called: &'static str, call: impl Fn(&dyn UpHandler)) {
         for handler in &self.0 {
-            guarded_or_end(called, || call(&**handler));
+            log_panic_and_resume(called, || call(&**handler));
         }
     }
 
@@ -193,10 +194,11 @@ impl UpHandlers {
         }
     }
 
-    /// Gives handlers what they take of a batch, and returns its credits. What nobody takes stays in it.
+    /// Passes each handler the messages that it takes, and returns their credits. Messages that no handler takes stay
+    /// in the batch.
     pub(crate) fn handle_batch(&self, batch: &mut MessageBatch, stack: &mut Stack, now: Time) {
         for handler in &self.0 {
-            guarded_or_end("handle_batch", || {
+            log_panic_and_resume("handle_batch", || {
                 let taken = take_if(batch, |message| handler.takes(message));
                 let Some(src) = taken.src() else { return };
                 let credit = taken.messages.iter().map(|message| u64::from(message.credit)).sum();
@@ -230,7 +232,7 @@ impl UpHandlers {
     }
 
     pub(crate) fn poll_send(&self) -> Option<Message> {
-        self.0.iter().find_map(|handler| guarded_or_end("poll_send", || handler.poll_send()))
+        self.0.iter().find_map(|handler| log_panic_and_resume("poll_send", || handler.poll_send()))
     }
 
     pub(crate) fn after_cycle(&self, room: &Room<'_>) {
@@ -238,11 +240,12 @@ impl UpHandlers {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let asked = |handler: &Arc<dyn UpHandler>| guarded_or_end("poll_timeout", || handler.poll_timeout());
+        let asked =
+            |handler: &Arc<dyn UpHandler>| log_panic_and_resume("poll_timeout", || handler.poll_timeout());
         self.0.iter().filter_map(asked).min()
     }
 
-    /// Those whose time it is.
+    /// Calls the handlers whose deadline has passed.
     pub(crate) fn handle_timeout(&self, now: Instant) {
         self.each("handle_timeout", |handler| {
             if handler.poll_timeout().is_some_and(|at| at <= now) {
@@ -253,19 +256,19 @@ impl UpHandlers {
 
     pub(crate) fn closed(&self) {
         for handler in &self.0 {
-            // The member has ended already, and it may have been by a panic.
-            let _ = crate::guarded::guarded("closed", None, || handler.closed());
+            // The member has ended already, possibly by a panic.
+            let _ = crate::catch_panic::catch_panic("closed", None, || handler.closed());
         }
     }
 
     pub(crate) fn probe(&self, key: &str) -> Option<String> {
-        self.0.iter().find_map(|handler| guarded_or_end("probe", || handler.probe(key)))
+        self.0.iter().find_map(|handler| log_panic_and_resume("probe", || handler.probe(key)))
     }
 }
 
-/// Takes the messages that are wanted out of a batch.
+/// Takes the wanted messages out of a batch.
 pub(crate) fn take_if(batch: &mut MessageBatch, mut wanted: impl FnMut(&Message) -> bool) -> MessageBatch {
-    // Most batches are all of one kind: their messages need not move.
+    // Most batches are of one kind: their messages need not move.
     let count = batch.messages.iter().filter(|message| wanted(message)).count();
     if count == 0 {
         return MessageBatch::default();

@@ -1,4 +1,5 @@
-//! Attributes of transports: each that configurations accept has a reader, and those of the stock stacks and the defaults.
+//! Tests of transports' attributes: each accepted one has a reader; stock stacks and defaults have the expected
+//! values.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ fn transport(protocol: &ProtocolConfig) -> TransportConfig {
     TransportConfig::from_protocol(protocol).expect("a transport").unwrap()
 }
 
-/// The transport of a stack that comes with Consort.
+/// The transport of a stock stack.
 fn stock(name: &str, variables: &Variables) -> TransportConfig {
     transport(&load_stack(name, variables).unwrap().config.protocols[0])
 }
@@ -43,7 +44,7 @@ fn stock_stacks_answer_probe_by_multicast_and_those_of_tcp_over_tcp_too() {
     }
 }
 
-/// A firewall has rules for these.
+/// Firewalls have rules for these ports.
 #[test]
 fn ports_are_those_of_jgroups_stacks_by_default() {
     let tcp = stock("tcp.xml", &Variables::new());

@@ -1,4 +1,4 @@
-//! How calls end when something goes wrong around them: the driver dies, a peer is stalled, a view comes between.
+//! Tests of calls that end early: the driver dies, a peer is stalled, or a view changes.
 
 mod cluster;
 
@@ -13,16 +13,16 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// No call waits for so long in these tests: something else ends it.
+/// A timeout that no call of these tests reaches.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// One test at a time: the members of all tests share one loopback, and a driver that another test wakes looks at its
-/// deadlines, too.
+/// One test at a time: members of all tests share one loopback, and a driver that another test wakes checks its
+/// deadlines too.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 const CREDITS: usize = 100_000;
 
-/// A stack with little credit, which does nothing by itself for an hour, nor gives up an acknowledgement before.
+/// A stack with little credit and without periodic work or retransmissions for an hour.
 fn builder(name: &str) -> ChannelBuilder {
     let text = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2 xmit_interval=\"3600000\"/>\
                 <UNICAST3 xmit_interval=\"3600000\"/><STABLE desired_avg_gossip=\"0\"/>\
@@ -33,7 +33,7 @@ fn builder(name: &str) -> ChannelBuilder {
     Channel::from_config(stack.config).name(name)
 }
 
-/// Answers when it is told to.
+/// Keeps requests until the test responds.
 #[derive(Clone, Default)]
 struct Later {
     asked: Arc<std::sync::Mutex<Vec<Responder>>>,
@@ -48,7 +48,7 @@ impl RpcHandler for Later {
 }
 
 impl Later {
-    /// Waits until this many requests have come.
+    /// Waits until this many requests have arrived.
     async fn asked(&self, count: usize) {
         let mut asked = self.count.subscribe();
         timeout(PATIENCE, asked.wait_for(|&asked| asked == count)).await.expect("asked in time").unwrap();
@@ -59,7 +59,7 @@ fn at(dispatcher: &RpcDispatcher) -> Address {
     dispatcher.channel().address().clone()
 }
 
-/// Sends as much to a member whose receiver is not done as there is room for.
+/// Sends to a member whose receiver does not finish until there is no capacity.
 async fn fill_up(caller: &RpcDispatcher, member: &RpcDispatcher) {
     fill(caller.channel(), &Message::bytes(Some(at(member)), vec![7; 10_000])).await;
 }
@@ -72,9 +72,9 @@ fn hour() -> RequestOptions {
     RequestOptions::all(HOUR)
 }
 
-/// Calls, and messages that wait for room or for acknowledgements, end with the driver when something in it panics.
+/// Calls, and messages that wait for capacity or acknowledgements, end when the driver panics.
 #[tokio::test]
-async fn whoever_waits_is_told_when_the_driver_panics() {
+async fn waiting_callers_get_an_error_when_the_driver_panics() {
     let _alone = ALONE.lock().await;
     let a = join_rpc("panic", builder("A"), Later::default()).await;
     let b = join_rpc("panic", builder("B"), Later::default()).await;
@@ -84,7 +84,7 @@ async fn whoever_waits_is_told_when_the_driver_panics() {
     let acknowledged = Message::bytes(Some(at(&b)), "x").with_flags(Flags::RSVP);
     let too_much = Message::bytes(Some(at(&c)), vec![7; 10_000]);
     let (to_b, to_all) = (at(&b), hour());
-    // All of them are under way before the driver has its next turn.
+    // All of them have begun before the driver's next cycle.
     let all = async {
         tokio::join!(
             a.call(&to_b, one(), &to_all),
@@ -107,7 +107,7 @@ async fn whoever_waits_is_told_when_the_driver_panics() {
     assert_eq!(a.pending(), 0);
 }
 
-/// A call ends when the runtime that its member runs on is shut down, whatever runtime the caller is on.
+/// A call ends when the runtime of its member is shut down, whatever runtime the caller is on.
 #[tokio::test]
 async fn a_call_ends_with_the_runtime_of_its_member() {
     let _alone = ALONE.lock().await;
@@ -125,12 +125,12 @@ async fn a_call_ends_with_the_runtime_of_its_member() {
 
 const SOON: Duration = Duration::from_millis(50);
 
-/// A call to a member without room ends when its time is over, and is not carried out when there is room again.
+/// A call to a member without capacity ends at its timeout, and is not carried out later.
 #[tokio::test]
 async fn a_call_that_waits_for_room_ends_in_time_and_is_not_sent_late() {
     let _alone = ALONE.lock().await;
     let (slow, later) = (Slow::new(), Later::default());
-    // The coordinator comes first: it has a timer for the view, which would wake the driver.
+    // The coordinator joins first: it has a timer for the view, which would wake the driver.
     let b = join_rpc("room", builder("B").receiver(slow.clone()), later.clone()).await;
     let a = join_rpc("room", builder("A"), Later::default()).await;
     fill_up(&a, &b).await;
@@ -146,27 +146,27 @@ async fn a_call_that_waits_for_room_ends_in_time_and_is_not_sent_late() {
         let (a, b) = (a.clone(), at(&b));
         async move { a.call(&b, Payload::Long(2), &hour()).await }
     });
-    // A member's requests come in the order in which they were sent.
+    // A member's requests arrive in the order in which they were sent.
     later.asked(1).await;
     later.asked.lock().unwrap().pop().expect("a responder").reply(Ok(Payload::Long(3)));
     assert_eq!(end(last).await, Ok(Payload::Long(3)));
 }
 
-/// The same for one that waits until its request is acknowledged.
+/// The same for a call that waits for the acknowledgement of its request.
 #[tokio::test]
 async fn a_call_that_waits_for_an_acknowledgement_ends_in_time() {
     let _alone = ALONE.lock().await;
     let a = join_rpc("rsvp", builder("A"), Later::default()).await;
     let b = join_rpc("rsvp", builder("B").receiver(Slow::new()), Later::default()).await;
     members(a.channel(), 2).await;
-    // There is room for more, but it goes no further than to flow control.
+    // The gate has capacity for more, but flow control does not.
     a.channel().send(Message::bytes(Some(at(&b)), vec![7; CREDITS])).await.unwrap();
     let options = RequestOptions::all(SOON).with_flags(Flags::RSVP);
     let called = timeout(PATIENCE, a.call(&at(&b), one(), &options)).await.expect("no longer than it may");
     assert_eq!(called, Err(RpcError::TimedOut(SOON)));
 }
 
-/// An anycast that has the answer it wants does not wait for a member without room.
+/// An anycast that has its responses does not wait for a member without capacity.
 #[tokio::test]
 async fn an_anycast_that_has_its_answer_waits_for_no_room() {
     let _alone = ALONE.lock().await;
@@ -185,7 +185,7 @@ async fn an_anycast_that_has_its_answer_waits_for_no_room() {
     }
 }
 
-/// What a filter breaks is its caller's, not the member's.
+/// A panic of a filter is its caller's, not the member's.
 #[tokio::test]
 async fn a_filter_that_panics_ends_its_call_alone() {
     let _alone = ALONE.lock().await;

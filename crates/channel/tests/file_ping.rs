@@ -1,4 +1,4 @@
-//! Members that find each other through a directory that they share.
+//! Tests of members that find each other through a shared directory.
 
 mod cluster;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::Message;
 
-/// Stock TCP whose members are found through files.
+/// Stock TCP with discovery through files.
 fn cluster(directory: &Path) -> Cluster {
     let plain = Cluster::new("tcp.xml");
     let from = plain.text.find("<TCPPING").expect("TCPPING");
@@ -26,21 +26,21 @@ impl Shared {
         Self(path)
     }
 
-    /// Waits until what the cluster's files say is so.
+    /// Waits until the content of the cluster's files fulfils the condition.
     async fn until(&self, cluster: &Cluster, is_so: impl Fn(&str) -> bool) {
         let directory = self.0.join(&cluster.name);
-        let said = || {
+        let content = || {
             let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
             let lists = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "list"));
             lists.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect::<String>()
         };
         let wait = async {
-            while !is_so(&said()) {
+            while !is_so(&content()) {
                 tokio::task::yield_now().await;
             }
         };
         let outcome = tokio::time::timeout(PATIENCE, wait).await;
-        assert!(outcome.is_ok(), "{:?}", said());
+        assert!(outcome.is_ok(), "{:?}", content());
     }
 }
 
@@ -56,10 +56,10 @@ async fn members_find_each_other_through_a_shared_directory() {
     let cluster = cluster(&shared.0);
     let inboxes: Vec<Arc<Inbox>> = (0..3).map(|_| Arc::default()).collect();
     let a = cluster.join("A", inboxes[0].clone()).await;
-    shared.until(&cluster, |said| said.starts_with("A ") && said.contains("\tT")).await;
+    shared.until(&cluster, |content| content.starts_with("A ") && content.contains("\tT")).await;
     let b = cluster.join("B", inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
-    // A has let B in at once: B has not begun a cluster of its own that is merged later.
+    // A admitted B at once: B has not begun a cluster of its own that is merged later.
     assert!(a.view_text().ends_with("|1] (2) [A, B]"), "{}", a.view_text());
     for channel in [&a, &b] {
         channel.send(Message::bytes(None, vec![7; 1_000])).await.unwrap();
@@ -69,9 +69,9 @@ async fn members_find_each_other_through_a_shared_directory() {
             assert_eq!(inbox.from(channel.address(), 1).await, [vec![7; 1_000]]);
         }
     }
-    // Who comes when the first has gone finds who leads now.
+    // A member that starts after the first has left finds the present coordinator.
     a.close().await;
-    shared.until(&cluster, |said| said.starts_with("B ") && !said.contains("A ")).await;
+    shared.until(&cluster, |content| content.starts_with("B ") && !content.contains("A ")).await;
     let c = cluster.join("C", inboxes[2].clone()).await;
     one_view(&[&b, &c]).await;
     assert!(c.view_text().ends_with("(2) [B, C]"), "{}", c.view_text());

@@ -22,7 +22,7 @@ fn numbers(received: &[Vec<u8>]) -> Vec<u32> {
     received.iter().map(|bytes| u32::from_be_bytes(bytes[..4].try_into().unwrap())).collect()
 }
 
-/// Members of a stock stack find each other, agree on a view, and everybody gets everybody's messages in order, once.
+/// Members of a stock stack find each other, agree on a view, and receive all messages of all members in order, once.
 async fn four_members(config: &'static str) {
     four_members_of(&Cluster::new(config)).await;
 }
@@ -138,7 +138,7 @@ async fn a_member_that_is_dropped_leaves() {
     b.close().await;
 }
 
-/// Cuts a member off from those named; from nobody if none is.
+/// Cuts a member off from the named ones, or from none.
 async fn discard(channel: &Channel, names: &'static [&'static str]) {
     channel
         .with_stack(move |stack, now| {
@@ -187,7 +187,7 @@ async fn a_partition_heals_into_one_view() {
     }
 }
 
-/// S000-87: discovery over a multicast group of its own finds the cluster however often a member comes back.
+/// S000-87: discovery over a multicast group of its own finds the cluster however often a member restarts.
 #[tokio::test]
 async fn mping_finds_the_cluster_a_hundred_times() {
     let cluster = Cluster::new("tcp.xml");
@@ -209,8 +209,8 @@ async fn mping_finds_the_cluster_a_hundred_times() {
     a.close().await;
 }
 
-/// S000-13: with the non-blocking kinds of flow control nobody waits for a receiver that is not done: everything that
-/// credits and queue have room for is taken at once, and arrives when the receiver has let go.
+/// S000-13: with non-blocking flow control no sender waits for a receiver that does not finish: all messages that fit
+/// credits and queue are taken at once, and arrive when the receiver finishes.
 async fn senders_do_not_wait(config: &'static str) {
     const QUEUE: usize = 3_000_000;
     let queue = format!("_NB max_queue_size=\"{QUEUE}\" ");
@@ -242,7 +242,7 @@ async fn senders_over_udp_do_not_wait() {
     senders_do_not_wait("udp.xml").await;
 }
 
-/// Holds the task that calls it up until it is let go.
+/// Blocks the task that calls it until the test releases it.
 #[derive(Default)]
 struct Stuck {
     is_free: Mutex<bool>,
@@ -261,8 +261,8 @@ impl Receiver for Stuck {
     }
 }
 
-/// NAKACK4 lets 8,192 messages go whatever their size. A member that does not read holds senders up before the queue
-/// to it is full, so that nothing is dropped that would have to be sent again.
+/// NAKACK4 bounds messages (8,192), not bytes. Senders wait for a member that does not read before the queue to it is
+/// full, so that nothing is dropped and retransmitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn senders_wait_for_a_member_that_does_not_read_before_its_queue_is_full() {
     let mut cluster = Cluster::new("tcp-new.xml");
@@ -279,7 +279,7 @@ async fn senders_wait_for_a_member_that_does_not_read_before_its_queue_is_full()
         .unwrap()
         .unwrap();
     let sent = message.length() + fill(&a, &message).await;
-    // Half of the queue at least was not enough to make it wait; it waits long before NAKACK4 would, after 8,192 messages.
+    // At least half of the queue was used, and far less than NAKACK4's 8,192 messages.
     assert!((5_000_000..30_000_000).contains(&sent), "{sent} bytes");
     *stuck.is_free.lock().unwrap() = true;
     stuck.changed.notify_all();
@@ -290,7 +290,7 @@ async fn senders_wait_for_a_member_that_does_not_read_before_its_queue_is_full()
             channel.with_stack(|stack, _| stack.attribute("NAKACK4", "xmit_reqs_sent")).await.unwrap();
         assert_eq!(asked.as_deref(), Some("0"));
     }
-    // Who waited goes on.
+    // The waiting sender resumes.
     a.send(message).await.unwrap();
     a.close().await;
     b.close().await;

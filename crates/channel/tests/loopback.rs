@@ -1,4 +1,5 @@
-//! Channels of one process over SHARED_LOOPBACK: what an application sees of credits, batches, tasks and calls.
+//! Tests of channels of one process over SHARED_LOOPBACK: credits, batches, tasks and calls, as an application sees
+//! them.
 
 mod cluster;
 
@@ -8,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use cluster::{PATIENCE, Slow, fill, join, join_rpc, members};
-use consort_channel::rpc::{RequestOptions, RpcDispatcher, Verdict};
+use consort_channel::rpc::{FilterDecision, RequestOptions, RpcDispatcher};
 use consort_channel::{
     Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, Silent,
 };
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 
 const CREDITS: u64 = 100_000;
 
-/// A stack with little credit; the blocking or the non-blocking kinds of flow control.
+/// A stack with little credit, with blocking or non-blocking flow control.
 fn builder(name: &str, policy: &str, kind: &str) -> ChannelBuilder {
     builder_with(name, policy, kind, if kind.is_empty() { "" } else { "max_queue_size=\"50000\"" })
 }
@@ -40,8 +41,8 @@ fn to(channel: &Channel, bytes: usize) -> Message {
     Message::bytes(Some(channel.address().clone()), vec![7; bytes])
 }
 
-/// S000-3, S000-6, S000-9, S000-11: a receiver that is not done gets max_credits bytes and no more; behind them the
-/// queue takes what it may; then senders wait, and go on when the receiver has let go. Nothing is lost.
+/// S000-3, S000-6, S000-9, S000-11: a receiver that does not finish gets max_credits bytes; behind them the queue
+/// fills; then senders wait, and resume when the receiver finishes. Nothing is lost.
 #[tokio::test]
 async fn a_receiver_that_is_not_done_gets_no_more_than_the_credits() {
     let slow = Slow::new();
@@ -67,7 +68,7 @@ async fn a_receiver_that_is_not_done_gets_no_more_than_the_credits() {
     b.close().await;
 }
 
-/// S000-12: the largest limit is as good as none: six hundred times the credits wait, and all of it arrives.
+/// S000-12: the largest limit is as good as none: six hundred times the credits are queued, and all arrive.
 #[tokio::test]
 async fn the_largest_queue_is_never_full() {
     let slow = Slow::new();
@@ -87,9 +88,9 @@ async fn the_largest_queue_is_never_full() {
     b.close().await;
 }
 
-/// S000-4 at the channel: one receiver that is not done holds up nobody else's unicasts.
+/// S000-4 at the channel: a receiver that does not finish delays no unicasts to other members.
 #[tokio::test]
-async fn unicasts_to_others_are_not_held_up() {
+async fn unicasts_to_other_members_are_not_delayed() {
     let (slow, quick) = (Slow::new(), Slow::new());
     quick.kept.lock().unwrap().take();
     let a = join("apart", builder("A", "max", "")).await;
@@ -107,7 +108,7 @@ async fn unicasts_to_others_are_not_held_up() {
     }
 }
 
-/// Counts calls, messages, and how many calls there were at once.
+/// Counts calls, messages, and concurrent calls.
 #[derive(Default)]
 struct Counting {
     calls: AtomicUsize,
@@ -134,7 +135,7 @@ impl Receiver for Counting {
     }
 }
 
-/// S000-56, S000-81: a thousand small messages come in few calls under `max`, one at a time; under `unbatch` in a
+/// S000-56, S000-81: a thousand small messages arrive in few calls under `max`, one at a time; under `unbatch` in a
 /// thousand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_burst_comes_in_few_calls_one_at_a_time() {
@@ -163,7 +164,7 @@ async fn a_burst_comes_in_few_calls_one_at_a_time() {
     }
 }
 
-/// Who sent what, as it came.
+/// Senders and payloads, in order of arrival.
 #[derive(Default)]
 struct Record {
     seen: Mutex<Vec<(Address, Vec<u8>)>>,
@@ -178,8 +179,8 @@ impl Receiver for Record {
     }
 }
 
-/// With SEQUENCER the receivers, too, see one order of all senders' messages, those that travel in pieces among them,
-/// however many threads there are.
+/// With SEQUENCER receivers see one order of all senders' messages, fragmented ones among them, however many threads
+/// there are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn receivers_see_the_total_order() {
     let text = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/><GMS/><UFC/><MFC/>\
@@ -221,7 +222,7 @@ async fn receivers_see_the_total_order() {
     }
 }
 
-/// Where a regular call and two out-of-band ones wait for each other: none ends before all three are under way.
+/// A barrier of a regular call and two out-of-band ones: none ends before all three have begun.
 #[derive(Default)]
 struct Meeting {
     inside: Mutex<usize>,
@@ -243,10 +244,9 @@ impl Receiver for Meeting {
     }
 }
 
-/// S000-81: while a regular call of a sender is under way, its out-of-band messages come all the same, and beside one
-/// another.
+/// S000-81: during a regular call of a sender its out-of-band messages are delivered, concurrently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn out_of_band_messages_wait_for_nobody() {
+async fn out_of_band_messages_are_delivered_concurrently() {
     let meeting = Arc::new(Meeting::default());
     let a = join("meeting", builder("A", "max", "")).await;
     let b = join("meeting", builder("B", "max", "").receiver(meeting.clone())).await;
@@ -262,7 +262,7 @@ async fn out_of_band_messages_wait_for_nobody() {
     b.close().await;
 }
 
-/// A layer that notes which task runs it, and where payloads lie.
+/// A layer that records the task that runs it, and the addresses of payloads.
 #[derive(Clone, Default)]
 struct Noting {
     tasks: Arc<Mutex<BTreeMap<&'static str, tokio::task::Id>>>,
@@ -298,7 +298,7 @@ impl Protocol for Noting {
     }
 }
 
-/// S000-74: the task that carries messages is the one that fires timers: there is no hand-off.
+/// S000-74: one task carries messages and fires timers, without a hand-off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timers_run_on_the_stacks_own_task() {
     let noting = Noting::default();
@@ -363,13 +363,13 @@ async fn ten_thousand_calls_wait_on_one_thread() {
     close(all).await;
 }
 
-/// S000-53: a closure decides which answers count, and when there are enough.
+/// S000-53: a closure decides which responses count, and when there are enough.
 #[tokio::test]
 async fn a_closure_decides_which_answers_count() {
     let all = dispatchers("filter", 3, Noting::default()).await;
     let odd = RequestOptions::all(PATIENCE).with_filter(|_: &Address, answer: &Payload| match answer {
-        Payload::Long(1) => Verdict::Take,
-        _ => Verdict::Skip,
+        Payload::Long(1) => FilterDecision::Accept,
+        _ => FilterDecision::Ignore,
     });
     let answers = all[0].call_all(bytes("who"), &odd).await.unwrap();
     let from: Vec<&Address> = answers.iter().map(|answer| &answer.member).collect();
@@ -393,7 +393,7 @@ async fn an_anycast_copies_no_bytes() {
     close(all).await;
 }
 
-/// S000-34, S000-32: four become ten; within ten seconds everybody has the same view, and the same text of it.
+/// S000-34, S000-32: four become ten; within ten seconds all have the same view, and the same text of it.
 #[tokio::test]
 async fn four_members_become_ten() {
     let mut channels = Vec::new();
@@ -410,7 +410,7 @@ async fn four_members_become_ten() {
         for channel in &channels {
             members(channel, 10).await;
         }
-        // Names are told apart from views, and may come after them.
+        // Names are sent apart from views, and may arrive later.
         while channels.iter().any(|channel| channel.view_text() != channels[0].view_text()) {
             tokio::task::yield_now().await;
         }

@@ -1,11 +1,11 @@
-//! Who is in a view is the application's to say.
+//! Tests of the application's membership policy.
 
 mod cluster;
 
 use cluster::{Cluster, join, one_view};
 use consort_channel::{Address, Channel, DefaultPolicy, MembershipPolicy};
 
-/// Who joins comes right after the coordinator, before those who have been there for longer.
+/// Places a joining member right after the coordinator.
 struct NewestSecond;
 
 impl MembershipPolicy for NewestSecond {
@@ -39,7 +39,7 @@ fn ends(channel: &Channel, order: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_policy_of_the_applications_says_who_comes_next() {
+async fn the_applications_policy_orders_members() {
     let cluster = Cluster::new("tcp.xml");
     let a = member(&cluster, "A").await;
     let b = member(&cluster, "B").await;
@@ -51,7 +51,7 @@ async fn a_policy_of_the_applications_says_who_comes_next() {
     let d = member(&cluster, "D").await;
     one_view(&[&a, &b, &c, &d]).await;
     assert!(ends(&b, "(4) [A, D, C, B]"), "{}", b.view_text());
-    // The last that has come leads when the first goes.
+    // The last member to join becomes coordinator when the first leaves.
     a.close().await;
     one_view(&[&b, &c, &d]).await;
     assert!(ends(&b, "(3) [D, C, B]"), "{}", b.view_text());
@@ -60,15 +60,15 @@ async fn a_policy_of_the_applications_says_who_comes_next() {
     }
 }
 
-/// Other settings of GMS are those of the file also then, and without GMS there is nobody to tell.
+/// Other settings of GMS stay those of the file, and a stack without GMS is refused.
 #[tokio::test]
 async fn a_policy_needs_gms_and_leaves_its_settings() {
     let gms = "<pbcast.GMS print_local_addr=\"true\" join_timeout=\"2s\"/>";
     let other = "<pbcast.GMS join_timeout=\"777ms\"/>";
     let cluster = Cluster::new("tcp.xml").edited(&[(gms, other)]);
     let a = member(&cluster, "A").await;
-    let told = a.with_stack(|stack, _| stack.attribute("GMS", "join_timeout")).await.expect("open");
-    assert!(told.as_deref().is_some_and(|told| told.contains("777")), "{told:?}");
+    let value = a.with_stack(|stack, _| stack.attribute("GMS", "join_timeout")).await.expect("open");
+    assert!(value.as_deref().is_some_and(|value| value.contains("777")), "{value:?}");
     a.close().await;
 
     let text = "<config><TCP bind_addr=\"127.0.0.1\" bind_port=\"0\"/></config>";
@@ -78,7 +78,7 @@ async fn a_policy_needs_gms_and_leaves_its_settings() {
     assert!(error.contains("GMS"), "{error}");
 }
 
-/// Instead of trying to join for ever.
+/// Otherwise it would try to join for ever.
 #[tokio::test]
 async fn a_stack_without_discovery_is_refused() {
     let cluster = Cluster::new("tcp.xml");

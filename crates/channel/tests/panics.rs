@@ -1,4 +1,4 @@
-//! What an application's panics do to its member: they end the call in which they happen and nothing else.
+//! Tests of the application's panics: each ends its call alone.
 
 mod cluster;
 
@@ -49,7 +49,7 @@ async fn close(channels: impl IntoIterator<Item = Channel>) {
     }
 }
 
-/// Panics whenever it is called, but takes notice before.
+/// Counts calls, and panics in each.
 #[derive(Default)]
 struct Fragile {
     received: watch::Sender<usize>,
@@ -73,9 +73,9 @@ impl Receiver for Fragile {
     }
 }
 
-/// Three times the credits come to a receiver that panics at each batch, in lanes and out of them.
+/// Three times the credits are sent to a receiver that panics at each batch, in lanes and out of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panicking_receiver_gets_what_comes_after() {
+async fn a_panicking_receiver_gets_later_messages() {
     for policy in POLICIES {
         let fragile = Arc::new(Fragile::default());
         let (a, b) = two(&format!("after-{policy}"), policy, fragile.clone()).await;
@@ -108,7 +108,7 @@ impl Receiver for Picky {
     }
 }
 
-/// What a batch holds besides the message at which the receiver panics comes all the same.
+/// A batch's other messages are delivered after a panic at one of them.
 #[tokio::test]
 async fn a_panic_at_one_message_costs_no_other() {
     for policy in ["max", "direct"] {
@@ -122,9 +122,9 @@ async fn a_panic_at_one_message_costs_no_other() {
     }
 }
 
-/// Views go on after one at which the receiver has panicked.
+/// Views are delivered after a panic at an earlier one.
 #[tokio::test]
-async fn views_go_on() {
+async fn views_are_delivered_after_a_panic_at_one() {
     let fragile = Arc::new(Fragile::default());
     let (a, b) = two("views", "max", fragile.clone()).await;
     reach(&fragile.views, 1).await;
@@ -133,10 +133,10 @@ async fn views_go_on() {
     close([a, b, c]).await;
 }
 
-/// Who asks for a state that cannot be given is told why; who cannot take one is told, too; and batches at which the
-/// receiver has panicked before are waited for by neither.
+/// A requester of a state gets an error if the provider or its own receiver panics; earlier panics at batches delay
+/// neither.
 #[tokio::test]
-async fn who_waits_for_a_state_is_told() {
+async fn a_requester_of_a_state_gets_the_panic_as_error() {
     for policy in ["max", "direct"] {
         let fragile = Arc::new(Fragile::default());
         let (a, b) = two(&format!("state-{policy}"), policy, fragile.clone()).await;
@@ -156,7 +156,7 @@ async fn who_waits_for_a_state_is_told() {
     }
 }
 
-/// A closure that panics answers with what it said; the requests beside it are answered, too.
+/// A panic of a closure is sent to the caller; concurrent requests get their responses.
 #[tokio::test]
 async fn a_request_that_makes_its_handler_panic_fails_alone() {
     for policy in POLICIES {
@@ -186,9 +186,9 @@ async fn a_request_that_makes_its_handler_panic_fails_alone() {
     }
 }
 
-/// One that answers by itself leaves its caller to the timeout, and only that one.
+/// A panic in a handler with a responder leaves its caller to the timeout, and only that one.
 #[tokio::test]
-async fn a_responder_that_a_panic_drops_answers_nobody() {
+async fn a_responder_dropped_by_a_panic_sends_no_response() {
     let handler = Responding(|request, responder| {
         assert!(request.payload != Payload::Long(13), "at thirteen");
         responder.reply(Ok(request.payload));

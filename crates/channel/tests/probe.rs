@@ -1,4 +1,4 @@
-//! What a live member answers to probe, and does for it.
+//! Tests of a live member's responses to probe.
 
 mod cluster;
 
@@ -67,7 +67,7 @@ async fn send(channel: Channel, count: u32) {
     }
 }
 
-/// The attributes of a transport that is asked over TCP.
+/// Attributes of a transport with probe over TCP.
 fn diag(port: u16, more: &str) -> String {
     format!(
         "diag.enabled=\"true\" diag.enable_udp=\"false\" diag.enable_tcp=\"true\" diag.port=\"{port}\" {more}"
@@ -79,7 +79,7 @@ async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     for (bind_addr, answers, is_silent) in [
         ("diag.bind_addr=\"127.0.0.2\"", "127.0.0.2", "127.0.0.1"),
-        // A member that is on the loopback only is not for others to ask.
+        // A member on the loopback is not reachable from other hosts.
         ("", "127.0.0.1", "127.0.0.3"),
     ] {
         let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, bind_addr));
@@ -92,9 +92,9 @@ async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_probe_that_everybody_reaches_without_a_passcode_is_told_of() {
+async fn a_reachable_probe_without_a_passcode_is_logged() {
     let port = 33_000 + (std::process::id() % 1_000) as u16;
-    for (attributes, is_told) in [
+    for (attributes, is_logged) in [
         ("diag.bind_addr=\"0.0.0.0\"", true),
         ("diag.bind_addr=\"0.0.0.0\" diag.passcode=\"secret\"", false),
         ("diag.bind_addr=\"loopback\"", false),
@@ -104,13 +104,13 @@ async fn a_probe_that_everybody_reaches_without_a_passcode_is_told_of() {
         let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, attributes));
         let a = cluster.join("A", Silent).await;
         a.close().await;
-        let said = log.take();
-        assert_eq!(said.contains("without diag.passcode"), is_told, "{attributes}: {said}");
-        assert!(!is_told || said.contains(&format!("TCP 0.0.0.0:{port}")), "{said}");
+        let logged = log.take();
+        assert_eq!(logged.contains("without diag.passcode"), is_logged, "{attributes}: {logged}");
+        assert!(!is_logged || logged.contains(&format!("TCP 0.0.0.0:{port}")), "{logged}");
     }
 }
 
-/// As `consort server` has it.
+/// As in `consort server`.
 #[tokio::test]
 async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_passcode_only() {
     let port = 35_000 + (std::process::id() % 1_000) as u16;
@@ -122,23 +122,26 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
         let builder = cluster.builder("A").guarded_diagnostics(true, passcode.clone());
         let a = cluster::join(&cluster.name, builder).await;
         let reads = ask(port, "jmx=FD_ALL3.timeout").await;
-        // With a passcode nothing is told without it.
+        // With a passcode, requests without it get no response.
         assert_eq!(reads.contains("timeout="), passcode.is_none(), "{reads}");
         let without = ask(port, change).await;
         assert_eq!(without.starts_with("refused: "), passcode.is_none(), "{without}");
         let with = ask_bytes(port, &asked).await;
         assert_eq!(with.contains("\nFD_ALL3.timeout=50000"), passcode.is_some(), "{with}");
-        let said = log.take();
-        let told = if passcode.is_some() {
+        let logged = log.take();
+        let expected = if passcode.is_some() {
             "probe changes this member"
         } else {
             "probe does not change this member"
         };
-        assert!(said.contains(told) && said.contains("127.0.0.1:") && said.contains(change), "{said}");
-        assert!(!said.contains("without diag.passcode"), "{said}");
+        assert!(
+            logged.contains(expected) && logged.contains("127.0.0.1:") && logged.contains(change),
+            "{logged}"
+        );
+        assert!(!logged.contains("without diag.passcode"), "{logged}");
         a.close().await;
     }
-    // What the stack has on is guarded, too, and what nobody has on is off.
+    // Probe that the stack enables is guarded too, and it is off unless enabled.
     for (attributes, is_on) in [(diag(port, ""), true), (format!("diag.port=\"{port}\""), false)] {
         let cluster = Cluster::new("tcp.xml").transport("TCP", &attributes);
         let builder = cluster.builder("A").guarded_diagnostics(false, None);
@@ -152,7 +155,7 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
     }
 }
 
-/// Whether a UDP socket of this host has a port (Linux).
+/// Returns whether a UDP socket of this host has a port (Linux).
 fn has_udp_socket(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/self/net/udp").unwrap();
     let ends = format!(":{port:04X}");
@@ -187,9 +190,9 @@ async fn ask_bytes(port: u16, request: &[u8]) -> String {
     answer
 }
 
-/// Off unless the stack says otherwise.
+/// Off by default.
 #[tokio::test]
-async fn a_member_answers_nobody_unless_it_is_told_to() {
+async fn probe_is_off_by_default() {
     let port = 34_000 + (std::process::id() % 1_000) as u16;
     let attributes = format!("diag.enable_tcp=\"true\" diag.port=\"{port}\"");
     let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", Silent).await;

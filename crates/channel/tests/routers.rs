@@ -1,4 +1,4 @@
-//! Members that find each other through routers (TCPGOSSIP).
+//! Tests of members that find each other through routers (TCPGOSSIP).
 
 mod cluster;
 
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Channel, Message};
-use consort_router::{Router, RouterConfig, ask};
+use consort_router::{Router, RouterConfig, list_members};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A router on any port, or the one that an earlier one had.
+/// Starts a router on any port, or on an earlier one's.
 async fn router(port: u16) -> Router {
     Router::start(&RouterConfig { port, ..RouterConfig::default() }).await.expect("a port")
 }
 
-/// Members that know these routers, and try one that is away again soon.
+/// Members with these routers and a short reconnection interval.
 fn cluster(routers: &[SocketAddr]) -> Cluster {
     let places: Vec<String> =
         routers.iter().map(|place| format!("{}[{}]", place.ip(), place.port())).collect();
     let plain = Cluster::new("tcpgossip.xml").with("jgroups.tcpgossip.initial_hosts", &places.join(","));
     let soon = "<MERGE3 min_interval=\"300\" max_interval=\"900\"/>";
-    // More members than the stock stack has ports for; nobody is found by its port.
+    // More members than the stock stack has ports for; discovery does not use ports.
     let plain_transport = "<include file=\"${transport-config:tcp-default.xml}\"/>";
     let many_ports = "<include file=\"${transport-config:tcp-default.xml}\" port_range=\"80\"/>";
     plain.edited(&[
@@ -32,9 +32,9 @@ fn cluster(routers: &[SocketAddr]) -> Cluster {
     ])
 }
 
-/// Who is registered for a cluster at a router, by name.
+/// Returns the names of the members registered for a cluster at a router.
 async fn registered(router: SocketAddr, cluster: &str) -> BTreeSet<String> {
-    let groups = ask(&router.to_string(), PATIENCE).await.expect("a router");
+    let groups = list_members(&router.to_string(), PATIENCE).await.expect("a router");
     let members = groups.into_iter().filter(|(name, _)| name == cluster).flat_map(|(_, members)| members);
     members.map(|member| member.name.expect("a name").to_string()).collect()
 }
@@ -60,7 +60,7 @@ async fn members_find_each_other_through_a_router() {
     let a = cluster.join("A", inboxes[0].clone()).await;
     let b = cluster.join("B", inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
-    // A has let B in at once: B has not begun a cluster of its own that is merged later.
+    // A admitted B at once: B has not begun a cluster of its own that is merged later.
     assert!(a.view_text().ends_with("|1] (2) [A, B]"), "{}", a.view_text());
     a.send(Message::bytes(None, vec![7; 1_000])).await.unwrap();
     assert_eq!(inboxes[1].from(a.address(), 1).await, [vec![7; 1_000]]);
@@ -75,7 +75,7 @@ async fn members_find_each_other_through_a_router() {
 
 /// S003-4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_members_come_and_go_and_both_routers_know_who_is_there() {
+async fn both_routers_list_the_present_members_as_twenty_join_and_leave() {
     let routers = [router(0).await, router(0).await];
     let places = routers.each_ref().map(Router::local_addr);
     let cluster = cluster(&places);
@@ -96,7 +96,7 @@ async fn twenty_members_come_and_go_and_both_routers_know_who_is_there() {
         for place in places {
             until_registered(place, &cluster.name, &all).await;
         }
-        // Some leave in order, the first of all among them, and one is gone without a word.
+        // Some leave in order, the first of all among them, and one crashes.
         for leaver in members.drain(..5).collect::<Vec<_>>() {
             leaver.close().await;
         }
@@ -114,9 +114,9 @@ async fn twenty_members_come_and_go_and_both_routers_know_who_is_there() {
     }
 }
 
-/// S003-4: what a router knew is gone with it, and comes back.
+/// S003-4: a router's registrations end with it, and are made again at its successor.
 #[tokio::test]
-async fn members_go_on_without_a_router_and_register_with_the_next() {
+async fn members_survive_a_router_and_register_with_its_successor() {
     let first = router(0).await;
     let place = first.local_addr();
     let cluster = cluster(&[place]);
@@ -134,18 +134,18 @@ async fn members_go_on_without_a_router_and_register_with_the_next() {
 }
 
 #[tokio::test]
-async fn what_is_no_router_is_told_apart() {
+async fn peers_that_are_no_routers_are_reported() {
     let refused = {
         let router = router(0).await;
         router.local_addr()
     };
-    assert!(ask(&refused.to_string(), PATIENCE).await.is_err());
+    assert!(list_members(&refused.to_string(), PATIENCE).await.is_err());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = listener.local_addr().unwrap().to_string();
-    let silent = ask(&place, Duration::from_millis(1)).await.unwrap_err();
+    let silent = list_members(&place, Duration::from_millis(1)).await.unwrap_err();
     assert_eq!(silent.to_string(), "no answer within 1ms");
     let listening = tokio::spawn(async move {
-        // The first is the one that was given up, if it had come so far.
+        // The first connection is the abandoned one, if it was accepted.
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut asked = [0; 64];
@@ -157,7 +157,7 @@ async fn what_is_no_router_is_told_apart() {
             }
         }
     });
-    let error = ask(&place, PATIENCE).await.unwrap_err().to_string();
-    assert!(error.starts_with("what listens there is no router: "), "{error}");
+    let error = list_members(&place, PATIENCE).await.unwrap_err().to_string();
+    assert!(error.starts_with("the peer is no router: "), "{error}");
     listening.abort();
 }

@@ -1,5 +1,5 @@
-//! What channels leave behind over real sockets, however they end: nothing. A program of its own, because descriptors are
-//! counted for the whole process.
+//! Channels over real sockets leave no resources, however they end. A program of its own, because descriptors are
+//! counted per process.
 
 mod cluster;
 
@@ -11,19 +11,19 @@ use consort_channel::{Message, Payload};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// Nobody else is there to be waited for.
+/// There is no other member to wait for.
 const SOON: &str = "join_timeout=\"1ms\"";
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Tasks, descriptors.
-fn what_is_there() -> (usize, usize) {
+/// Returns the number of tasks and descriptors.
+fn tasks_and_descriptors() -> (usize, usize) {
     (Handle::current().metrics().num_alive_tasks(), descriptors())
 }
 
-/// A member that is alone, and has told and asked itself something.
+/// A single member that has called itself and multicast.
 async fn used(cluster: &Cluster) -> RpcDispatcher {
     let handler = |_: &Message| Ok(Payload::Bytes(None));
     let dispatcher = join_rpc(&cluster.name, cluster.builder("A"), handler).await;
@@ -37,7 +37,7 @@ async fn end(cluster: &Cluster, way: usize) {
     match way {
         0 => used(cluster).await.channel().clone().close().await,
         1 => drop(used(cluster).await),
-        // Somebody waits for something that will not come.
+        // With a caller that still waits.
         2 => {
             let dispatcher = used(cluster).await;
             let waiting = dispatcher.channel().clone();
@@ -47,9 +47,9 @@ async fn end(cluster: &Cluster, way: usize) {
                 while views.changed().await.is_ok() {}
             });
             drop(dispatcher);
-            timeout(PATIENCE, waits).await.expect("who watches is told").expect("no panic");
+            timeout(PATIENCE, waits).await.expect("watchers are woken").expect("no panic");
         }
-        // Given up in the middle of joining.
+        // Abandoned while joining.
         _ => {
             let joining = cluster.builder("A").connect(&cluster.name);
             let given_up = timeout(Duration::ZERO, joining).await;
@@ -58,7 +58,7 @@ async fn end(cluster: &Cluster, way: usize) {
     }
 }
 
-/// S000-16: a thousand channels in a row, closed, dropped, or given up before they have joined, leave no task, no socket and
+/// S000-16: a thousand channels in a row, closed, dropped, or abandoned while joining, leave no task, no socket and
 /// no timer.
 #[tokio::test]
 async fn channels_that_are_closed_dropped_or_given_up_leave_nothing_behind() {
@@ -68,19 +68,19 @@ async fn channels_that_are_closed_dropped_or_given_up_leave_nothing_behind() {
         ("tcp-new.xml", "join_timeout=\"1s\""),
     ]
     .map(|(config, slow)| Cluster::new(config).edited(&[(slow, SOON)]));
-    // The runtime opens what it keeps, once.
+    // The runtime's own descriptors are opened once.
     end(&clusters[0], 0).await;
-    let before = what_is_there();
+    let before = tasks_and_descriptors();
     for round in 0..1_000 {
         let (cluster, way) = (&clusters[round % clusters.len()], round / clusters.len() % 4);
         end(cluster, way).await;
         let gone = async {
-            while what_is_there() != before {
+            while tasks_and_descriptors() != before {
                 tokio::task::yield_now().await;
             }
         };
         let outcome = timeout(PATIENCE, gone).await;
-        let there = what_is_there();
+        let there = tasks_and_descriptors();
         assert!(outcome.is_ok(), "round {round}, {} way {way}: {there:?}, before {before:?}", cluster.config);
     }
 }

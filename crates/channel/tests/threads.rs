@@ -1,5 +1,5 @@
-//! Which threads carry messages: those of the application's runtime and no others. A program of its own, because
-//! threads are counted for the whole process.
+//! Test of the threads that carry messages: those of the application's runtime only. A program of its own, because
+//! threads are counted per process.
 
 mod cluster;
 
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 const WORKERS: usize = 3;
 const MESSAGES: usize = 500;
 
-/// The system's numbers of threads.
+/// Thread ids of the system.
 type Threads = BTreeSet<String>;
 
 /// All threads of this process.
@@ -32,20 +32,20 @@ fn own_thread() -> String {
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Pool {
     live: Threads,
-    /// Those that have ended as well.
+    /// Including those that have ended.
     ever: Threads,
 }
 
 static POOL: LazyLock<watch::Sender<Pool>> = LazyLock::new(Default::default);
 
-/// Waits until the runtime has its workers and no thread besides.
+/// Waits until the runtime has its workers and no other thread.
 async fn only_workers() -> Pool {
     let mut pool = POOL.subscribe();
     let settled = tokio::time::timeout(PATIENCE, pool.wait_for(|pool| pool.live.len() == WORKERS)).await;
     settled.expect("threads for what blocks end").expect("a pool").clone()
 }
 
-/// Notes in which tasks and on which threads it is called.
+/// Records the tasks and threads on which it is called.
 #[derive(Default)]
 struct Noting {
     inbox: Inbox,
@@ -74,27 +74,27 @@ async fn traffic(policy: &str, before: &Threads) {
         channels.push(cluster.join(name, noting.clone()).await);
     }
     one_view(&channels.iter().collect::<Vec<_>>()).await;
-    // Stacks are put together on threads for what blocks. They go when they have nothing to do.
+    // Stacks are built on threads for blocking work, which end when idle.
     let pool = only_workers().await;
-    let nobody_else = || {
-        let strangers: Vec<String> = threads()
+    let no_other_thread = || {
+        let others: Vec<String> = threads()
             .into_iter()
             .filter(|thread| !before.contains(thread) && !pool.ever.contains(thread))
             .collect();
-        assert!(strangers.is_empty(), "{policy}: {strangers:?} beside {pool:?}");
+        assert!(others.is_empty(), "{policy}: {others:?} with {pool:?}");
     };
     for number in 0..MESSAGES {
         for channel in &channels {
             let flags = if number % 2 == 0 { Flags::NONE } else { Flags::OOB };
             channel.send(Message::bytes(None, vec![1; 100]).with_flags(flags)).await.expect("sent");
         }
-        nobody_else();
+        no_other_thread();
     }
     for (noting, channel) in notes.iter().zip(&channels) {
         for sender in &channels {
             noting.inbox.from(sender.address(), MESSAGES).await;
         }
-        nobody_else();
+        no_other_thread();
         let stacks_own = channel.with_stack(|_, _| own_task()).await.expect("open");
         let tasks = noting.tasks.lock().unwrap().clone();
         if policy == "direct" {
@@ -111,8 +111,8 @@ async fn traffic(policy: &str, before: &Threads) {
     }
 }
 
-/// S000-73: one pool for all messages, the runtime that the application has connected on; with the policy `direct`
-/// there is none, and whoever reads calls the application.
+/// S000-73: one pool for all messages, the runtime on which the application has connected; with the policy `direct`
+/// the reading task calls the application.
 #[test]
 fn the_runtime_of_the_application_is_the_only_pool() {
     let before = threads();
@@ -133,7 +133,7 @@ fn the_runtime_of_the_application_is_the_only_pool() {
         .enable_all()
         .build()
         .expect("a runtime");
-    // All of them have begun before anything else does.
+    // All of them have begun before the rest of the test.
     runtime.block_on(only_workers());
     for policy in ["max", "submit", "unbatch", "direct"] {
         runtime.block_on(traffic(policy, &before));

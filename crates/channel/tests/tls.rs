@@ -1,4 +1,4 @@
-//! Members over TCP within TLS, with certificates on both sides, and who does not get in.
+//! Tests of members over TCP within TLS, with certificates on both sides, and of peers that are refused.
 
 mod cluster;
 
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What vouches for members, and the directory with what it has written.
+/// A certificate authority, and the directory of its files.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     directory: PathBuf,
@@ -37,7 +37,7 @@ impl Authority {
         self.directory.join("ca.pem")
     }
 
-    /// A member's certificate and key in one file; it is good for these names and addresses.
+    /// Writes a member's certificate for these names and addresses, and its key, into one file.
     fn certify(&self, name: &str, hosts: &[&str]) -> PathBuf {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let params = CertificateParams::new(hosts).unwrap();
@@ -48,12 +48,12 @@ impl Authority {
         path
     }
 
-    /// A member's attributes: its certificate is for this host, and it believes this authority.
+    /// Attributes of a member with a certificate for this host that trusts this authority.
     fn member(&self, name: &str) -> String {
         self.member_at(name, "127.0.0.1")
     }
 
-    /// The same with a certificate for this host.
+    /// The same with a certificate for another host.
     fn member_at(&self, name: &str, host: &str) -> String {
         let (own, roots) = (self.certify(name, &[host]), self.roots());
         format!(
@@ -70,7 +70,7 @@ impl Drop for Authority {
     }
 }
 
-/// A port range and cluster of which each member has a transport of its own.
+/// A port range and a cluster whose members each have a transport of their own.
 struct Place {
     base: Cluster,
     transport: &'static str,
@@ -81,7 +81,7 @@ impl Place {
         Self { base: Cluster::new("tcp.xml"), transport: "TCP" }
     }
 
-    /// One whose members have the other transport over TCP.
+    /// One with the transport TCP_NIO2.
     fn of_tcp_nio2() -> Self {
         Self { base: Cluster::new("tcp-nio.xml"), transport: "TCP_NIO2" }
     }
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// Everybody gets what everybody sends, of these sizes.
+/// Each member multicasts messages of these sizes, and all members receive them.
 async fn multicasts(channels: &[Channel], inboxes: &[Arc<Inbox>], sizes: &[usize]) {
     for channel in channels {
         for (nth, &size) in sizes.iter().enumerate() {
@@ -114,7 +114,7 @@ async fn multicasts(channels: &[Channel], inboxes: &[Arc<Inbox>], sizes: &[usize
     }
 }
 
-/// Members that have joined with these attributes of the transport, and what each receives.
+/// Members that have joined with these attributes, and their inboxes.
 async fn joined(
     place: &Place,
     names: &[&str],
@@ -148,7 +148,7 @@ async fn members_with_certificates_of_one_authority_exchange_messages_of_all_siz
     assert_eq!(log.take(), "", "nothing is complained of");
 }
 
-/// As JGroups writes the value, in capitals.
+/// With the value in capitals, as JGroups writes it.
 #[tokio::test]
 async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls() {
     let (authority, place) = (Authority::new("nio"), Place::of_tcp_nio2());
@@ -158,14 +158,14 @@ async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls
     one_view(&channels.iter().collect::<Vec<_>>()).await;
     multicasts(&channels, &inboxes, &[1, 100_000]).await;
     assert_eq!(log.take(), "", "nothing is complained of");
-    // It is TLS: the member reads what a program has sent within it.
-    let _ = stranger(&channels[0], &authority, None).await;
-    let said = log.take();
-    assert!(said.contains("wrong cookie"), "{said}");
+    // The connection uses TLS: the member reads a program's bytes within it.
+    let _ = connect_and_read(&channels[0], &authority, None).await;
+    let logged = log.take();
+    assert!(logged.contains("wrong cookie"), "{logged}");
     close(channels).await;
 }
 
-/// Each vouches for itself: the store with the key is the one with what is trusted, too.
+/// Each member trusts its own certificate: the key store is the trust store as well.
 #[tokio::test]
 async fn the_key_store_is_the_trust_store_where_none_is_named() {
     let (authority, place) = (Authority::new("self"), Place::new());
@@ -180,25 +180,25 @@ async fn the_key_store_is_the_trust_store_where_none_is_named() {
     close(vec![a, b]).await;
 }
 
-/// Otherwise any member could be taken for another one, whose address it has come by.
+/// Otherwise a member could pose as another one, whose address it has obtained.
 #[tokio::test]
 async fn a_member_whose_certificate_is_for_another_address_is_not_connected_to() {
     let (log, _guard) = Log::begin("consort_net=warn");
-    // Neither waits for the other: it is to be alone.
+    // Each is to form a cluster alone: short timeouts.
     let base = Cluster::new("tcp.xml").edited(&[("join_timeout=\"2s\"", "join_timeout=\"300ms\"")]);
     let (authority, place) = (Authority::new("elsewhere"), Place { base, transport: "TCP" });
     let a = place.join("A", &authority.member_at("A", "10.9.8.7"), Arc::default()).await;
     let b = place.join("B", &authority.member("B"), Arc::default()).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
-    let said = log.take();
-    assert!(said.contains("members' certificates have, or give them their addresses"), "{said}");
+    let logged = log.take();
+    assert!(logged.contains("members' certificates have, or give them their addresses"), "{logged}");
     close(vec![a, b]).await;
 }
 
-/// Versions and suites that are named are those that are spoken.
+/// Only configured versions and suites are used.
 #[tokio::test]
 async fn versions_of_tls_are_chosen() {
-    for (nth, spoken) in [
+    for (nth, settings) in [
         r#"tls.protocols="TLSv1.2""#,
         r#"tls.protocols="TLSv1.3" tls.cipher_suites="TLS_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256""#,
     ]
@@ -209,7 +209,7 @@ async fn versions_of_tls_are_chosen() {
         let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
         let mut channels = Vec::new();
         for (name, inbox) in ["A", "B"].iter().zip(&inboxes) {
-            let attributes = format!("{} {spoken}", authority.member(name));
+            let attributes = format!("{} {settings}", authority.member(name));
             channels.push(place.join(name, &attributes, inbox.clone()).await);
         }
         one_view(&channels.iter().collect::<Vec<_>>()).await;
@@ -218,7 +218,7 @@ async fn versions_of_tls_are_chosen() {
     }
 }
 
-/// A name of the members' own in place of their addresses.
+/// One name for all members in place of their addresses.
 #[tokio::test]
 async fn certificates_may_have_one_name_for_all_members() {
     let (authority, place) = (Authority::new("names"), Place::new());
@@ -235,7 +235,7 @@ async fn certificates_may_have_one_name_for_all_members() {
     close(vec![a, b]).await;
 }
 
-/// Two members are a cluster; somebody else tries to join it, and is alone. Returns what the log says.
+/// Two members form a cluster; an intruder fails to join and stays alone. Returns the log.
 async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel>) {
     let (log, _guard) = Log::begin("consort_net=warn");
     let place = Place::new();
@@ -251,32 +251,36 @@ async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel
     for member in &members {
         assert_eq!(member.view().expect("a view").len(), 2, "{}", member.view_text());
     }
-    let said = log.take();
+    let logged = log.take();
     let [a, b] = members;
-    // Both sides are named, whoever tells.
+    // The log has both addresses, whichever side writes it.
     let addresses = [a.physical_address(), intruder.physical_address()].map(|phys| phys.to_string());
-    assert!(said.contains(&addresses[0]), "{addresses:?}: {said}");
-    (said, vec![a, b, intruder])
+    assert!(logged.contains(&addresses[0]), "{addresses:?}: {logged}");
+    (logged, vec![a, b, intruder])
 }
 
 #[tokio::test]
 async fn a_member_without_tls_does_not_get_in() {
     let authority = Authority::new("plain");
-    let (said, channels) = kept_out(&authority, "").await;
-    assert!(said.contains("what it sends is not TLS: is tls.enabled set there?"), "{said}");
-    assert!(said.contains("an alert of TLS: tls.enabled is set there, and not here"), "{said}");
+    let (logged, channels) = kept_out(&authority, "").await;
+    assert!(logged.contains("it does not send TLS: is tls.enabled set there?"), "{logged}");
+    assert!(logged.contains("an alert of TLS: tls.enabled is set there, and not here"), "{logged}");
     close(channels).await;
 }
 
 #[tokio::test]
 async fn a_member_of_another_authority_does_not_get_in() {
     let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
-    let (said, channels) = kept_out(&authority, &other.member("X")).await;
-    assert!(said.contains("nobody in our tls.truststore_path vouches for it"), "{said}");
+    let (logged, channels) = kept_out(&authority, &other.member("X")).await;
+    assert!(
+        logged.contains("no authority in our tls.truststore_path has signed its certificate"),
+        "{logged}"
+    );
     close(channels).await;
 }
 
-/// It believes ours, and we do not believe it: with TLS 1.3 it hears of that only after it has begun to write.
+/// The intruder trusts this authority, which does not trust it: with TLS 1.3 it learns that only after its first
+/// write.
 #[tokio::test]
 async fn a_member_that_only_believes_us_does_not_get_in() {
     let (authority, other) = (Authority::new("believed"), Authority::new("believing"));
@@ -286,28 +290,31 @@ async fn a_member_that_only_believes_us_does_not_get_in() {
         own.display(),
         authority.roots().display()
     );
-    let (said, channels) = kept_out(&authority, &attributes).await;
-    assert!(said.contains("nobody in our tls.truststore_path vouches for it"), "{said}");
-    assert!(said.contains("it does not know who vouches for our certificate"), "{said}");
+    let (logged, channels) = kept_out(&authority, &attributes).await;
+    assert!(
+        logged.contains("no authority in our tls.truststore_path has signed its certificate"),
+        "{logged}"
+    );
+    assert!(logged.contains("it does not trust our certificate"), "{logged}");
     close(channels).await;
 }
 
-/// A member that speaks no TLS is reached by one that does.
+/// A member without TLS is connected to by one with TLS.
 #[tokio::test]
-async fn a_member_without_tls_tells_of_one_that_begins_it() {
+async fn a_member_without_tls_logs_a_peer_that_begins_tls() {
     let (log, _guard) = Log::begin("consort_net=warn");
     let (authority, place) = (Authority::new("begins"), Place::new());
     let a = place.cluster("").join("A", Silent).await;
     let b = place.cluster(&authority.member("B")).join("B", Silent).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
-    let said = log.take();
-    assert!(said.contains("it begins with TLS, and tls.enabled is not set here"), "{said}");
-    assert!(said.contains("is tls.enabled set there?"), "{said}");
+    let logged = log.take();
+    assert!(logged.contains("it begins with TLS, and tls.enabled is not set here"), "{logged}");
+    assert!(logged.contains("is tls.enabled set there?"), "{logged}");
     close(vec![a, b]).await;
 }
 
-/// What a program with this certificate gets from a member: its setup bytes are the first that it sends.
-async fn stranger(
+/// Connects to a member with this certificate. Returns the first bytes from the member.
+async fn connect_and_read(
     member: &Channel,
     authority: &Authority,
     identity: Option<Identity>,
@@ -316,45 +323,45 @@ async fn stranger(
     let stream = TcpStream::connect(member.physical_address().socket_addr()).await.unwrap();
     let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
     let connected = tokio_rustls::TlsConnector::from(client).connect(name, stream);
-    let mut stream = timeout(PATIENCE, connected).await.expect("it hears")?;
-    // No member's: who is let in is told to go because of it.
+    let mut stream = timeout(PATIENCE, connected).await.expect("in time")?;
+    // Invalid set-up bytes, so that the member closes an accepted connection.
     stream.write_all(b"nobody").await?;
     let mut buffer = [0; 100];
-    timeout(PATIENCE, stream.read(&mut buffer)).await.expect("it hears")
+    timeout(PATIENCE, stream.read(&mut buffer)).await.expect("in time")
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
+async fn a_client_without_certificate_is_refused_if_one_is_needed() {
     let (authority, place) = (Authority::new("none"), Place::new());
     let needed = authority.member("A");
     let (log, _guard) = Log::begin("consort_net=warn");
     let a = place.join("A", &needed, Arc::default()).await;
-    let error = stranger(&a, &authority, None).await.expect_err("it is turned away").to_string();
+    let error = connect_and_read(&a, &authority, None).await.expect_err("it is refused").to_string();
     assert!(error.contains("CertificateRequired"), "{error}");
-    let said = log.take();
-    assert!(said.contains("tls.client_auth is need here"), "{said}");
+    let logged = log.take();
+    assert!(logged.contains("tls.client_auth is need here"), "{logged}");
     a.close().await;
 
-    // Where none is needed the handshake is no obstacle, only what comes after it.
+    // If no certificate is required, the handshake succeeds and the set-up bytes fail.
     for auth in ["none", "want"] {
         let place = Place::new();
         let attributes = needed.replace("\"need\"", &format!("\"{auth}\""));
         let a = place.join("A", &attributes, Arc::default()).await;
-        let _ = stranger(&a, &authority, None).await;
-        let said = log.take();
-        assert!(said.contains("wrong cookie") && !said.contains("no TLS"), "{auth}: {said}");
-        // A certificate that is shown is looked at where one is wanted, and nowhere else.
+        let _ = connect_and_read(&a, &authority, None).await;
+        let logged = log.take();
+        assert!(logged.contains("wrong cookie") && !logged.contains("no TLS"), "{auth}: {logged}");
+        // A presented certificate is checked if certificates are wanted, and only then.
         let other = Authority::new(&format!("others-{auth}"));
         let store = other.certify("X", &[]);
         let shown = Identity::from_files(&store, &store).unwrap();
-        let error = stranger(&a, &authority, Some(shown)).await.err().map(|error| error.to_string());
+        let error = connect_and_read(&a, &authority, Some(shown)).await.err().map(|error| error.to_string());
         let is_looked_at = error.as_ref().is_some_and(|error| error.contains("UnknownCA"));
         assert_eq!(is_looked_at, auth == "want", "{auth}: {error:?}");
         a.close().await;
     }
 }
 
-/// What a member says that cannot begin.
+/// Returns the error of a member that cannot start.
 async fn refused(attributes: &str) -> String {
     let cluster = Place::new().cluster(attributes);
     let connecting = cluster.builder("A").connect(&cluster.name);
@@ -362,14 +369,14 @@ async fn refused(attributes: &str) -> String {
 }
 
 #[tokio::test]
-async fn files_that_do_not_do_are_told_before_anything_is_opened() {
+async fn unusable_files_are_reported_before_sockets_are_opened() {
     let authority = Authority::new("files");
     let named = |path: &str| format!("tls.enabled=\"true\" tls.keystore_path=\"{path}\"");
     let error = refused("tls.enabled=\"true\"").await;
     assert!(error.contains("tls.enabled needs tls.keystore_path, the path of a PEM file"), "{error}");
     let error = refused(&named("members.p12")).await;
     assert!(error.contains("members.p12 looks like a PKCS12 or JKS store; give a PEM file"), "{error}");
-    // Also under a name that says nothing.
+    // Also under a name without an extension.
     let store = authority.directory.join("keystore");
     std::fs::write(&store, [0x30, 0x82, 0x0a, 0x10, 2, 1, 3, 0x30, 0x82]).unwrap();
     let error = refused(&named(&store.display().to_string())).await;
@@ -379,5 +386,5 @@ async fn files_that_do_not_do_are_told_before_anything_is_opened() {
     let error = refused(&named(&authority.roots().display().to_string())).await;
     assert!(error.contains("ca.pem: no private key in it"), "{error}");
     let error = refused(&format!("{} tls.protocols=\"SSLv3\"", authority.member("A"))).await;
-    assert!(error.contains("`SSLv3` is not spoken here, only TLSv1.3, TLSv1.2"), "{error}");
+    assert!(error.contains("`SSLv3` is not supported, only TLSv1.3, TLSv1.2"), "{error}");
 }

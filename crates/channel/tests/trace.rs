@@ -1,4 +1,4 @@
-//! Tracing is switched per layer while a member runs.
+//! Test of tracing, which is switched per layer while a member runs.
 
 mod cluster;
 
@@ -14,7 +14,7 @@ async fn multicast(from: &Channel, inbox: &Inbox, nth: usize) {
     inbox.from(from.address(), nth).await;
 }
 
-/// S000-80: a layer's trace begins and ends with a word to probe, and other layers stay silent.
+/// S000-80: probe switches a layer's trace on and off, and other layers stay silent.
 #[tokio::test]
 async fn a_layer_is_traced_while_probe_says_so() {
     let (log, _guard) = Log::begin("consort::trace=trace");

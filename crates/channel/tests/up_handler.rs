@@ -1,4 +1,4 @@
-//! Who sits on a channel answers within the cycle, however many ask; it is told everything, and its panic ends the member.
+//! Tests of up handlers: they respond within the cycle, are notified of all events, and their panic ends the member.
 
 mod cluster;
 
@@ -25,21 +25,21 @@ const BOMB: u8 = b'*';
 #[derive(Default)]
 struct State {
     outbox: VecDeque<Message>,
-    /// Cycles that are over.
+    /// Number of completed cycles.
     cycles: u64,
-    /// The cycle in which each question came.
+    /// The cycle in which each question arrived.
     asked: Vec<u64>,
-    /// The cycle in which each message was asked for.
+    /// The cycle in which each message was taken.
     sent: Vec<u64>,
     answers: Vec<Bytes>,
     calls: Vec<&'static str>,
     deadline: Option<Instant>,
-    /// Sends this again and again while there is room for it.
+    /// A message to send repeatedly while there is capacity.
     pumped: Option<Message>,
     has_room: bool,
 }
 
-/// Answers questions with what they say.
+/// Responds to questions with their content.
 #[derive(Default)]
 struct Pong {
     channel: OnceLock<WeakChannel>,
@@ -60,18 +60,18 @@ fn bytes_of(message: &Message) -> Bytes {
 }
 
 impl Pong {
-    /// A panic of another call must not hide what it left.
+    /// A panic of another call must not hide the state that it left.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self) {
-        self.channel.get().expect("it has opened").bell().ring();
+    fn wake(&self) {
+        self.channel.get().expect("it has opened").waker().wake();
     }
 
     fn send(&self, messages: impl IntoIterator<Item = Message>) {
         self.state().outbox.extend(messages);
-        self.ring();
+        self.wake();
     }
 
     async fn answers(&self, count: usize) -> Vec<Bytes> {
@@ -143,7 +143,7 @@ impl UpHandler for Pong {
         state.has_room = room.is_open(pumped.dest.as_ref());
         self.room.send_replace(state.has_room);
         if state.has_room {
-            self.ring();
+            self.wake();
         }
     }
 
@@ -215,9 +215,9 @@ async fn answers_leave_in_the_cycle_in_which_the_questions_came() {
     two.close().await;
 }
 
-/// Callers that come while the driver is busy.
+/// Callers while the driver is busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_thousand_callers_want_goes_out_in_one_cycle() {
+async fn messages_of_a_thousand_callers_leave_in_one_cycle() {
     let two = Two::join("pong-callers").await;
     let (entered, is_held) = oneshot::channel();
     let (release, released) = mpsc::channel();
@@ -244,9 +244,9 @@ async fn what_a_thousand_callers_want_goes_out_in_one_cycle() {
     two.close().await;
 }
 
-/// Twenty times the credits, in both directions, beside messages for the receiver that are in the same batches.
+/// Twenty times the credits, in both directions, with messages for the receiver in the same batches.
 #[tokio::test]
-async fn what_a_handler_has_consumed_returns_its_credits() {
+async fn consumed_messages_of_a_handler_return_their_credits() {
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));
     let inbox = Arc::new(Inbox::default());
     let a = join("pong-credits", builder("A", &at_a)).await;
@@ -260,7 +260,7 @@ async fn what_a_handler_has_consumed_returns_its_credits() {
             a.with_stack(|_, _| ()).await;
         }
     }
-    // Its own multicasts come back to it, and are answered.
+    // Its own multicasts come back to it, and get responses.
     assert_eq!(at_a.answers(1_500).await.len(), 1_500);
     assert_eq!(inbox.from(a.address(), 1_000).await[0], bytes_of(&message(None, b'-', 1_000)));
     for (channel, dest) in [(&a, Some(b.address())), (&a, None), (&b, Some(a.address()))] {
@@ -292,32 +292,33 @@ async fn large_messages_are_fragmented() {
 }
 
 #[tokio::test]
-async fn it_is_told_from_opening_to_closing() {
-    let two = Two::join("pong-told").await;
+async fn a_handler_is_notified_from_opening_to_closing() {
+    let two = Two::join("pong-notified").await;
     let (at_a, at_b) = (two.at_a.clone(), two.at_b.clone());
     assert_eq!(at_b.channel.get().map(WeakChannel::address), Some(two.b.address()));
     timeout(PATIENCE, two.b.close()).await.expect("it closes");
     members(&two.a, 1).await;
     assert_eq!(at_b.state().calls, ["opened", "view", "connected", "closed"]);
-    at_b.ring();
+    at_b.wake();
     timeout(PATIENCE, two.a.abort()).await.expect("it ends");
     assert_eq!(at_a.state().calls, ["opened", "view", "connected", "view", "view", "closed"]);
 }
 
-/// A time that becomes known by a ring; what it makes the handler send leaves at once.
+/// A deadline that arises with a wake-up; the message that the handler then sends leaves at once.
 #[tokio::test]
-async fn timers_fire() {
+async fn a_handlers_deadline_fires_and_its_message_leaves() {
     let two = Two::join("pong-time").await;
     two.at_a.state().deadline = Some(Instant::now() + Duration::from_millis(20));
-    two.at_a.ring();
+    two.at_a.wake();
     two.at_a.answers(1).await;
     assert_eq!(two.at_a.state().calls.last(), Some(&"timeout"));
     two.close().await;
 }
 
-/// The receiver at the other end keeps what it gets: what is on its way stays bounded, and goes on when it lets go.
+/// The receiver at the other end does not finish: messages under way stay bounded, and sending resumes when it
+/// finishes.
 #[tokio::test]
-async fn room_closes_and_opens_again() {
+async fn capacity_is_used_up_and_becomes_free_again() {
     let (pump, slow) = (Arc::new(Pong::default()), Slow::new());
     let a = join("pong-room", builder("A", &pump)).await;
     let idle = Arc::new(Pong::default());
@@ -328,7 +329,7 @@ async fn room_closes_and_opens_again() {
         let size = 50_000;
         pump.state().pumped = Some(message(dest, b'-', size));
         pump.room.send_replace(true);
-        pump.ring();
+        pump.wake();
         let mut room = pump.room.subscribe();
         timeout(PATIENCE, room.wait_for(|has_room| !has_room)).await.expect("it is full").unwrap();
         let to = dest.cloned();
@@ -345,15 +346,15 @@ async fn room_closes_and_opens_again() {
         pump.state().pumped = None;
         let total = sent * size;
         let mut bytes = slow.bytes.subscribe();
-        timeout(PATIENCE, bytes.wait_for(|&bytes| bytes >= total)).await.expect("it comes").unwrap();
+        timeout(PATIENCE, bytes.wait_for(|&bytes| bytes >= total)).await.expect("in time").unwrap();
     }
     a.close().await;
     b.close().await;
 }
 
-/// Even if it panics again when it is told of the end.
+/// Even if it panics again in `closed`.
 #[tokio::test]
-async fn its_panic_ends_the_member_as_a_crash_would() {
+async fn a_handlers_panic_ends_the_member_as_a_crash_would() {
     let (log, _guard) = Log::begin("error");
     let cluster = Cluster::new("tcp.xml");
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));
@@ -363,7 +364,7 @@ async fn its_panic_ends_the_member_as_a_crash_would() {
     at_a.send([message(Some(b.address()), BOMB, 1), message(Some(b.address()), QUESTION, 1)]);
     members(&a, 1).await;
     let mut is_closed = at_b.is_closed.subscribe();
-    timeout(PATIENCE, is_closed.wait_for(|&is_closed| is_closed)).await.expect("it is told").unwrap();
+    timeout(PATIENCE, is_closed.wait_for(|&is_closed| is_closed)).await.expect("closed").unwrap();
     assert_eq!(at_b.state().calls, ["opened", "view", "connected", "closed"]);
     assert_eq!(at_b.state().sent.len(), 0, "nothing is answered after it");
     assert_eq!(b.send(message(None, b'-', 1)).await, Err(SendError::Closed));
@@ -374,9 +375,9 @@ async fn its_panic_ends_the_member_as_a_crash_would() {
     a.close().await;
 }
 
-/// Each has its own messages, and what nobody takes is the receiver's.
+/// Each handler has its own messages, and the receiver gets the rest.
 #[tokio::test]
-async fn rpc_goes_on_beside_a_handler() {
+async fn rpc_works_with_another_handler() {
     let (at_a, at_b) = (Arc::new(Pong::default()), Arc::new(Pong::default()));
     let echo = |request: &Message| Ok(request.payload.clone());
     let dispatch = |name, handler| RpcDispatcher::connect(builder(name, handler), "pong-rpc", echo);
@@ -396,7 +397,7 @@ async fn rpc_goes_on_beside_a_handler() {
 }
 
 #[tokio::test]
-async fn it_answers_probe() {
+async fn a_handler_responds_to_probe() {
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     let cluster = Cluster::new("tcp.xml").probed(port);
     let handler = Arc::new(Pong::default());

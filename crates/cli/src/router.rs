@@ -58,7 +58,7 @@ impl Router {
     async fn route(self) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
         let Self { host, port, no_suspect, .. } = self;
-        let config = RouterConfig { host, port, tells_ends: !no_suspect, ..RouterConfig::default() };
+        let config = RouterConfig { host, port, notify_ends: !no_suspect, ..RouterConfig::default() };
         let router = Routes::start(&config).await.map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => anyhow::anyhow!(
                 "port {port} of {} is taken, by another router perhaps: --port chooses another one",
@@ -98,7 +98,8 @@ fn place(router: &str) -> anyhow::Result<String> {
 
 async fn show(router: &str) -> anyhow::Result<ExitCode> {
     let place = place(router)?;
-    let groups = consort_router::ask(&place, PATIENCE).await.with_context(|| format!("router {place}"))?;
+    let groups =
+        consort_router::list_members(&place, PATIENCE).await.with_context(|| format!("router {place}"))?;
     print!("{}", shown(&groups));
     println!("{}", registered(groups.iter().map(|(_, members)| members.len()).sum()));
     Ok(ExitCode::SUCCESS)

@@ -153,7 +153,7 @@ impl Found {
             };
         }
         let told = |error: TlsError| error.to_string();
-        let roots = self.trusted.map_or_else(Roots::of_system, Roots::from_file);
+        let roots = self.trusted.map_or_else(Roots::from_system, Roots::from_file);
         let mut tls = Tls::new(roots.map_err(told)?);
         if let Some(shown) = self.shown {
             tls = tls.identity(Identity::from_files(&shown, &shown).map_err(told)?);

@@ -1,38 +1,38 @@
-//! What can be wrong with a configuration, with the place where it is.
+//! Errors in configurations, with their places.
 
 use consort_group::config::{Position, StackConfig};
 use consort_group::protocols::registry::ValueError;
 
-/// A configuration cannot be used. Displayed as `file:line:column: what`.
+/// A configuration cannot be used. Displayed as `file:line:column: fault`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}{fault}", place(.file, *.position, .fault))]
 pub struct ConfigError {
-    /// The file, or the name under which it was asked for. If one file includes another, the one that is wrong.
+    /// The file, or the name under which it was requested. If one file includes another, the invalid one.
     pub file: String,
-    /// Where in it, if it is about a place.
+    /// The place in the file, if the fault has one.
     pub position: Option<Position>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a configuration.
+/// A fault of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The file cannot be read.
-    #[error("cannot read {file}: {why}; stacks that come along: {stock}")]
+    #[error("cannot read {file}: {why}; stock stacks: {stock}")]
     Unreadable {
-        /// The path that was tried.
+        /// The path.
         file: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
-        /// The names that are always there.
+        /// The names of stock stacks.
         stock: String,
     },
     /// The file is not XML.
     #[error("this is not XML: {0}")]
     NotXml(String),
-    /// The file is XML, but not a stack; or the stack cannot work as it is put together.
+    /// The file is XML, but not a stack; or the stack cannot work.
     #[error("{0}")]
     Structure(String),
     /// A `${…}` in an attribute cannot be replaced.
@@ -40,18 +40,18 @@ pub enum Fault {
     Variable {
         /// The attribute.
         attribute: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Nobody knows a protocol of this name.
+    /// Neither Consort nor JGroups has a protocol of this name.
     #[error("unknown protocol `{name}`{}", suggestion(*.nearest))]
     UnknownProtocol {
         /// The name as written, without package.
         name: String,
-        /// The known name that is nearest to it.
+        /// The most similar known name.
         nearest: Option<&'static str>,
     },
-    /// JGroups has this protocol and Consort has not.
+    /// The protocol is JGroups' and not part of Consort.
     #[error("protocol `{0}` of JGroups is not part of Consort")]
     NotInConsort(String),
     /// The protocol has no attribute of this name.
@@ -61,20 +61,20 @@ pub enum Fault {
         protocol: String,
         /// The attribute's name as written.
         attribute: String,
-        /// The known name that is nearest to it.
+        /// The most similar known name.
         nearest: Option<&'static str>,
     },
-    /// An element that cannot stand where it does.
+    /// The element is not allowed at this place.
     #[error("unknown element `{element}` in {parent}{}", suggestion(*.nearest))]
     UnknownElement {
         /// The element around it.
         parent: String,
         /// The name as written.
         element: String,
-        /// The known name that is nearest to it.
+        /// The most similar known name.
         nearest: Option<&'static str>,
     },
-    /// A protocol is to use another number on the wire than its own.
+    /// A protocol's number on the wire is not its own.
     #[error(
         "attribute id of {protocol}: `{id}` is not its number, which is {own} and cannot be changed here"
     )]
@@ -98,7 +98,7 @@ fn suggestion(nearest: Option<&str>) -> String {
 fn place(file: &str, position: Option<Position>, fault: &Fault) -> String {
     match (position, fault) {
         (Some(position), _) => format!("{file}:{position}: "),
-        // It names the file itself.
+        // The fault contains the file's name.
         (None, Fault::Unreadable { .. }) => String::new(),
         (None, _) => format!("{file}: "),
     }
@@ -109,12 +109,12 @@ impl ConfigError {
         Self { file: file.to_owned(), position: position.into(), fault }
     }
 
-    /// About a place in a stack whose files have been read.
+    /// Makes an error at a place in a stack whose files have been read.
     pub(crate) fn at(stack: &StackConfig, position: Position, fault: Fault) -> Self {
         Self::new(stack.file(position), position, fault)
     }
 
-    /// A value in this stack that a protocol did not take.
+    /// Makes an error for a value in this stack that a protocol refuses.
     pub fn value(stack: &StackConfig, error: ValueError) -> Self {
         Self::at(stack, error.position, Fault::Value(error))
     }

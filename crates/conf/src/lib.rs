@@ -1,5 +1,5 @@
-//! Configuration files: JGroups' XML stacks with `${name:default}` substitution, read into a description with the
-//! place of every attribute (facts sections 1.5 and 9); and any XML as a [`Tree`], from which others read their own.
+//! Configuration files: JGroups' XML stacks with `${name:default}` substitution, parsed into a description with the
+//! place of each attribute; and other XML as a [`Tree`].
 //!
 //! ```
 //! use consort_conf::{Variables, load_stack};
@@ -14,18 +14,18 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod known;
+mod known_names;
+mod required_layers;
 mod stacks;
 mod tree;
 mod variables;
-mod whole;
 mod xml;
 
 pub use error::{ConfigError, Fault};
-pub use known::{Ignored, TRANSPORT_ATTRIBUTES, check};
+pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack};
 
+pub use required_layers::check_required_layers;
 pub use tree::{Node, Tree, root_name};
 pub use variables::Variables;
-pub use whole::check_whole;
 pub use xml::Attribute;

@@ -1,4 +1,4 @@
-//! Stacks from files, or by the names of those that come with Consort.
+//! Stacks from files, and stock stacks.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use consort_group::config::{Position, StackConfig};
 
 use crate::error::{ConfigError, Fault};
-use crate::known::{Ignored, check, is_transport};
+use crate::known_names::{IgnoredAttribute, check, is_transport};
 use crate::variables::Variables;
 use crate::xml::{Element, read};
 
 macro_rules! stock {
     ($($name:literal),+ $(,)?) => {
-        /// The stacks that come with Consort: name and text. They have JGroups' names, protocols and values; `tcpgossip.xml` is
-        /// its `tcp.xml` with routers.
+        /// The stock stacks: name and text. They have JGroups' names, protocols and values; `tcpgossip.xml` is its
+        /// `tcp.xml` with routers.
         pub const STOCK: &[(&str, &str)] = &[$(($name, include_str!(concat!("../stacks/", $name)))),+];
     };
 }
@@ -23,15 +23,16 @@ stock! {
     "tcp-default.xml", "udp-default.xml", "nio-default.xml",
 }
 
-/// Files that include each other at most so deep.
+/// Greatest depth of includes.
 const INCLUDES_MAX: usize = 5;
 
-/// Includes of a stack at most. One is usual; a file that includes itself many times has to end somewhere.
+/// Most includes of a stack. One is usual; a file that includes itself many times has to end.
 const FILES_MAX: usize = 50;
 
-/// Variables that set an attribute although the file does not ask for them: protocol, attribute, variable. The names are
-/// those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are ours). As in JGroups, they count where the file is
-/// silent; only a transport's `bind_addr` is set in any case, because a file that many hosts share cannot know it.
+/// Variables that set an attribute although the file does not refer to them: protocol, attribute, variable. The names
+/// are those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are Consort's). As in JGroups, they apply if
+/// the file does not set the attribute. Only a transport's `bind_addr` always applies, because a file that many hosts
+/// share cannot contain it.
 const PROPERTIES: &[(&str, &str, &str)] = &[
     ("TCP", "bind_addr", "jgroups.bind_addr"),
     ("TCP", "bind_port", "jgroups.bind_port"),
@@ -61,26 +62,26 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("FILE_PING", "location", "jgroups.file.location"),
 ];
 
-/// A stack that has been read and checked.
+/// A parsed and checked stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stack {
-    /// What it says.
+    /// Its description.
     pub config: StackConfig,
-    /// Attributes that JGroups knows and that have no effect here.
-    pub ignored: Vec<Ignored>,
+    /// JGroups' attributes that have no effect.
+    pub ignored: Vec<IgnoredAttribute>,
 }
 
-/// Reads a stack: a file, or if there is none of this name, one of [`STOCK`].
+/// Reads a stack: a file, or one of [`STOCK`] if there is no file of this name.
 ///
 /// # Errors
 ///
-/// If it cannot be read, is not XML, or names a protocol or attribute that nobody knows.
+/// If it cannot be read, is not XML, or contains an unknown protocol or attribute.
 pub fn load_stack(name: &str, variables: &Variables) -> Result<Stack, ConfigError> {
     let (text, directory) = file(name, None, None)?;
     finish(name, &text, directory.as_deref(), variables)
 }
 
-/// A stack from its text; `source` names it in errors. Includes are looked for in the current directory.
+/// Parses a stack; `source` names it in errors. Includes are relative to the current directory.
 ///
 /// # Errors
 ///
@@ -96,7 +97,7 @@ fn finish(
     variables: &Variables,
 ) -> Result<Stack, ConfigError> {
     let config = StackConfig { source: source.to_owned(), included: Vec::new(), protocols: Vec::new() };
-    let mut gathering = Gathering { config, variables };
+    let mut gathering = StackReader { config, variables };
     gathering.file(0, text, directory, 0)?;
     let mut config = gathering.config;
     for protocol in &mut config.protocols {
@@ -118,13 +119,13 @@ fn finish(
 }
 
 /// A stack whose files are being read.
-struct Gathering<'v> {
+struct StackReader<'v> {
     config: StackConfig,
     variables: &'v Variables,
 }
 
-impl Gathering<'_> {
-    /// Adds what a file says; `number` is its own in positions.
+impl StackReader<'_> {
+    /// Adds a file's content; `number` is its number in positions.
     fn file(
         &mut self,
         number: u16,
@@ -160,8 +161,8 @@ impl Gathering<'_> {
     }
 }
 
-/// A file's text and directory; the text of a stock file if there is no such file. A file that is there and cannot
-/// be read is an error: whoever has a tcp.xml of their own must not run with ours.
+/// Returns a file's text and directory, or the text of a stock file if there is no such file. A file that exists and
+/// cannot be read is an error, because a user's tcp.xml must not be replaced by the stock one.
 fn file(
     name: &str,
     directory: Option<&Path>,
@@ -215,7 +216,7 @@ mod tests {
         );
     }
 
-    /// What JGroups 5.5.7 made of the same file and properties.
+    /// The values that JGroups 5.5.7 has with the same file and properties.
     #[test]
     fn system_properties_count_where_the_file_is_silent_and_always_for_the_transports_bind_addr() {
         let variables = Variables::new()
@@ -231,9 +232,9 @@ mod tests {
             found.get(name).unwrap_or_default().to_owned()
         };
         let silent = "<config><UDP/><MPING/><FD_SOCK2/></config>";
-        let spoken = "<config><UDP bind_addr=\"127.0.0.1\" bind_port=\"7811\" external_addr=\"10.2.2.2\" \
+        let explicit = "<config><UDP bind_addr=\"127.0.0.1\" bind_port=\"7811\" external_addr=\"10.2.2.2\" \
                       mcast_port=\"1\"/><MPING mcast_port=\"2\"/><FD_SOCK2 bind_addr=\"127.0.0.1\"/></config>";
-        for (protocol, name, when_silent, when_spoken) in [
+        for (protocol, name, when_silent, when_explicit) in [
             ("UDP", "bind_addr", "127.0.0.2", "127.0.0.2"),
             ("UDP", "bind_port", "7999", "7811"),
             ("UDP", "external_addr", "10.1.1.1", "10.2.2.2"),
@@ -243,7 +244,7 @@ mod tests {
             ("FD_SOCK2", "external_addr", "10.1.1.1", "10.1.1.1"),
         ] {
             assert_eq!(attribute(silent, protocol, name), when_silent, "{protocol} {name}");
-            assert_eq!(attribute(spoken, protocol, name), when_spoken, "{protocol} {name}");
+            assert_eq!(attribute(explicit, protocol, name), when_explicit, "{protocol} {name}");
         }
     }
 
@@ -259,7 +260,8 @@ mod tests {
         }
     }
 
-    /// S000-52: a stack described in one string, as JGroups took it once, is refused, and what would do is named.
+    /// S000-52: a stack described in one string, JGroups' former format, is refused, and the error names the
+    /// supported ones.
     #[test]
     fn a_string_is_no_configuration() {
         let text = "UDP(mcast_addr=228.8.8.8;mcast_port=7500):PING:pbcast.NAKACK2:UNICAST3";
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named_with_the_alternatives() {
+    fn a_missing_file_is_named_with_the_stock_stacks() {
         let error = load_stack("tpc.xml", &Variables::new()).unwrap_err().to_string();
         assert!(
             error.starts_with("cannot read tpc.xml: ") && error.contains("tcp.xml, tcp-nio.xml"),
@@ -280,7 +282,7 @@ mod tests {
         assert!(error.unwrap_err().to_string().starts_with("my.xml:2:1: cannot read x.xml"));
     }
 
-    /// A directory of its own with these files, gone when the test is over.
+    /// A directory with these files, removed on drop.
     struct Files(PathBuf);
 
     impl Files {

@@ -1,5 +1,4 @@
-//! XML whose elements stand within each other, as a tree with the place of everything: what configurations of caches are
-//! read from.
+//! Nested XML as a tree with places: the format of cache configurations.
 
 use std::path::Path;
 
@@ -8,19 +7,19 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{ConfigError, Fault};
-use crate::known::nearest;
+use crate::known_names::nearest;
 use crate::variables::Variables;
 use crate::xml::{Attribute, ELEMENTS_MAX, Source};
 
-/// Elements within each other at most: cache configurations have five.
+/// Greatest depth of elements; cache configurations have five levels.
 const DEPTH_MAX: usize = 32;
 
-/// A file.
+/// A parsed file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
     /// Its name, for messages.
     pub file: String,
-    /// Its one outermost element.
+    /// Its root element.
     pub root: Node,
 }
 
@@ -29,16 +28,16 @@ pub struct Tree {
 pub struct Node {
     /// Its name, without namespace.
     pub name: String,
-    /// Name, value and place of every attribute, variables replaced.
+    /// Name, value and place of each attribute, with variables replaced.
     pub attributes: Vec<Attribute>,
-    /// What stands within it.
+    /// Its child elements.
     pub children: Vec<Self>,
-    /// Where it stands.
+    /// Its place.
     pub position: Position,
 }
 
 impl Node {
-    /// An attribute's value, and its place.
+    /// Returns an attribute's value and place.
     pub fn get(&self, name: &str) -> Option<(&str, Position)> {
         let found = self.attributes.iter().find(|(own, ..)| own == name);
         found.map(|(_, value, position)| (value.as_str(), *position))
@@ -50,7 +49,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// If it cannot be read, is not XML, or asks for a variable that is not set.
+    /// If it cannot be read, is not XML, or contains a variable that is not set.
     pub fn load(path: &Path, variables: &Variables) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path);
@@ -60,15 +59,15 @@ impl Tree {
         Self::parse(&file, &text, variables)
     }
 
-    /// Reads a text; `file` names it in errors.
+    /// Parses a text; `file` names it in errors.
     ///
     /// # Errors
     ///
-    /// If it is not XML with one outermost element, or asks for a variable that is not set.
+    /// If it is not XML with one root element, or contains a variable that is not set.
     pub fn parse(file: &str, text: &str, variables: &Variables) -> Result<Self, ConfigError> {
         let source = Source { name: file, file: 0, text, variables };
         let mut reader = Reader::from_str(text);
-        // Elements that have begun, the innermost last; the first is where the root goes when it has ended.
+        // Open elements, the innermost last.
         let mut open: Vec<Node> = Vec::new();
         let mut root: Option<Node> = None;
         let mut count = 0;
@@ -112,11 +111,11 @@ impl Tree {
         Ok(Self { file: file.to_owned(), root })
     }
 
-    /// The first attribute that is none of these is an error.
+    /// Checks that all attributes are among the known ones.
     ///
     /// # Errors
     ///
-    /// The attribute, with the nearest name that is one of them.
+    /// The first unknown attribute, with the most similar known name.
     pub fn check_attributes(&self, node: &Node, known: &[&'static str]) -> Result<(), ConfigError> {
         let unknown = node.attributes.iter().find(|(name, ..)| !known.contains(&name.as_str()));
         let Some((name, _, position)) = unknown else { return Ok(()) };
@@ -128,7 +127,7 @@ impl Tree {
         Err(ConfigError::new(&self.file, *position, fault))
     }
 
-    /// That an element cannot stand where it does.
+    /// Makes an error for an element that is not allowed at its place.
     pub fn unknown_element(&self, parent: &Node, node: &Node, known: &[&'static str]) -> ConfigError {
         let fault = Fault::UnknownElement {
             parent: parent.name.clone(),
@@ -138,13 +137,13 @@ impl Tree {
         ConfigError::new(&self.file, node.position, fault)
     }
 
-    /// That something at a place is wrong.
+    /// Makes an error at a place.
     pub fn wrong(&self, position: Position, what: impl Into<String>) -> ConfigError {
         ConfigError::new(&self.file, position, Fault::Structure(what.into()))
     }
 }
 
-/// An element has ended: it belongs to the one around it.
+/// Ends an element: adds it to its parent.
 fn close(node: Node, open: &mut [Node], root: &mut Option<Node>) {
     match open.last_mut() {
         Some(parent) => parent.children.push(node),
@@ -152,7 +151,7 @@ fn close(node: Node, open: &mut [Node], root: &mut Option<Node>) {
     }
 }
 
-/// The name of a text's outermost element, if it begins like XML.
+/// Returns the name of a text's root element, if the text begins like XML.
 pub fn root_name(text: &str) -> Option<String> {
     let mut reader = Reader::from_str(text);
     loop {
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_stand_where_they_stand() {
+    fn elements_keep_their_order_and_places() {
         let text = "<?xml version=\"1.0\"?>\n<a xmlns=\"urn:x\">\n  <b n=\"${size}\"><c/></b>\n  <b/>\n</a>";
         let root = parse(text).unwrap().root;
         assert_eq!((root.name.as_str(), root.children.len()), ("a", 2));
@@ -187,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn tree_errors_have_their_places() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("<a/>\n<b/>"), "my.xml:2:1: a second outermost element");
-        assert_eq!(error("<a>\nx</a>"), "my.xml:1:4: text outside of attributes is not understood");
+        assert_eq!(error("<a>\nx</a>"), "my.xml:1:4: text outside of attributes is not supported");
         assert!(error("<a><b></a>").starts_with("my.xml:1:"));
         assert!(error("<a n=\"${none}\"/>").contains("attribute n"));
         assert!(error("").contains("there is no element"));

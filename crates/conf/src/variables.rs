@@ -1,25 +1,25 @@
-//! Variables in configurations: `${name}`, `${name:default}`, `${first,second:default}` (facts 9; JGroups' system
-//! properties).
+//! Variables in configurations: `${name}`, `${name:default}`, `${first,second:default}` (JGroups' system properties).
 
 use std::collections::BTreeMap;
 
-/// Defaults within defaults at most. People write one; without a bound a file could exhaust the stack.
+/// Greatest depth of nested defaults; usual files have one level. Without a bound a file could exhaust the stack.
 const NESTED_MAX: usize = 16;
 
-/// Values for `${name}`. What a JVM gets as `-Dname=value`.
+/// Values for `${name}`, like a JVM's `-Dname=value`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Variables {
     values: BTreeMap<String, String>,
 }
 
 impl Variables {
-    /// None at all: every default holds.
+    /// Returns an empty set, with which all defaults apply.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The environment: every variable under its own name, and with its underscores as dots in lower case, so that
-    /// `JGROUPS_BIND_ADDR` sets `jgroups.bind_addr` (the first underscore only becomes a dot where JGroups has one).
+    /// Reads the environment: each variable under its own name, and those that begin with `JGROUPS_` also under
+    /// JGroups' names: `JGROUPS_BIND_ADDR` sets `jgroups.bind_addr`, and `JGROUPS_TCPPING_INITIAL_HOSTS` sets
+    /// `jgroups.tcpping.initial_hosts`.
     pub fn from_env() -> Self {
         let mut variables = Self::default();
         for (name, value) in std::env::vars() {
@@ -37,7 +37,7 @@ impl Variables {
         variables
     }
 
-    /// The same with one more.
+    /// Adds a variable.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.set(name, value);
@@ -49,17 +49,17 @@ impl Variables {
         self.values.insert(name.into(), value.into());
     }
 
-    /// A variable's value.
+    /// Returns a variable's value.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// A text with every `${…}` replaced.
+    /// Replaces every `${…}` in a text.
     ///
     /// # Errors
     ///
-    /// If a variable has neither value nor default, a brace is not closed, or defaults contain each other too deeply;
-    /// the text is for people.
+    /// If a variable has neither value nor default, a brace is not closed, or defaults are nested too deeply. The
+    /// text is for the operator.
     pub fn substitute(&self, text: &str) -> Result<String, String> {
         self.expand(text, 0)
     }
@@ -96,7 +96,7 @@ impl Variables {
     }
 }
 
-/// Where the brace that was opened before the text is closed.
+/// Returns the place of the brace that closes the one before the text.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices() {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_an_error() {
+    fn a_variable_that_cannot_be_replaced_is_an_error() {
         let variables = Variables::new();
         assert_eq!(variables.substitute("${a}").unwrap_err(), "variable `a` is not set and has no default");
         assert_eq!(variables.substitute("x${a:1").unwrap_err(), "`${a:1` is not closed by a brace");

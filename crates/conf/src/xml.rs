@@ -1,4 +1,4 @@
-//! XML into elements with places. A stack is flat: one element per protocol, attributes only.
+//! XML elements with places. A stack is flat: one element per protocol, with attributes only.
 
 use consort_group::config::{Position, ProtocolConfig};
 use quick_xml::Reader;
@@ -7,13 +7,13 @@ use quick_xml::events::{BytesStart, Event};
 use crate::error::{ConfigError, Fault};
 use crate::variables::Variables;
 
-/// Elements of a file at most. The longest stack has a tenth of it.
+/// Most elements of a file. The longest stack has a tenth of it.
 pub(crate) const ELEMENTS_MAX: usize = 1_000;
 
 /// An attribute's name, value and place.
 pub type Attribute = (String, String, Position);
 
-/// What stands in a file, in order.
+/// An element of a stack.
 pub(crate) enum Element {
     Protocol(ProtocolConfig),
     /// The content of another file, with attributes for all its protocols.
@@ -52,7 +52,7 @@ impl Source<'_> {
         self.fault(offset, Fault::Structure(what.into()))
     }
 
-    /// What comes next, and where. Between elements there may be blanks and comments.
+    /// Returns the next event and its offset. Between elements, blanks and comments are allowed.
     pub(crate) fn next<'x>(&self, reader: &mut Reader<&'x [u8]>) -> Result<(usize, Event<'x>), ConfigError> {
         let at = reader.buffer_position() as usize;
         let event = reader.read_event().map_err(|error| {
@@ -63,13 +63,13 @@ impl Source<'_> {
             event => matches!(event, Event::CData(_) | Event::GeneralRef(_)),
         };
         if is_foreign {
-            Err(self.fail(at, "text outside of attributes is not understood"))
+            Err(self.fail(at, "text outside of attributes is not supported"))
         } else {
             Ok((at, event))
         }
     }
 
-    /// Where a part of the text begins.
+    /// Returns the offset of a part of the text.
     fn offset_of(&self, part: &str) -> usize {
         (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
     }
@@ -111,7 +111,7 @@ impl Source<'_> {
     }
 }
 
-/// Reads a file's text; `file` is its number in positions.
+/// Parses a file's text; `file` is its number in positions.
 pub(crate) fn read(
     name: &str,
     file: u16,
@@ -134,14 +134,14 @@ pub(crate) fn read(
                 match depth {
                     0 => root(&source, &tag, at, &mut has_root)?,
                     1 => elements.push(source.element(&tag, at)?),
-                    _ => return Err(source.fail(at, "an element within a protocol is not understood")),
+                    _ => return Err(source.fail(at, "an element within a protocol is not supported")),
                 }
                 depth += 1;
             }
             Event::Empty(tag) => match depth {
                 0 => root(&source, &tag, at, &mut has_root)?,
                 1 => elements.push(source.element(&tag, at)?),
-                _ => return Err(source.fail(at, "an element within a protocol is not understood")),
+                _ => return Err(source.fail(at, "an element within a protocol is not supported")),
             },
             Event::End(_) => depth -= 1,
             Event::Eof => break,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn xml_errors_have_their_places() {
         assert!(
             error("<config>\n<TCP\n</config>").starts_with("my.xml:"),
             "{}",
@@ -216,7 +216,7 @@ mod tests {
         );
         assert_eq!(
             error("<config><TCP><deep/></TCP></config>"),
-            "my.xml:1:14: an element within a protocol is not understood"
+            "my.xml:1:14: an element within a protocol is not supported"
         );
         assert!(error("<config>TCP(bind_port=7800):PING</config>").contains("text outside of attributes"));
     }

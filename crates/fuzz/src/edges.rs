@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use consort_group::{Rng, Version, wire};
-use consort_net::framing::{Frame, decode_setup, encode_setup, next_frame, room_wanted};
+use consort_net::framing::{Frame, decode_setup, encode_setup, next_frame, read_capacity};
 
 use crate::bounds::{AT_LEAST, PER_BYTE, bounded_by};
 use crate::target::Seen;
@@ -55,7 +55,7 @@ fn listen(bytes: &[u8], mut piece: impl FnMut() -> usize) -> Heard {
             return heard;
         }
         // A length that lies makes nobody reserve what never comes.
-        let room = room_wanted(&input, READ_LEN);
+        let room = read_capacity(&input, READ_LEN);
         assert!(room <= READ_LEN.max(2 * input.len()), "{room} bytes of room after {}", input.len());
         let (now, later) = rest.split_at(piece().clamp(1, room).min(rest.len()));
         input.extend_from_slice(now);

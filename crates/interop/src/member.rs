@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use consort_jgroups::{Killed, brief_jvm};
+use consort_jgroups::{KillOnDrop, brief_jvm};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -27,7 +27,7 @@ pub enum Kind {
 pub struct Member {
     name: String,
     kind: Kind,
-    child: Killed,
+    child: KillOnDrop,
     input: ChildStdin,
     answers: mpsc::Receiver<Value>,
     /// Counts views.
@@ -55,7 +55,7 @@ impl Member {
             .stderr(log)
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let mut child = Killed(child);
+        let mut child = KillOnDrop(child);
         let input = child.0.stdin.take().expect("its input");
         let output = BufReader::new(child.0.stdout.take().expect("its output"));
         // A command has one answer, and the next command waits for it.

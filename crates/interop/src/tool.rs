@@ -6,7 +6,7 @@ use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
-use consort_jgroups::{Killed, brief_jvm};
+use consort_jgroups::{KillOnDrop, brief_jvm};
 
 use crate::jgroups::classpath;
 use crate::member::built;
@@ -14,7 +14,7 @@ use crate::{PATIENCE, Setting};
 
 /// A process. Dropped, it is killed.
 pub struct Tool {
-    child: Killed,
+    child: KillOnDrop,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     /// Everything that it has said so far.
@@ -121,7 +121,7 @@ impl Tool {
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let mut child = Killed(child);
+        let mut child = KillOnDrop(child);
         let input = child.0.stdin.take();
         let output = BufReader::new(child.0.stdout.take().expect("its output"));
         let (say, lines) = channel();

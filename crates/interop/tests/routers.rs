@@ -100,7 +100,11 @@ fn members_of_both_kinds_find_each_other_through_our_router() {
             let mut router = ours();
             find_each_other(&mut router, java_first).await;
             router.wait_for_end();
-            assert!(router.said.iter().any(|line| line.contains("D is no more in ")), "{:?}", router.said);
+            assert!(
+                router.said.iter().any(|line| line.contains("D is no longer registered in ")),
+                "{:?}",
+                router.said
+            );
         }
     });
 }

@@ -1,11 +1,11 @@
-//! A control group for memory, of version 1 or 2, in which processes are started.
+//! A control group with a memory limit, of version 1 or 2, to start processes in.
 
 use std::fs::{create_dir, read_to_string, remove_dir, write};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names of the files of a version.
+/// Names of a version's files.
 struct Files {
     root: &'static str,
     limit: &'static str,
@@ -23,15 +23,15 @@ const VERSIONS: [Files; 2] = [
     Files { root: "/sys/fs/cgroup", limit: "memory.max", used: "memory.current", events: "memory.events" },
 ];
 
-/// A control group, removed when it is dropped. Its processes have ended by then.
+/// A control group, removed on drop, when its processes must have ended.
 pub struct ControlGroup {
     directory: PathBuf,
     files: &'static Files,
 }
 
 impl ControlGroup {
-    /// Makes a group in which all processes together may have so many bytes. Needs the right to make groups: root's, or that of
-    /// a container to which it was given.
+    /// Makes a group whose processes together may use `limit` bytes. It needs the right to make groups: root's, or
+    /// that of a container to which they are delegated.
     ///
     /// # Errors
     ///
@@ -51,13 +51,12 @@ impl ControlGroup {
                 Err(error) => failed = error,
             }
         }
-        let what = format!(
-            "a control group for memory below /sys/fs/cgroup cannot be made (run it as root): {failed}"
-        );
+        let what =
+            format!("cannot make a control group for memory below /sys/fs/cgroup (run it as root): {failed}");
         Err(io::Error::new(failed.kind(), what))
     }
 
-    /// A command that runs this program in the group, with its errors among its output.
+    /// Returns a command that runs this program in the group, with stderr merged into stdout.
     pub fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new("sh");
         let enter = "echo $$ > \"$0\" && exec \"$@\" 2>&1";
@@ -65,7 +64,7 @@ impl ControlGroup {
         command
     }
 
-    /// How many of its processes were killed for lack of memory.
+    /// Returns how many of its processes were killed for lack of memory.
     ///
     /// # Errors
     ///
@@ -76,7 +75,7 @@ impl ControlGroup {
         count.ok_or_else(|| io::Error::other("its events have no count of killed processes"))
     }
 
-    /// Bytes that its processes have now, with what the system caches of files for them.
+    /// Returns the bytes that its processes use, including the system's page cache for them.
     ///
     /// # Errors
     ///

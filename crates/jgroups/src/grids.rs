@@ -1,11 +1,11 @@
-//! Data grids in Java, measured beside Consort's: their jars and our driver for them in `target/interop`.
+//! Java data grids that Consort's is compared with: their jars and driver in `target/interop`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::jar::{JDK, Jar, JarError, JavaTree, finish, release};
 
-/// A data grid in Java. `interop/NAME/pom.xml` says which release.
+/// A data grid in Java. `interop/NAME/pom.xml` has the release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JavaGrid {
     /// Infinispan's embedded cache.
@@ -18,7 +18,7 @@ impl JavaGrid {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Infinispan, Self::Hazelcast];
 
-    /// As our Java program and directories are told.
+    /// Returns the name for the Java program and in directories.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Infinispan => "infinispan",
@@ -33,7 +33,8 @@ impl JavaGrid {
         }
     }
 
-    /// The class path of its driver, `consort.grid.Member`: each grid has the JGroups that it brings, or none.
+    /// Returns the class path of its driver, `consort.grid.Member`. Each grid has the JGroups of its own release, or
+    /// none.
     pub fn classpath(self, jar: &Jar) -> String {
         format!("{0}/classes-grid:{0}/lib-{1}/*", jar.directory().display(), self.name())
     }

@@ -1,5 +1,5 @@
-//! Helm and our program that reads manifests as Kubernetes' types, in `target/interop`, fetched and compiled when they are
-//! first needed.
+//! Helm, and a program that parses manifests as Kubernetes' types, in `target/interop`, fetched and compiled at first
+//! use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
 
-/// What both are made of, below `interop/helm`.
+/// Sources of both, below `interop/helm`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "manifests/main.go"];
 
 /// A directory with `helm` and `manifests`.
@@ -18,7 +18,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Fetches and compiles what is not there yet.
+    /// Fetches and compiles missing programs.
     ///
     /// # Errors
     ///
@@ -41,12 +41,12 @@ impl Helm {
         Ok(Self { root: tree.root.clone(), directory })
     }
 
-    /// The chart of `consort server`.
+    /// Returns the directory of `consort server`'s chart.
     pub fn chart(&self) -> PathBuf {
         self.root.join("charts/consort")
     }
 
-    /// A command that runs Helm, which knows no cluster and keeps what it keeps in the same directory.
+    /// Returns a command that runs Helm without a cluster, with all of its files in this directory.
     pub fn command(&self) -> Command {
         let mut helm = Command::new(self.directory.join("helm"));
         let home = |name: &str| -> PathBuf { Path::new(&self.directory).join(name) };
@@ -55,8 +55,8 @@ impl Helm {
         helm
     }
 
-    /// A command that reads manifests in YAML as Kubernetes' own types and writes a list of them in JSON; kinds that are not
-    /// Kubernetes' own are its arguments.
+    /// Returns a command that parses YAML manifests as Kubernetes' own types and writes a list of them in JSON. Its
+    /// arguments are the kinds that are not Kubernetes' own.
     pub fn manifests(&self) -> Command {
         Command::new(self.directory.join("manifests"))
     }

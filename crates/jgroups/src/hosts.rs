@@ -1,4 +1,4 @@
-//! Hosts for tests and benches: network namespaces that a switch joins, each link as fast as it is told to be.
+//! Simulated hosts for tests and benches: network namespaces, connected by a switch with links of a given speed.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
@@ -7,70 +7,70 @@ use std::process::{Command, Stdio};
 
 use thiserror::Error;
 
-use crate::Killed;
+use crate::KillOnDrop;
 
-/// Why there is no such network.
+/// The network could not be set up.
 #[derive(Debug, Error)]
 pub enum HostsError {
-    /// A program that does not start.
+    /// A program does not start.
     #[error("`{program}` does not start: {error}")]
     Program {
         /// Of util-linux or iproute2.
         program: &'static str,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// No namespace to be had.
-    #[error("no network namespace to be had")]
+    /// The namespace could not be made.
+    #[error("cannot make a network namespace")]
     Namespace,
-    /// Commands that fail: `ip` or `tc` (iproute2) is missing, or they may not do this.
-    #[error("`{script}`: {said}")]
+    /// A command failed: `ip` or `tc` (iproute2) is missing, or permission is denied.
+    #[error("`{script}`: {output}")]
     Setup {
         /// The commands.
         script: String,
-        /// What they said.
-        said: String,
+        /// Their output.
+        output: String,
     },
-    /// More than the addresses suffice for.
+    /// There are more hosts than addresses.
     #[error("more hosts than {HOSTS_MAX}")]
     TooMany,
 }
 
-/// What 10.0.0.0/24 has addresses for.
+/// Addresses of 10.0.0.0/24.
 const HOSTS_MAX: usize = 254;
 
-/// What joins hosts.
+/// Settings of the links between hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Links {
-    /// Bytes of a packet.
+    /// MTU, in bytes.
     pub mtu: u32,
-    /// What a port sends at most, and keeps waiting, as `tc … tbf` takes it. Without it a link is as fast as the CPUs.
+    /// Rate and queue of a port, as arguments of `tc … tbf`. Without it a link is as fast as the CPUs.
     pub limit: Option<&'static str>,
 }
 
-/// Hosts that a switch joins. All of it is gone when dropped.
+/// Hosts connected by a switch, all removed on drop.
 ///
-/// It needs `unshare` and `nsenter` of util-linux and `ip` and `tc` of iproute2, and to be root in its user namespace.
+/// It needs `unshare` and `nsenter` of util-linux and `ip` and `tc` of iproute2, and root in its user namespace.
 #[derive(Debug)]
 pub struct Hosts {
     hosts: Vec<Host>,
-    /// The ports are in a namespace of their own, not to be seen where the caller runs.
+    /// A namespace of its own for the ports, invisible in the caller's.
     switch: Namespace,
 }
 
 impl Hosts {
-    /// So many hosts.
+    /// Makes `count` hosts.
     ///
     /// # Errors
     ///
-    /// If this machine does not let us, or lacks a program.
+    /// If permission is denied or a program is missing.
     pub fn start(count: usize, links: Links) -> Result<Self, HostsError> {
         let Links { mtu, limit } = links;
         let limited = |dev: &str| {
             limit.map_or_else(String::new, |limit| format!(" && tc qdisc add dev {dev} root tbf {limit}"))
         };
         let switch = Namespace::start()?;
-        // Snooping would have to learn who wants which group, as a switch may, but nobody asks there.
+        // Snooping needs a querier to learn the members of groups, and there is none.
         switch.shell(&format!(
             "ip link add switch type bridge mcast_snooping 0 && ip link set switch mtu {mtu} up"
         ))?;
@@ -96,26 +96,25 @@ impl Hosts {
         Ok(Self { hosts, switch })
     }
 
-    /// All of them.
+    /// Returns all hosts.
     pub fn all(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// Takes a host's plug out of the switch: what it sends and what others send it is lost, and nobody is told. Hosts
-    /// count from 0.
+    /// Disconnects a host from the switch: packets from and to it are lost without an error. Hosts count from 0.
     ///
     /// # Errors
     ///
-    /// If the switch does not do it.
+    /// If the command fails.
     pub fn cut(&self, nth: usize) -> Result<(), HostsError> {
         self.switch.shell(&format!("ip link set port{} nomaster", nth + 1))
     }
 
-    /// Puts it back.
+    /// Connects a host again.
     ///
     /// # Errors
     ///
-    /// If the switch does not do it.
+    /// If the command fails.
     pub fn heal(&self, nth: usize) -> Result<(), HostsError> {
         self.switch.shell(&format!("ip link set port{} master switch", nth + 1))
     }
@@ -129,20 +128,20 @@ pub struct Host {
 }
 
 impl Host {
-    /// Its own.
+    /// Returns its address.
     pub const fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// A program on this host: the caller adds its arguments.
+    /// Returns a command that runs a program on this host, without arguments yet.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespace.command(program)
     }
 }
 
-/// A network namespace, held by a process that waits for its end.
+/// A network namespace, kept open by a process that waits for its end.
 #[derive(Debug)]
-struct Namespace(Killed);
+struct Namespace(KillOnDrop);
 
 impl Namespace {
     fn start() -> Result<Self, HostsError> {
@@ -151,16 +150,17 @@ impl Namespace {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
-        let mut holder = Killed(holder.map_err(|error| HostsError::Program { program: "unshare", error })?);
+        let mut holder =
+            KillOnDrop(holder.map_err(|error| HostsError::Program { program: "unshare", error })?);
         let mut line = String::new();
         if let Some(output) = holder.0.stdout.take() {
-            // What cannot be read is as good as not said.
+            // An unreadable line counts as none.
             let _ = BufReader::new(output).read_line(&mut line);
         }
         if line.is_empty() { Err(HostsError::Namespace) } else { Ok(Self(holder)) }
     }
 
-    /// Where the kernel has it, for who can see this process.
+    /// Returns the namespace's path, for users that can see this process.
     fn path(&self) -> String {
         format!("/proc/{}/ns/net", self.0.0.id())
     }
@@ -177,7 +177,7 @@ impl Namespace {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(HostsError::Setup { script: script.to_owned(), said })
+        let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(HostsError::Setup { script: script.to_owned(), output })
     }
 }

@@ -1,5 +1,4 @@
-//! The Java Hot Rod client and our programs that use it, in `target/interop`, fetched and compiled when they are first
-//! needed.
+//! The Java Hot Rod client and test programs for it, in `target/interop`, fetched and compiled at first use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,30 +7,31 @@ use std::process::Command;
 use crate::jar::{JDK, JarError, JavaTree, fetch_once, finish, in_file, java_files};
 use crate::jvm::brief_jvm;
 
-/// Where the client's release is named, and its programs are.
+/// The directory of the project file with the client's release, and of its programs.
 const PROJECT: &str = "interop/hotrod";
-/// Why Maven is needed.
+/// The purpose of Maven, for errors.
 const MAVEN: &str = "Maven, for the Hot Rod client";
 
-/// Our programs that need nothing of the newest client's.
+/// Programs that need no API of the newest client.
 const OF_ALL_RELEASES: [&str; 8] =
     ["Maps", "Writes", "Walks", "Listeners", "Counters", "Multimaps", "Streams", "Transactions"];
 
 /// A release of the Java client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HotRodRelease {
-    /// 15.0.21.Final, the last that speaks 2.0 to 2.9: several connections to a server, each of which waits.
+    /// 15.0.21.Final, the last with versions 2.0 to 2.9 of the protocol: several connections to a server, each with
+    /// one request at a time.
     V15_0,
     /// 15.2.6.Final.
     V15_2,
-    /// The one that `interop/hotrod/pom.xml` names.
+    /// The release in `interop/hotrod/pom.xml`.
     V16_0,
-    /// 16.2.2: what can be had of it, its own classes, among the libraries of the one before.
+    /// 16.2.2: only its own classes are available, which are used with the libraries of 16.0.
     V16_2,
 }
 
 impl HotRodRelease {
-    /// As Maven knows it; none if the project file says so.
+    /// Returns the version for Maven; `None` for that of the project file.
     const fn version(self) -> Option<&'static str> {
         match self {
             Self::V15_0 => Some("15.0.21.Final"),
@@ -41,12 +41,12 @@ impl HotRodRelease {
         }
     }
 
-    /// Where its libraries or our classes are.
+    /// Returns the directory of its libraries or of the programs' classes.
     fn path(self, tree: &Path, of: &str) -> PathBuf {
         tree.join(self.version().map_or_else(|| of.to_owned(), |version| format!("{of}-{version}")))
     }
 
-    /// Fetches its libraries unless they are there; returns where.
+    /// Fetches its libraries if they are missing; returns their directory.
     fn fetch(self, tree: &JavaTree) -> Result<PathBuf, JarError> {
         let (project, to) = (tree.root.join(PROJECT), self.path(&tree.directory, "lib-hotrod"));
         match self.version() {
@@ -64,7 +64,7 @@ impl HotRodRelease {
     }
 }
 
-/// The libraries of another release, with the client's own of this one.
+/// Copies the libraries of another release, with the client's own jars of this one.
 fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
     const OWN: [&str; 2] = ["infinispan-client-hotrod", "infinispan-commons"];
     fs::create_dir_all(to).map_err(in_file(to))?;
@@ -78,7 +78,7 @@ fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
     }
     for artifact in OWN {
         let mut copy = Command::new("mvn");
-        // Later releases of this plugin read the project of what they copy, of which there is none.
+        // Later releases of this plugin read the POM of the copied artifact, which is not available.
         copy.args(["--quiet", "--batch-mode", "org.apache.maven.plugins:maven-dependency-plugin:2.10:copy"]);
         copy.arg(format!("-Dartifact=org.infinispan:{artifact}:{version}"));
         copy.arg(format!("-DoutputDirectory={}", to.display()));
@@ -87,7 +87,7 @@ fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
     Ok(())
 }
 
-/// A compiler of programs that use these libraries; which, is still to be said.
+/// Returns a compiler command with these libraries, without sources yet.
 fn compiler(libraries: &Path, sources: &Path, classes: &Path) -> Command {
     let mut compile = Command::new("javac");
     compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]);
@@ -100,7 +100,7 @@ fn class_path(classes: &Path, libraries: &Path) -> String {
     format!("{}:{}/*", classes.display(), libraries.display())
 }
 
-/// A directory with the client's libraries, and one with our programs.
+/// The directories of the client's libraries and the programs' classes.
 #[derive(Clone, Debug)]
 pub struct HotRodClient {
     libraries: PathBuf,
@@ -108,21 +108,21 @@ pub struct HotRodClient {
 }
 
 impl HotRodClient {
-    /// The release that `interop/hotrod/pom.xml` names: see [`HotRodClient::of`].
+    /// Prepares the release in `interop/hotrod/pom.xml`: see [`HotRodClient::prepare_release`].
     ///
     /// # Errors
     ///
     /// If Maven or the JDK is missing or fails.
     pub fn prepare() -> Result<Self, JarError> {
-        Self::of(HotRodRelease::V16_0)
+        Self::prepare_release(HotRodRelease::V16_0)
     }
 
-    /// Fetches and compiles what is not there yet.
+    /// Fetches and compiles missing files of a release.
     ///
     /// # Errors
     ///
     /// If Maven or the JDK is missing or fails.
-    pub fn of(release: HotRodRelease) -> Result<Self, JarError> {
+    pub fn prepare_release(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) = (release.fetch(&tree)?, release.path(&tree.directory, "classes-hotrod"));
         let project = tree.root.join(PROJECT);
@@ -140,8 +140,7 @@ impl HotRodClient {
         Ok(Self { libraries, classes })
     }
 
-    /// Fetches the client and compiles the program with which servers are measured, `consort.served.Load`. Returns its
-    /// class path.
+    /// Fetches the client and compiles the load generator for servers, `consort.served.Load`. Returns its class path.
     ///
     /// # Errors
     ///
@@ -150,7 +149,7 @@ impl HotRodClient {
         let tree = JavaTree::open()?;
         let (libraries, classes) =
             (HotRodRelease::V16_0.fetch(&tree)?, tree.directory.join("classes-served"));
-        // It shares its load with the members that are measured.
+        // It shares its load with the measured members.
         let project = tree.root.join("interop/java");
         let its_libraries = tree.root.join(PROJECT).join("pom.xml");
         tree.compile_once(&project, &[its_libraries], &classes, || {
@@ -161,7 +160,7 @@ impl HotRodClient {
         Ok(class_path(&classes, &libraries))
     }
 
-    /// A command that runs one of our programs.
+    /// Returns a command that runs one of the programs.
     pub fn command(&self, program: &str) -> Command {
         let mut java = brief_jvm();
         java.arg("-cp").arg(class_path(&self.classes, &self.libraries));

@@ -1,4 +1,4 @@
-//! The Hot Rod client for Node.js and our program that uses it, in `target/interop`, fetched when they are first needed.
+//! The Hot Rod client for Node.js and test programs for it, in `target/interop`, fetched at first use.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,17 +6,17 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
 
-/// What is run, and what it needs.
+/// The programs and their modules.
 const PROGRAMS: [&str; 3] = ["client.js", "writes.js", "connect.js"];
 
-/// A directory with the client in `node_modules` and our programs.
+/// A directory with the client in `node_modules` and the programs.
 #[derive(Clone, Debug)]
 pub struct HotRodJsClient {
     directory: PathBuf,
 }
 
 impl HotRodJsClient {
-    /// Fetches what is not there yet.
+    /// Fetches missing files.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl HotRodJsClient {
         for program in PROGRAMS {
             let (from, to) = (project.join(program), directory.join(program));
             let text = fs::read(&from).map_err(in_file(&from))?;
-            // One that is there may be running.
+            // An unchanged program may be running.
             if fs::read(&to).ok().as_ref() != Some(&text) {
                 fs::write(&to, text).map_err(in_file(&to))?;
             }
@@ -45,7 +45,7 @@ impl HotRodJsClient {
         Ok(Self { directory })
     }
 
-    /// A command that runs one of our programs, `client` or `writes`.
+    /// Returns a command that runs one of the programs, `client` or `writes`.
     pub fn command(&self, program: &str) -> Command {
         let mut node = Command::new("node");
         node.arg(self.directory.join(format!("{program}.js")));

@@ -1,4 +1,4 @@
-//! Infinispan's own server, in `target/interop`, fetched when it is first needed.
+//! Infinispan's server, in `target/interop`, fetched at first use.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,20 +8,20 @@ use std::process::Command;
 use crate::jar::{JarError, JavaTree, in_file};
 use crate::jvm::{BRIEF, brief_jvm};
 
-/// What servers are set up with, beside what names their release: one for everybody, and one with users.
+/// Configurations beside the project file: one without authentication, and one with users.
 const OPEN: &str = "infinispan.xml";
 const SECURED: &str = "secured.xml";
 const LOGGING: &str = "log4j2.xml";
 
-/// The heap of a server that is not measured.
+/// Heap size of a server that is not measured.
 const SMALL: &str = "-Xmx512m";
 
-/// Whom a server of Infinispan's is for.
+/// Users of an Infinispan server.
 #[derive(Clone, Debug)]
 pub struct InfinispanUsers<'a> {
     /// Their names, passwords and roles.
     pub users: &'a [(&'a str, &'a str, &'a str)],
-    /// The port where they come within TLS.
+    /// Its port with TLS.
     pub tls_port: u16,
     /// The server's certificate and its key, as PEM.
     pub pem: &'a str,
@@ -35,10 +35,10 @@ pub struct InfinispanServer {
 }
 
 impl InfinispanServer {
-    /// What a server writes when clients can connect.
+    /// The log code of a server that accepts clients.
     pub const READY: &str = "ISPN080001";
 
-    /// Fetches what is not there yet.
+    /// Fetches missing files.
     ///
     /// # Errors
     ///
@@ -54,8 +54,8 @@ impl InfinispanServer {
         Ok(Self { settings, directory: tree.directory.clone() })
     }
 
-    /// A command that runs a server of this name without any caches. It has a Hot Rod connector on this port of the loopback,
-    /// and finds others of its network; without others it is a cluster of its own.
+    /// Returns a command that runs a server of this name without caches. Its Hot Rod connector listens on this port
+    /// of the loopback. It forms a cluster with others of its network.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl InfinispanServer {
         self.command_by(Path::new("java"), &[&[SMALL], &BRIEF[..]].concat(), name, port)
     }
 
-    /// The same for users, who show who they are by SCRAM or PLAIN on this port, and on another one within TLS.
+    /// Returns the same with users, who authenticate by SCRAM or PLAIN on this port, and on another one within TLS.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl InfinispanServer {
         self.started(java, &root, SECURED, name, port)
     }
 
-    /// The same by this `java`, with these options of its.
+    /// Returns the same with this `java` and these options.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl InfinispanServer {
         self.started(java, &root, OPEN, name, port)
     }
 
-    /// The directory of a server of this name and process.
+    /// Returns the directory of a server of this name and process.
     fn root(&self, name: &str) -> Result<PathBuf, JarError> {
         let root = self.directory.join("infinispan-servers").join(format!("{}-{name}", std::process::id()));
         for folder in ["conf", "data", "lib", "log"] {
@@ -115,7 +115,7 @@ impl InfinispanServer {
         Ok(root)
     }
 
-    /// This JVM as a server with these settings.
+    /// Adds a server's arguments to a command of a JVM.
     fn started(
         &self,
         mut java: Command,
@@ -135,7 +135,7 @@ impl InfinispanServer {
         Ok(java)
     }
 
-    /// Where everything lies.
+    /// Returns the directory of all files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -1,4 +1,4 @@
-//! JGroups' jar and our Java programs' classes in `target/interop`, fetched and compiled when they are first needed.
+//! JGroups' jar and classes of Java programs in `target/interop`, fetched and compiled at first use.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::grids;
 
-/// Its configuration files that are loaded unchanged.
+/// JGroups' configuration files, loaded unchanged.
 const CONFIGURATIONS: &[&str] = &[
     "tcp.xml",
     "udp.xml",
@@ -23,10 +23,10 @@ const CONFIGURATIONS: &[&str] = &[
     "nio-default.xml",
 ];
 
-/// The packages of our Java programs, below `interop/java`.
+/// Packages of the Java programs, below `interop/java`.
 const PACKAGES: &[&str] = &["interop", "bench"];
 
-/// Why there is no jar, or no class.
+/// The jar or classes could not be prepared.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum JarError {
@@ -35,35 +35,35 @@ pub enum JarError {
     Tool {
         /// The tool.
         program: String,
-        /// What it comes with.
+        /// Its package.
         package: &'static str,
-        /// Why it does not start.
+        /// The reason.
         error: io::Error,
     },
-    /// A tool has not done what it was asked for.
-    #[error("`{program}` ended with {status}:\n{said}")]
+    /// A tool failed.
+    #[error("`{program}` ended with {status}:\n{output_text}")]
     Failed {
         /// The tool.
         program: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it printed.
-        said: String,
+        /// Its output.
+        output_text: String,
     },
     /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         error: io::Error,
     },
-    /// The project file does not say which release it is.
+    /// The project file has no release.
     #[error("{0} names no release")]
     Release(PathBuf),
 }
 
-/// A directory with the jar in `lib`, our classes in `classes`, and JGroups' configurations.
+/// A directory with the jar in `lib`, classes in `classes`, and JGroups' configurations.
 #[derive(Clone, Debug)]
 pub struct Jar {
     directory: PathBuf,
@@ -71,7 +71,7 @@ pub struct Jar {
 
 pub(crate) const JDK: &str = "a JDK 17 or later";
 
-/// Where Java sources lie and where what is made of them goes. Nobody else changes that meanwhile.
+/// The directories of Java sources and of their results, locked against other processes.
 pub(crate) struct JavaTree {
     pub(crate) root: PathBuf,
     pub(crate) directory: PathBuf,
@@ -92,7 +92,7 @@ impl JavaTree {
         Ok(Self { root, directory, _lock: lock })
     }
 
-    /// Fetches what a project names.
+    /// Fetches a project's dependencies.
     pub(crate) fn copy_dependencies(
         &self,
         project: &Path,
@@ -102,7 +102,7 @@ impl JavaTree {
         self.copy_dependencies_with(project, to, &[], why)
     }
 
-    /// The same, with settings of the project's.
+    /// The same, with settings of the project.
     pub(crate) fn copy_dependencies_with(
         &self,
         project: &Path,
@@ -116,8 +116,8 @@ impl JavaTree {
         finish(&mut fetch, why)
     }
 
-    /// Compiles programs of a project into a directory of their own, unless what is there was made of the same sources and
-    /// of the libraries that the same project files name: others may have loaded it.
+    /// Compiles programs of a project into a directory of their own, unless it has the result of the same sources and
+    /// project files: other processes may have loaded those classes.
     pub(crate) fn compile_once(
         &self,
         project: &Path,
@@ -132,7 +132,7 @@ impl JavaTree {
         fetch_once(&wanted, classes, compile)
     }
 
-    /// Fetches what a project names into a directory of its own, unless it is there.
+    /// Fetches a project's dependencies into a directory of their own, unless they are there.
     pub(crate) fn fetch(&self, project: &Path, to: &Path, why: &'static str) -> Result<(), JarError> {
         let release = project.join("pom.xml");
         let wanted = fs::read_to_string(&release).map_err(in_file(&release))?;
@@ -141,7 +141,7 @@ impl JavaTree {
 }
 
 impl Jar {
-    /// Fetches and compiles what is not there yet.
+    /// Fetches and compiles missing files.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Jar {
         Ok(Self { directory: tree.directory })
     }
 
-    /// Fetches the data grids of [`crate::JavaGrid`] and compiles their driver, where they are not there yet.
+    /// Fetches the data grids of [`crate::JavaGrid`] and compiles their driver, if they are missing.
     ///
     /// # Errors
     ///
@@ -182,29 +182,29 @@ impl Jar {
         Ok(Self { directory: tree.directory })
     }
 
-    /// What another process has prepared.
+    /// Opens the directory that another process has prepared.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// Where everything lies, configurations among it.
+    /// Returns the directory of all files, configurations included.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The class path of our Java programs.
+    /// Returns the class path of the Java programs.
     pub fn classpath(&self) -> String {
         format!("{0}/classes:{0}/lib/*", self.directory.display())
     }
 }
 
-/// Fetches something into a directory of its own, unless what is there was fetched as it is wanted.
+/// Fetches files into a directory of their own, unless it has the wanted ones.
 pub(crate) fn fetch_once(
     wanted: &str,
     to: &Path,
     fetch: impl FnOnce() -> Result<(), JarError>,
 ) -> Result<(), JarError> {
-    // The last act is to say what it is.
+    // Written last, so that an interrupted fetch is repeated.
     let fetched = to.join("fetched");
     if fs::read_to_string(&fetched).is_ok_and(|found| found == wanted) {
         return Ok(());
@@ -216,7 +216,7 @@ pub(crate) fn fetch_once(
     fs::write(&fetched, wanted).map_err(in_file(&fetched))
 }
 
-/// The release of this artifact that the project file names.
+/// Returns the release of this artifact in the project file.
 pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
     let text = fs::read_to_string(pom).map_err(in_file(pom))?;
     let after = |text: &str, mark: &str| text.split_once(mark).map(|(_, rest)| rest.to_owned());
@@ -226,7 +226,7 @@ pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
         .ok_or_else(|| JarError::Release(pom.to_owned()))
 }
 
-/// The sources below a directory, in the same order every time.
+/// Returns the sources below a directory, sorted.
 pub(crate) fn java_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), JarError> {
     let entries = fs::read_dir(directory).map_err(in_file(directory))?;
     let entries = entries.map(|entry| entry.map(|entry| entry.path()));
@@ -251,11 +251,11 @@ pub(crate) fn finish(command: &mut Command, package: &'static str) -> Result<(),
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
+    let output_text = [output.stdout, output.stderr].concat();
     Err(JarError::Failed {
         program,
         status: output.status,
-        said: String::from_utf8_lossy(&said).into_owned(),
+        output_text: String::from_utf8_lossy(&output_text).into_owned(),
     })
 }
 

@@ -2,11 +2,10 @@
 
 use std::process::Command;
 
-/// The options of a JVM that does little: without its second compiler and collector threads, it takes half the CPU time
-/// for that.
+/// Options of a JVM that does little: without its second compiler and collector threads, it uses half the CPU time.
 pub(crate) const BRIEF: [&str; 2] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
 
-/// A JVM that does little; what, is still to be said.
+/// Returns a command of a JVM that does little, without its program yet.
 pub fn brief_jvm() -> Command {
     let mut java = Command::new("java");
     java.args(BRIEF);

@@ -1,8 +1,8 @@
-//! JGroups on this machine, for tests and benches: its jar and our Java programs for it ([`Jar`]), data grids beside which
-//! Consort's is measured ([`JavaGrid`]), a network that nothing leaves ([`own_network`]), several hosts in it ([`Hosts`]),
-//! processes that end with the process that started them ([`Killed`]), and a limit of their memory ([`ControlGroup`]).
-//! The Java Hot Rod client and our programs that use it are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`],
-//! and Infinispan's own server is an [`InfinispanServer`]. [`Helm`] renders the chart.
+//! Tools for tests and benches: JGroups' jar and Java programs for it ([`Jar`]), data grids for comparison
+//! ([`JavaGrid`]), an isolated network ([`own_network`]) with several hosts ([`Hosts`]), processes that end with
+//! their parent ([`KillOnDrop`]), and a limit of their memory ([`ControlGroup`]). The Java Hot Rod client and its
+//! programs are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`], and Infinispan's server is an
+//! [`InfinispanServer`]. [`Helm`] renders the chart.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ mod hot_rod_js;
 mod infinispan_server;
 mod jar;
 mod jvm;
-mod killed;
+mod kill_on_drop;
 mod linearizability;
 mod network;
 
@@ -28,6 +28,6 @@ pub use hot_rod_js::HotRodJsClient;
 pub use infinispan_server::{InfinispanServer, InfinispanUsers};
 pub use jar::{Jar, JarError};
 pub use jvm::brief_jvm;
-pub use killed::Killed;
+pub use kill_on_drop::KillOnDrop;
 pub use linearizability::LinearizabilityChecker;
 pub use network::{Network, own_network};

@@ -1,4 +1,4 @@
-//! The checker of histories in `interop/linearizability`, compiled in `target/interop` when it is first needed.
+//! The checker of histories in `interop/linearizability`, compiled in `target/interop` at first use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
 
-/// What it is made of, below `interop/linearizability`.
+/// Its sources, below `interop/linearizability`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "main.go", "main_test.go"];
 
-/// A program that says of each key of a history whether it is linearizable.
+/// A program that decides for each key of a history whether it is linearizable.
 #[derive(Clone, Debug)]
 pub struct LinearizabilityChecker {
     program: PathBuf,
@@ -42,7 +42,8 @@ impl LinearizabilityChecker {
         Ok(Self { program: directory.join("linearizability") })
     }
 
-    /// A command that checks these histories: a line of JSON for each, and exit code 0 if all are linearizable.
+    /// Returns a command that checks these histories: a line of JSON for each, and exit code 0 if all are
+    /// linearizable.
     pub fn command<'a>(&self, histories: impl IntoIterator<Item = &'a Path>) -> Command {
         let mut command = Command::new(&self.program);
         command.args(histories);

@@ -1,11 +1,11 @@
-//! What every program that measures needs: what this process has used so far, and numbers as people read them.
+//! Measurements of a process: its use of CPU and memory, and formatted numbers.
 
 #![forbid(unsafe_code)]
 
 pub mod memory;
 pub mod process;
 
-/// A number as people read it: 12345678 → 12,345,678.
+/// Formats a number with separators: 12345678 → 12,345,678.
 pub fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

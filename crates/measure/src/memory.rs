@@ -1,5 +1,5 @@
-//! The limits of this process's memory, and how much of them it uses, as Linux tells: an option of the program, the memory
-//! of the machine, and the control groups that the process is in, of version 2 and of version 1.
+//! Limits of this process's memory and their use, from Linux: an option of the program, the machine's memory, and the
+//! control groups of the process, of version 2 and of version 1.
 
 use std::fs::read_to_string;
 use std::io;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use consort_memory::{MemoryLimit, ProcessMemory};
 
-/// How often the process is measured. Containers of entries count in between.
+/// Interval of measurements. Containers of entries count in between.
 const MEASURED_EVERY: Duration = Duration::from_millis(100);
 
-/// The share of the machine's memory that a process may use for which nothing else is said, in percent.
+/// Default limit of the process's memory, in percent of the machine's.
 const MACHINE_PERCENT: u64 = 80;
 
 /// Limits of control groups above this are none: version 1 writes the largest number of pages.
@@ -27,14 +27,14 @@ pub struct Group {
     pub limit: u64,
 }
 
-/// What the files of a control group are called.
+/// Names of a control group's files.
 #[derive(PartialEq, Eq, Debug)]
 struct Files {
-    /// Where groups are.
+    /// The directory of groups.
     root: &'static str,
     limit: &'static str,
     usage: &'static str,
-    /// Pages of files, which the kernel frees when others need memory.
+    /// Page cache, which the kernel frees for other uses.
     cached: [&'static str; 2],
 }
 
@@ -53,13 +53,13 @@ const VERSION_1: Files = Files {
 };
 
 impl Group {
-    /// The group in this directory, if it has a limit.
+    /// Returns the group in this directory, if it has a limit.
     fn at(directory: PathBuf, files: &'static Files) -> Option<Self> {
         let limit = read_to_string(directory.join(files.limit)).ok()?.trim().parse().ok()?;
         (limit < GROUP_LIMIT_MAX).then_some(Self { directory, files, limit })
     }
 
-    /// The bytes that its processes use and that the kernel cannot free.
+    /// Returns the bytes that its processes use and that the kernel cannot free.
     pub fn used(&self) -> Option<u64> {
         let usage: u64 = read_to_string(self.directory.join(self.files.usage)).ok()?.trim().parse().ok()?;
         let stat = read_to_string(self.directory.join("memory.stat")).ok()?;
@@ -67,19 +67,19 @@ impl Group {
         Some(usage.saturating_sub(cached))
     }
 
-    /// How people name it.
+    /// Returns its name for logs.
     pub fn name(&self) -> String {
         format!("control group {}", self.directory.display())
     }
 }
 
-/// The control groups with a limit that this process is in.
+/// Returns the control groups with a limit that this process is in.
 pub fn groups() -> Vec<Group> {
     groups_of(&read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new("/"))
 }
 
-/// The same by what `/proc/self/cgroup` says, with all paths below `root`. In a container the path may be that of the host,
-/// where this process finds its group at the top.
+/// Returns the groups in the content of `/proc/self/cgroup`, with all paths below `root`. In a container the path may
+/// be the host's, while the process finds its group at the top.
 fn groups_of(own: &str, root: &Path) -> Vec<Group> {
     let mut groups = Vec::new();
     for line in own.lines() {
@@ -100,19 +100,19 @@ fn groups_of(own: &str, root: &Path) -> Vec<Group> {
     groups
 }
 
-/// The number behind a name, in a text with one per line.
+/// Returns the number after a name, in a text with one per line.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let mut fields = text.lines().map(str::split_whitespace);
     let mut found = fields.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
     found.next()?.parse().ok()
 }
 
-/// The resident memory of this process in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub fn resident() -> Option<u64> {
     number(&read_to_string("/proc/self/status").ok()?, "VmRSS:").map(|kilobytes| kilobytes * 1024)
 }
 
-/// A limit, and what counts in it.
+/// A limit, and the reader of its use.
 enum Gauge {
     Process(MemoryLimit),
     Group(MemoryLimit, Group),
@@ -132,9 +132,9 @@ impl Gauge {
     }
 }
 
-/// The memory of this process, measured every 100 ms by a thread of its own from now on. It is limited to `most` bytes, which
-/// an option of this name sets, or by itself to 80 % of the machine's, and by the control groups that it is in. `look` is
-/// called after each measurement.
+/// Measures the memory of this process from now on, every 100 ms (`MEASURED_EVERY`) on a thread of its own. Its
+/// limits are `most` bytes, set by an option of this name, or by default 80 % of the machine's memory, and those of
+/// its control groups. Calls `look` after each measurement.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub fn watch(
 ) -> io::Result<ProcessMemory> {
     let machine = || {
         let total = number(&read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:");
-        // Where nobody tells, 64 bits are the limit.
+        // Without /proc/meminfo there is no limit in practice.
         let bytes = total.map_or(u64::MAX / 2, |kilobytes| kilobytes * 1024 / 100 * MACHINE_PERCENT);
         MemoryLimit { bytes, of: format!("a share of {MACHINE_PERCENT} % of this machine").into() }
     };
@@ -157,7 +157,7 @@ pub fn watch(
     let memory = ProcessMemory::new(gauges.iter().map(Gauge::limit).collect());
     let measured = memory.clone();
     let mut measure = move || {
-        // What cannot be read counts as nothing, and the other limits as before.
+        // An unreadable value counts as 0; the other limits still apply.
         let used: Vec<u64> = gauges.iter().map(|gauge| gauge.used().unwrap_or_default()).collect();
         measured.note_used(&used);
         look(&measured);
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory that is removed when it is dropped.
+    /// A directory that is removed on drop.
     struct Root(PathBuf);
 
     impl Root {

@@ -1,37 +1,37 @@
-//! What a process has used so far, from /proc.
+//! A process's use of CPU and memory, from /proc.
 
 use std::time::Duration;
 
-/// CPU time of all threads of this process, user and system.
+/// Returns the CPU time of all threads of this process, user and system.
 pub fn cpu() -> Duration {
     cpu_in("self")
 }
 
-/// The same of a process; nothing if there is no such process.
+/// Returns the CPU time of a process; zero if there is no such process.
 pub fn cpu_of(id: u32) -> Duration {
     cpu_in(&id.to_string())
 }
 
 fn cpu_in(process: &str) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name in brackets may hold spaces; fields 14 and 15 are utime and stime in ticks of 10 ms.
+    // The name in brackets may contain spaces; fields 14 and 15 are utime and stime in ticks of 10 ms.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let ticks: u64 =
         after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
 }
 
-/// The largest resident memory of this process so far, or since it was forgotten, in megabytes.
+/// Returns the peak resident memory of this process, since its start or [`forget_peak_memory`], in megabytes.
 pub fn peak_memory_mb() -> f64 {
     memory_in("self", "VmHWM:")
 }
 
-/// The same of a process; 0 if there is no such process.
+/// Returns the peak resident memory of a process, in megabytes; 0 if there is no such process.
 pub fn peak_memory_mb_of(id: u32) -> f64 {
     memory_in(&id.to_string(), "VmHWM:")
 }
 
-/// The resident memory that a process has now, in megabytes; 0 if there is no such process.
+/// Returns the resident memory of a process, in megabytes; 0 if there is no such process.
 pub fn memory_mb_of(id: u32) -> f64 {
     memory_in(&id.to_string(), "VmRSS:")
 }
@@ -45,7 +45,7 @@ fn memory_in(process: &str, field: &str) -> f64 {
     kilobytes.unwrap_or_default() / 1_000.0
 }
 
-/// Begins [`peak_memory_mb`] again from what is resident now. Returns whether the kernel does so.
+/// Resets [`peak_memory_mb`] to the present resident memory. Returns whether the kernel supports it.
 pub fn forget_peak_memory() -> bool {
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_peak_that_is_forgotten_counts_no_more() {
-        // Large enough for pages of its own, which go when it does.
+        // Large enough for pages of its own, which are freed with it.
         drop(std::hint::black_box(vec![1_u8; 100_000_000]));
         let before = peak_memory_mb();
         assert!(before > 100.0, "{before}");

@@ -1,4 +1,4 @@
-//! The transport's settings from a stack's description, by JGroups' attribute names.
+//! Transport settings from a stack's description, by JGroups' attribute names.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use consort_group::protocols::registry::ValueError;
 use crate::bind_addr::{BindAddr, IpVersion};
 use crate::config::{ClientAuth, EdgeKind, TransportConfig};
 
-/// Sets one field from a text; the error is for people.
+/// Sets one field from a text. The error is a message for the operator.
 type Set = fn(&mut TransportConfig, &str) -> Result<(), String>;
 
 fn parse<V: Property>(text: &str) -> Result<V, String> {
@@ -28,12 +28,12 @@ fn size(text: &str) -> Result<usize, String> {
     Ok(parse::<Bytes>(text)?.0 as usize)
 }
 
-/// JGroups' 0 stands for the kernel's own tuning.
+/// Parses a buffer size. 0 means the kernel's own tuning, as in JGroups.
 fn buffer(text: &str) -> Result<Option<usize>, String> {
     Ok(Some(size(text)?).filter(|&size| size > 0))
 }
 
-/// Names with commas between them.
+/// Splits a list at its commas.
 fn names(text: &str) -> Vec<String> {
     text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
@@ -107,13 +107,13 @@ attributes! {
 }
 
 impl TransportConfig {
-    /// The names of all attributes that the edge reads, of any transport.
+    /// Returns the names of all attributes that the edge reads, of any transport.
     pub fn attributes() -> impl Iterator<Item = &'static str> {
         ATTRIBUTES.iter().map(|(name, _)| *name)
     }
 
-    /// The settings of a transport as a stack describes it. Attributes that are not the edge's are left alone.
-    /// `None`: the protocol is not a transport.
+    /// Reads the transport's settings from its description, and ignores attributes that are not the edge's. Returns
+    /// `None` if the protocol is not a transport.
     ///
     /// # Errors
     ///

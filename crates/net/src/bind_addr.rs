@@ -1,8 +1,8 @@
-//! Which of the host's addresses to use: a list of selectors, of which the first that finds one wins.
+//! Selection of the host's address to bind: the first selector of a list that matches an address wins.
 //!
-//! The words are JGroups' (`match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1`): patterns must match the
-//! whole name or address, scopes are meant as in Java's `InetAddress`. Selection is a function of a given list of
-//! interfaces; [`Interface::of_host`] is the real one.
+//! The syntax is JGroups' (`match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1`). Patterns must match the
+//! whole name or address; scopes mean what they mean in Java's `InetAddress`. Selection is a function of a list of
+//! interfaces; [`Interface::of_host`] returns the host's own.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
@@ -19,16 +19,16 @@ pub struct Interface {
     pub name: String,
     /// One of its addresses.
     pub ip: IpAddr,
-    /// Its index, the IPv6 scope of link-local addresses.
+    /// Its index, which is the IPv6 scope of link-local addresses.
     pub index: u32,
 }
 
 impl Interface {
-    /// The addresses of this host's interfaces that are up.
+    /// Lists the addresses of this host's interfaces that are up.
     ///
     /// # Errors
     ///
-    /// If the operating system does not tell.
+    /// If the operating system refuses.
     pub fn of_host() -> std::io::Result<Vec<Self>> {
         Ok(if_addrs::get_if_addrs()?
             .into_iter()
@@ -38,14 +38,14 @@ impl Interface {
     }
 }
 
-/// Which addresses a selector that leaves the choice may take.
+/// The IP versions that a selector may choose from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IpVersion {
     /// IPv4 only.
     V4,
     /// IPv6 only.
     V6,
-    /// Both; IPv4 is preferred where a selector finds both.
+    /// Both; IPv4 is preferred if a selector matches both.
     #[default]
     Dual,
 }
@@ -74,27 +74,26 @@ enum Selector {
     LinkLocal,
     NonLoopback,
     Loopback,
-    /// An address as such, also the wildcard addresses.
+    /// A given address, which may be a wildcard address.
     Literal(IpAddr),
     /// The name of an interface, else of a host.
     Name(String),
 }
 
-/// A list of selectors. Parses from text, elements separated by commas; without an element it means
-/// `NON_LOOPBACK,LOOPBACK`.
+/// A list of selectors, parsed from text with commas between them. An empty list means `NON_LOOPBACK,LOOPBACK`.
 #[derive(Clone, Default)]
 pub struct BindAddr {
     text: String,
     selectors: Vec<Selector>,
 }
 
-/// The selector list is wrong.
+/// A `bind_addr` that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("bind_addr element {element:?}: {reason}")]
 pub struct BindAddrError {
-    /// Which element.
+    /// The invalid element.
     pub element: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -134,8 +133,8 @@ impl fmt::Debug for BindAddr {
 }
 
 impl BindAddr {
-    /// The first address that a selector finds among these interfaces. `host_name` tells an address' name, for
-    /// `match-host`, and `resolve` a name's addresses.
+    /// Returns the first of these addresses that a selector matches. `names` resolves host names for `match-host` and
+    /// for names of hosts.
     pub fn choose(
         &self,
         interfaces: &[Interface],
@@ -147,11 +146,11 @@ impl BindAddr {
         selectors.iter().find_map(|selector| selector.choose(interfaces, version, names))
     }
 
-    /// The first address of this host that a selector finds.
+    /// Returns the first address of this host that a selector matches.
     ///
     /// # Errors
     ///
-    /// If none finds one, or if the host does not tell its addresses.
+    /// If no selector matches, or the host's addresses cannot be listed.
     pub fn choose_of_host(&self, version: IpVersion) -> Result<Interface, BindError> {
         let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
         let chosen = self.choose(&interfaces, version, &SystemNames);
@@ -166,15 +165,15 @@ impl BindAddr {
     }
 }
 
-/// How names of hosts are found; a trait, so that tests need no name service.
+/// Name resolution; a trait, so that tests need no name service.
 pub trait HostNames {
-    /// The name of the host with this address; its text if it has none.
+    /// Returns the name of the host with this address, or the address as text if it has none.
     fn name_of(&self, ip: IpAddr) -> String;
-    /// The addresses of the host with this name.
+    /// Returns the addresses of the host with this name.
     fn addresses_of(&self, name: &str) -> Vec<IpAddr>;
 }
 
-/// The host's own resolver. It knows names' addresses; of addresses it only knows the loopback's name.
+/// The host's own resolver. It has no reverse look-up: of addresses it only knows the loopback's name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNames;
 
@@ -188,7 +187,7 @@ impl HostNames for SystemNames {
     }
 }
 
-/// Commas separate, except within braces and brackets of a pattern.
+/// Splits at commas, except within braces and brackets of a pattern.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     text.split(move |letter: char| {
@@ -219,7 +218,7 @@ fn parse(element: &str) -> Result<Selector, BindAddrError> {
         return Err(wrong("expected match-interface:, match-address: or match-host: and a pattern".into()));
     }
     if element.starts_with("custom:") {
-        return Err(wrong("code of one's own cannot be loaded here".into()));
+        return Err(wrong("custom selectors are not supported".into()));
     }
     Ok(match element.to_ascii_uppercase().as_str() {
         "GLOBAL" => Selector::Global,
@@ -266,7 +265,7 @@ impl Selector {
     }
 }
 
-/// The first IPv4 address that fits, else the first IPv6 address.
+/// Returns the first IPv4 address that fits, else the first IPv6 address.
 fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) -> bool) -> Option<Interface> {
     let mut fitting = all.iter().filter(|one| version.allows(one.ip) && fits(one));
     let first = fitting.next()?;
@@ -275,7 +274,7 @@ fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) ->
     Some(chosen.clone())
 }
 
-/// A literal works if it is a wildcard, any loopback address, or one of ours.
+/// Accepts a literal that is a wildcard, a loopback address, or an address of this host.
 fn literal(all: &[Interface], ip: IpAddr) -> Option<Interface> {
     if let Some(found) = all.iter().find(|one| one.ip == ip) {
         return Some(found.clone());

@@ -1,4 +1,4 @@
-//! What can be set on the transport: [`TransportConfig`], with JGroups' names and defaults (facts 4, 5, 9 and 25).
+//! The transport's settings: [`TransportConfig`], with JGroups' names and defaults.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::bind_addr::{BindAddr, IpVersion};
 use crate::groups::DefaultGroups;
 
-/// Which edge carries the stack.
+/// The kind of edge that carries the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EdgeKind {
-    /// One TCP connection per peer. `TCP` and `TCP_NIO2` speak the same bytes and are the same edge here.
+    /// One TCP connection per peer. `TCP` and `TCP_NIO2` have the same wire format and are the same edge.
     #[default]
     Tcp,
-    /// Datagrams, with IP multicast to reach everybody at once.
+    /// Datagrams, with IP multicast to all members.
     Udp,
-    /// Packets handed over within the process (`SHARED_LOOPBACK`).
+    /// Queues within the process (`SHARED_LOOPBACK`).
     SharedLoopback,
 }
 
@@ -23,52 +23,52 @@ pub enum EdgeKind {
 pub struct TlsConfig {
     /// Whether connections are encrypted at all.
     pub enabled: bool,
-    /// PEM file with our certificate chain and private key.
+    /// PEM file with this member's certificate chain and private key.
     pub keystore_path: Option<String>,
-    /// PEM file with the certificates we trust; the key store's, if absent.
+    /// PEM file with the trusted certificates; the key store's, if absent.
     pub truststore_path: Option<String>,
-    /// Whether a connecting member has to show a certificate.
+    /// Whether a connecting member must present a certificate.
     pub client_auth: ClientAuth,
-    /// The name a server's certificate must carry; its address, if absent.
+    /// The name that a peer's certificate must have; the peer's address, if absent.
     pub server_name: Option<String>,
-    /// The versions of TLS that are spoken, by Java's names; 1.2 and 1.3, if none is named.
+    /// TLS versions, by Java's names; 1.2 and 1.3, if empty.
     pub protocols: Vec<String>,
-    /// The cipher suites, by Java's names; all that there are, if none is named.
+    /// Cipher suites, by Java's names; all supported ones, if empty.
     pub cipher_suites: Vec<String>,
 }
 
-/// Whether a connecting member has to show a certificate.
+/// Whether a connecting member must present a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClientAuth {
-    /// It is not asked.
+    /// No certificate is requested.
     #[default]
     None,
-    /// It is asked, and checked if it shows one.
+    /// A certificate is requested, and checked if the peer presents one.
     Want,
-    /// Without a good one it is turned away.
+    /// A peer without a valid certificate is refused.
     Need,
 }
 
-/// Where probe's requests are answered (facts 25).
+/// Settings of the diagnostics socket, which answers probe requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiagConfig {
-    /// Whether anything listens at all.
+    /// Whether to listen at all.
     pub enabled: bool,
     /// Whether to listen on the multicast group.
     pub enable_udp: bool,
     /// Whether to listen on a TCP port.
     pub enable_tcp: bool,
-    /// Which of the host's addresses to listen on over TCP, and whose interface to hear the group on; all, if absent.
+    /// The address to listen on over TCP, and the interface on which to join the group; all, if absent.
     pub bind_addr: Option<BindAddr>,
     /// The multicast group.
     pub mcast_addr: IpAddr,
-    /// The port, of both.
+    /// The port of both.
     pub port: u16,
     /// TCP: how many ports after `port` to try.
     pub port_range: u16,
-    /// Time to live of requests.
+    /// Time to live of requests' multicasts.
     pub ttl: u32,
-    /// What a request must know, if set.
+    /// The passcode that a request must prove, if set.
     pub passcode: Option<String>,
 }
 
@@ -91,27 +91,27 @@ impl Default for DiagConfig {
 /// The transport's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TransportConfig {
-    /// Which edge.
+    /// The kind of edge.
     pub kind: EdgeKind,
-    /// Which of the host's addresses to use.
+    /// Selectors of the address to bind.
     pub bind_addr: BindAddr,
-    /// Which addresses are considered when a selector leaves the choice.
+    /// IP versions to consider if a selector leaves the choice.
     pub ip_version: IpVersion,
-    /// The port to receive on; 0 = any. JGroups' class default is 0 for UDP, 7800 for TCP.
+    /// The port to receive on; 0 = any. JGroups' default in the class is 0 for UDP and 7800 for TCP.
     pub bind_port: u16,
     /// How many ports after `bind_port` to try.
     pub port_range: u16,
-    /// The address to advertise instead of the one we are bound to (behind address translation).
+    /// The address to advertise instead of the bound one (behind address translation).
     pub external_addr: Option<IpAddr>,
-    /// The port to advertise together with `external_addr`; 0 = the one we are bound to.
+    /// The port to advertise with `external_addr`; 0 = the bound one.
     pub external_port: u16,
-    /// Whether peers of any version are let in. Off: major and minor must be ours.
+    /// Whether to accept peers of any version. If false, major and minor version must be this member's.
     pub accept_any_version: bool,
 
-    /// TCP: how long a connection attempt may take.
+    /// TCP: timeout of a connection attempt.
     pub sock_conn_timeout: Duration,
-    /// TCP: whether small segments go out at once. JGroups' default is false; here it is true, because the edge
-    /// gathers what belongs together itself, and Nagle's wait for acknowledgements only adds latency.
+    /// TCP: whether to send small segments at once. JGroups' default is false. Here it is true: the edge already
+    /// gathers frames into one write, so that Nagle's algorithm would only add latency.
     pub tcp_nodelay: bool,
     /// TCP: seconds a close waits for unsent data; `None` = the kernel's default.
     pub linger: Option<Duration>,
@@ -119,32 +119,34 @@ pub struct TransportConfig {
     pub recv_buf_size: Option<usize>,
     /// TCP: the socket's send buffer; `None` = the kernel's own tuning.
     pub send_buf_size: Option<usize>,
-    /// TCP: idle connections are closed after this time; zero = never.
+    /// TCP: idle time after which a connection is closed; zero = never.
     pub conn_expire_time: Duration,
-    /// TCP: how often to look for idle connections; zero = never.
+    /// TCP: interval between searches for idle connections; zero = never.
     pub reaper_interval: Duration,
-    /// TCP: how long a peer that connected may take for its set-up bytes.
+    /// TCP: timeout for the set-up bytes of an accepted connection.
     pub peer_addr_read_timeout: Duration,
-    /// TCP: a longer frame closes the connection; 0 = [`Self::FRAME_LEN_MAX`].
+    /// TCP: the longest frame, above which the connection is closed; 0 = [`Self::FRAME_LEN_MAX`].
     pub max_length: usize,
-    /// Bytes that may wait for one peer (TCP) or for the socket (UDP) on the data lane. More is dropped and counted;
-    /// retransmission repairs it. Above the credits of UFC and MFC together (2 x 4 MB in the stock files), so that
-    /// flow control is the usual limit and this the last resort.
+    /// Bytes of data that may be queued for one peer (TCP) or for the socket (UDP). More is dropped and counted, and
+    /// retransmitted later. The default is above the credits of UFC and MFC together (2 x 4 MB in the stock files),
+    /// so that flow control is the usual limit.
     pub send_queue_bytes: usize,
-    /// The same for the control lane. Only a peer that has not read for a long time can fill it.
+    /// Bytes of control traffic that may be queued, as `send_queue_bytes`. Only a peer that has not read for a long
+    /// time can fill it.
     pub control_queue_bytes: usize,
 
-    /// UDP: the group.
+    /// UDP: the multicast group.
     pub mcast_addr: IpAddr,
-    /// UDP: the group's port. 7600 in JGroups' class, 45588 in udp.xml.
+    /// UDP: the group's port: 7600 in JGroups' class, 45588 in udp.xml.
     pub mcast_port: u16,
-    /// UDP: whether to use the group at all; otherwise everybody gets a datagram of its own.
+    /// UDP: whether to use the group. If false, each member gets a datagram of its own.
     pub ip_mcast: bool,
     /// UDP: time to live of multicasts.
     pub ip_ttl: u32,
     /// UDP: traffic class.
     pub tos: u32,
-    /// UDP: send buffer of the socket for unicasts. The same socket sends multicasts: the larger of the two counts.
+    /// UDP: send buffer of the socket for unicasts. The same socket sends multicasts: the larger of the two sizes
+    /// applies.
     pub ucast_send_buf_size: usize,
     /// UDP: receive buffer of the socket for unicasts.
     pub ucast_recv_buf_size: usize,
@@ -152,33 +154,33 @@ pub struct TransportConfig {
     pub mcast_send_buf_size: usize,
     /// UDP: receive buffer of the group's socket.
     pub mcast_recv_buf_size: usize,
-    /// UDP: tasks that read the socket for unicasts; 1 = the driver reads it itself.
+    /// UDP: tasks that read the socket for unicasts; 1 = the driver reads it.
     pub ucast_receiver_threads: usize,
-    /// UDP: tasks that read the group's socket; 1 = the driver reads it itself.
+    /// UDP: tasks that read the group's socket; 1 = the driver reads it.
     pub mcast_receiver_threads: usize,
 
-    /// Probe.
+    /// Diagnostics, for probe.
     pub diag: DiagConfig,
     /// TLS.
     pub tls: TlsConfig,
 }
 
 impl TransportConfig {
-    /// The longest TCP frame unless `max_length` says otherwise: a thousand of the largest bundles in the stock
-    /// files, a sixteenth of what would hurt a small member.
+    /// The default of `max_length`, 64 MiB: a thousand of the largest bundles in the stock files, and small enough
+    /// for a small member.
     pub const FRAME_LEN_MAX: usize = 64 * 1024 * 1024;
 
-    /// A TCP transport with JGroups' defaults (tcp.xml's port).
+    /// Returns the defaults of JGroups' TCP transport (tcp.xml's port).
     pub fn tcp() -> Self {
         Self::default()
     }
 
-    /// A UDP transport with JGroups' defaults (udp.xml's group).
+    /// Returns the defaults of JGroups' UDP transport (udp.xml's group).
     pub fn udp() -> Self {
         Self { kind: EdgeKind::Udp, bind_port: 0, ..Self::default() }
     }
 
-    /// The longest frame that is read.
+    /// Returns the longest frame that is read, in bytes.
     pub fn frame_len_max(&self) -> usize {
         if self.max_length == 0 { Self::FRAME_LEN_MAX } else { self.max_length }
     }

@@ -1,7 +1,6 @@
-//! The edge between a stack and the network: which sockets carry its packets.
+//! The edge between a stack and the network: the sockets that carry its packets.
 //!
-//! An edge is bound first ([`BoundEdge::bind`]), because the stack needs to know where it is reached; the driver then
-//! puts it to work.
+//! [`BoundEdge::bind`] comes first, because the stack needs the bound address. The driver then opens the edge.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,22 +20,22 @@ use crate::tcp::{BoundTcp, link_settings};
 use crate::tls::TlsError;
 use crate::udp::BoundUdp;
 
-/// Takes a packet and where it came from.
+/// Takes a packet and the address of its sender.
 pub(crate) type Inbound<'a> = &'a mut dyn FnMut(PhysAddr, Bytes);
 
-/// The edge could not be opened. No socket is left behind.
+/// An edge could not be opened. No socket is left open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The host's interfaces cannot be listed.
     #[error("the interfaces of this host cannot be listed: {0}")]
     Interfaces(io::Error),
-    /// No selector of `bind_addr` found an address.
+    /// No selector of `bind_addr` matched an address.
     #[error("bind_addr {bind_addr:?} finds none of this host's addresses ({found})")]
     NoAddress {
         /// The selectors.
         bind_addr: String,
-        /// The addresses there are.
+        /// The host's addresses.
         found: String,
     },
     /// The system refused a socket.
@@ -46,7 +45,7 @@ pub enum BindError {
         ip: IpAddr,
         /// The first port that was tried.
         port: u16,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// TLS could not be set up.
@@ -60,45 +59,46 @@ impl BindError {
     }
 }
 
-/// An edge at work. Nothing in it waits: sockets are polled when their wakers have named them.
+/// An open edge. Nothing in it blocks: a socket is polled when its waker has named it.
 pub(crate) trait Edge: Send {
     /// Polls one source that its waker named.
     fn service(&mut self, now: Time, index: u32, inbound: Inbound<'_>);
-    /// Polls the sources that want it although no waker named them. Returns whether there are more.
+    /// Polls the sources that stopped with input left. Returns whether there are more.
     fn service_again(&mut self, now: Time, inbound: Inbound<'_>) -> bool;
     /// Queues a packet.
     fn send(&mut self, now: Time, transmit: Transmit);
-    /// Writes what is queued, as far as the sockets take it.
+    /// Writes queued packets, as far as the sockets take them.
     fn flush(&mut self, now: Time, inbound: Inbound<'_>);
-    /// When `handle_timeout` wants to be called.
+    /// Returns when to call `handle_timeout`.
     fn poll_timeout(&self) -> Option<Time>;
-    /// Ends what has taken too long.
+    /// Ends connections and attempts whose deadline has passed.
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
-    /// A view has taken effect, and these are the physical addresses of its members; nothing while some are not known.
+    /// Sets the physical addresses of the members of a new view; `None` while some are unknown.
     fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
-    /// A view has taken effect, these are the physical addresses of its members.
+    /// Closes connections to peers other than these members of a new view.
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]);
-    /// Sends what is queued and ends everything.
+    /// Sends queued packets and closes all sockets.
     fn begin_close(&mut self, now: Time);
-    /// Everything has ended.
+    /// Returns whether all sockets are closed.
     fn is_closed(&mut self) -> bool;
-    /// What it has done so far.
+    /// Returns the edge's counters.
     fn stats(&self) -> EdgeStats;
-    /// What went wrong so far, by cause.
-    fn complaints(&self) -> Vec<(&'static str, u64)>;
-    /// Peers with a connection that stands.
+    /// Returns counts of faults, by cause.
+    fn warnings(&self) -> Vec<(&'static str, u64)>;
+    /// Returns the peers with an open connection.
     fn peers(&self) -> Vec<PhysAddr>;
-    /// Whether more than half of the data that may wait for a peer waits: whoever makes more should wait now, because
-    /// soon it would be dropped. When that is over, a source names itself.
-    fn is_crowded(&self, peer: PhysAddr) -> bool;
-    /// How many bytes of data may wait before more is dropped: for each peer, or for all where they share a queue.
+    /// Returns whether more than half of the data queue of a peer is full. The caller should stop producing then,
+    /// because more would soon be dropped. A source becomes ready when that ends.
+    fn is_half_full(&self, peer: PhysAddr) -> bool;
+    /// Returns how many bytes of data may be queued before more is dropped: per peer, or for all peers if they share
+    /// a queue.
     fn queue_bytes(&self) -> usize;
 }
 
-/// Sockets that are bound and wait for a driver.
+/// Bound sockets that are not yet read.
 pub struct BoundEdge {
     bound: Bound,
-    side: LinkSettings,
+    effect_links: LinkSettings,
 }
 
 enum Bound {
@@ -108,15 +108,15 @@ enum Bound {
 }
 
 impl BoundEdge {
-    /// Binds the sockets of a transport that speaks this version.
+    /// Binds the sockets of a transport with this protocol version.
     ///
     /// # Errors
     ///
-    /// If no address fits or the system refuses. Nothing is left open then.
+    /// If no address fits or the system refuses. No socket is left open then.
     pub fn bind(config: &TransportConfig, version: Version) -> Result<Self, BindError> {
-        // Layers ask for each attempt by name and count them, so nothing is held back; FD_SOCK2's sockets speak no TLS
-        // and are never idle for long enough to be reaped wrongly, because they are never reaped.
-        let side = LinkSettings {
+        // No pause between attempts, because layers request each attempt and count them. FD_SOCK2's sockets have no
+        // TLS. They are never reaped, because they are idle while all is well.
+        let effect_links = LinkSettings {
             reconnect_pause: Duration::ZERO,
             reaper_interval: Duration::ZERO,
             ..link_settings(config, version, None)
@@ -127,10 +127,10 @@ impl BoundEdge {
             EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose()?)?)),
             EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose()?)?)),
         };
-        Ok(Self { bound, side })
+        Ok(Self { bound, effect_links })
     }
 
-    /// Where peers reach us; what is advertised in its stead, if something is.
+    /// Returns the address to advertise: the external one if configured, else the bound one.
     pub fn phys_addr(&self) -> PhysAddr {
         match &self.bound {
             Bound::Tcp(bound) => bound.own(),
@@ -139,7 +139,7 @@ impl BoundEdge {
         }
     }
 
-    /// Whether the edge reaches everybody with one packet.
+    /// Returns whether one packet reaches all members.
     pub fn has_multicast(&self) -> bool {
         match &self.bound {
             Bound::Tcp(_) => false,
@@ -148,12 +148,12 @@ impl BoundEdge {
         }
     }
 
-    /// What connections of layers with sockets of their own are to be like.
-    pub(crate) fn side_settings(&self) -> LinkSettings {
-        self.side.clone()
+    /// Returns the settings of connections of layers with sockets of their own.
+    pub(crate) fn effect_link_settings(&self) -> LinkSettings {
+        self.effect_links.clone()
     }
 
-    /// Puts the sockets to work on the current runtime.
+    /// Registers the sockets with the current runtime.
     pub(crate) fn open(self, signals: &Arc<Signals>) -> io::Result<Box<dyn Edge>> {
         Ok(match self.bound {
             Bound::Tcp(bound) => Box::new(bound.open(signals)?),
@@ -163,7 +163,7 @@ impl BoundEdge {
     }
 }
 
-/// The address that peers are told: the external one if configured; for a wildcard socket, one of the host's.
+/// Returns the address to advertise: the external one if configured; for a wildcard socket, one of the host's.
 pub(crate) fn advertised(config: &TransportConfig, local: SocketAddr) -> Result<PhysAddr, BindError> {
     let mut own = PhysAddr::from(local);
     if let Some(external) = ExternalAddress::configured(config.external_addr, config.external_port) {

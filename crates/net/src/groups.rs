@@ -1,13 +1,13 @@
-//! The multicast groups of members that are told none.
+//! Default multicast groups.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A group for members on IPv4 addresses, and one for those on IPv6 addresses.
+/// A default group for IPv4 members, and one for IPv6 members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DefaultGroups {
-    /// The group that configurations have by default.
+    /// The default of configurations.
     pub v4: IpAddr,
-    /// What stands in for it where the member's own address is an IPv6 one.
+    /// Its replacement if the member's own address is an IPv6 one.
     pub v6: IpAddr,
 }
 
@@ -24,7 +24,7 @@ impl DefaultGroups {
         v6: IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0x75, 0x75)),
     };
 
-    /// The group of a member with this configuration and this address of its own.
+    /// Returns the group for this configuration and this own address.
     pub fn choose(self, configured: IpAddr, own: Option<IpAddr>) -> IpAddr {
         if configured == self.v4 && own.is_some_and(|own| own.is_ipv6()) { self.v6 } else { configured }
     }

@@ -7,10 +7,10 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_group::PhysAddr;
 
-/// Bytes that may wait: what a generous socket buffer would hold.
+/// Bytes that may be queued, 16 MiB: the size of a generous socket buffer.
 pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a packet costs beside its bytes.
+/// Bytes that a packet counts beside its own.
 const PACKET_OVERHEAD: usize = 64;
 
 #[derive(Default)]
@@ -18,26 +18,26 @@ struct Waiting {
     packets: VecDeque<(PhysAddr, Bytes)>,
     length: usize,
     waker: Option<Waker>,
-    /// Who wants to know when it is no longer crowded; each sender is in here once.
-    crowd: Vec<Waker>,
+    /// Wakers of senders that wait until the queue is less than half full; each sender once.
+    senders: Vec<Waker>,
 }
 
 impl Waiting {
-    fn is_crowded(&self) -> bool {
+    fn is_half_full(&self) -> bool {
         self.length > BYTES_MAX / 2
     }
 }
 
-/// What has become of packets that were added.
+/// The result of [`Inbox::push`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
-    /// How many were dropped for want of room.
+    /// Packets that were dropped because the queue was full.
     pub(crate) dropped: u64,
-    /// Whether more than half of what may wait waits now.
-    pub(crate) is_crowded: bool,
+    /// Whether more than half of the queue is full now.
+    pub(crate) is_half_full: bool,
 }
 
-/// What waits for one driver.
+/// The packets queued for one driver.
 #[derive(Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -48,7 +48,7 @@ impl Inbox {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who is woken when something comes into an empty queue; nobody from now on, if absent.
+    /// Sets the waker for the first packet in an empty queue; `None`: no waker any more.
     pub(crate) fn set_waker(&self, waker: Option<Waker>) {
         self.lock().waker = waker;
     }
@@ -67,13 +67,13 @@ impl Inbox {
             waiting.length += cost;
             waiting.packets.push_back((from, packet));
         }
-        let is_crowded = waiting.is_crowded();
+        let is_half_full = waiting.is_half_full();
         let waker = if was_empty && !waiting.packets.is_empty() { waiting.waker.clone() } else { None };
         drop(waiting);
         if let Some(waker) = waker {
             waker.wake();
         }
-        Pushed { dropped, is_crowded }
+        Pushed { dropped, is_half_full }
     }
 
     /// Takes up to `count` packets. Returns whether more are left.
@@ -89,17 +89,17 @@ impl Inbox {
         is_more
     }
 
-    /// Whether more than half of what may wait waits. If so, the waker is woken when that is over.
-    pub(crate) fn is_crowded(&self, waker: &Waker) -> bool {
+    /// Returns whether more than half of the queue is full. If so, the waker is woken when that ends.
+    pub(crate) fn is_half_full(&self, waker: &Waker) -> bool {
         let mut waiting = self.lock();
-        let is_crowded = waiting.is_crowded();
-        if is_crowded && !waiting.crowd.iter().any(|known| known.will_wake(waker)) {
-            waiting.crowd.push(waker.clone());
+        let is_half_full = waiting.is_half_full();
+        if is_half_full && !waiting.senders.iter().any(|known| known.will_wake(waker)) {
+            waiting.senders.push(waker.clone());
         }
-        is_crowded
+        is_half_full
     }
 
-    /// Nobody will take anything any more.
+    /// Drops the queue's packets and its waker.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
         waiting.waker = None;
@@ -109,11 +109,11 @@ impl Inbox {
         drop(packets);
     }
 
-    /// Unlocks it; tells those who wait for room if there is some.
+    /// Unlocks the queue, and wakes waiting senders if less than half of it is full.
     fn release(mut waiting: MutexGuard<'_, Waiting>) {
-        let crowd = if waiting.is_crowded() { Vec::new() } else { std::mem::take(&mut waiting.crowd) };
+        let senders = if waiting.is_half_full() { Vec::new() } else { std::mem::take(&mut waiting.senders) };
         drop(waiting);
-        crowd.into_iter().for_each(Waker::wake);
+        senders.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -134,32 +134,32 @@ mod tests {
         }
     }
 
-    /// A queue that is more than half full of 1 MB packets, and a sender that has asked twice.
-    fn crowded() -> (Inbox, Arc<Count>) {
+    /// Makes a queue that is more than half full of 1 MB packets, and a sender that has asked twice.
+    fn half_full_inbox() -> (Inbox, Arc<Count>) {
         let (inbox, count) = (Inbox::default(), Arc::<Count>::default());
         let waker = Waker::from(count.clone());
         let from = PhysAddr::new([127, 0, 0, 1].into(), 1);
         let packet = Bytes::from(vec![0; 1 << 20]);
-        assert!(!inbox.push((0..7).map(|_| (from, packet.clone()))).is_crowded);
-        assert!(!inbox.is_crowded(&waker));
-        assert!(inbox.push([(from, packet)]).is_crowded);
-        assert!(inbox.is_crowded(&waker) && inbox.is_crowded(&waker));
+        assert!(!inbox.push((0..7).map(|_| (from, packet.clone()))).is_half_full);
+        assert!(!inbox.is_half_full(&waker));
+        assert!(inbox.push([(from, packet)]).is_half_full);
+        assert!(inbox.is_half_full(&waker) && inbox.is_half_full(&waker));
         (inbox, count)
     }
 
     #[test]
-    fn a_sender_is_told_once_when_there_is_room_again() {
-        let (inbox, count) = crowded();
+    fn a_waiting_sender_is_woken_once_when_the_inbox_is_less_than_half_full() {
+        let (inbox, count) = half_full_inbox();
         inbox.take(1, &mut Vec::new());
         inbox.take(1, &mut Vec::new());
         assert_eq!(count.0.load(Relaxed), 1);
     }
 
     #[test]
-    fn a_member_that_goes_keeps_nobody_waiting() {
-        let (inbox, count) = crowded();
+    fn closing_an_inbox_wakes_its_waiting_senders() {
+        let (inbox, count) = half_full_inbox();
         inbox.close();
         assert_eq!(count.0.load(Relaxed), 1);
-        assert!(!inbox.is_crowded(&Waker::from(count)));
+        assert!(!inbox.is_half_full(&Waker::from(count)));
     }
 }

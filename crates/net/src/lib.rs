@@ -1,39 +1,39 @@
-//! The edges of the stack: TCP and UDP sockets, TLS, interface selection, and the driver that turns a sans-IO stack
-//! into a member.
+//! Edges of the stack: TCP and UDP sockets, TLS, interface selection, and the driver that turns a sans-IO stack into
+//! a member.
 //!
 //! One task per member owns the stack, the clock and all sockets (see [`Driver`]). [`BoundEdge::bind`] opens the
-//! sockets, the stack is built with their address, and [`Driver::spawn`] sets both to work.
+//! sockets, the stack is built with their address, and [`Driver::spawn`] runs both.
 
 mod attributes;
-mod bell;
 mod bind_addr;
+mod client_listener;
 mod clock;
-mod complaints;
 mod config;
 mod driver;
+mod driver_waker;
 mod edge;
+mod effects;
 mod groups;
 mod inbox;
-mod listening;
 mod shared_loopback;
-mod side;
 mod signals;
 mod stats;
 mod tcp;
 mod tls;
 mod udp;
+mod warnings;
 
 pub mod framing;
 
-pub use bell::Bell;
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
+pub use client_listener::listen;
 pub use clock::Clock;
-pub use complaints::Complaints;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};
 pub use driver::{Application, Driver, DriverHandle, EdgeState, Submitter};
+pub use driver_waker::DriverWaker;
 pub use edge::{BindError, BoundEdge};
 pub use groups::DefaultGroups;
-pub use listening::listen;
 pub use signals::{Command, StackCall, SubmitError};
 pub use stats::EdgeStats;
 pub use tls::TlsError;
+pub use warnings::RateLimitedWarnings;

@@ -1,7 +1,7 @@
 //! `SHARED_LOOPBACK`: members of one process exchange packets through queues in memory, for tests and benches.
 //!
-//! All members with the same multicast address and port are one network. The queues are bounded as a socket's buffer
-//! is: what does not fit is dropped and counted.
+//! All members with the same multicast address and port are one network. The queues are bounded like a socket's
+//! buffer: a packet that does not fit is dropped and counted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,12 +11,12 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
 
-use crate::complaints::Complaints;
 use crate::config::TransportConfig;
 use crate::edge::{Edge, Inbound};
 use crate::inbox::{BYTES_MAX, Inbox};
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
+use crate::warnings::RateLimitedWarnings;
 
 /// Packets handed to the stack per cycle, so that timers are not starved.
 const PACKETS_PER_CYCLE: usize = 256;
@@ -30,7 +30,7 @@ fn members() -> MutexGuard<'static, BTreeMap<(Network, u16), Arc<Inbox>>> {
     MEMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A member that is registered, but does not take packets yet.
+/// A registered member that does not take packets yet.
 pub(crate) struct BoundShared {
     network: Network,
     port: u16,
@@ -59,11 +59,11 @@ impl BoundShared {
         SharedEdge {
             bound: self,
             waker,
-            crowded: Vec::new(),
+            half_full: Vec::new(),
             has_more: true,
             taken: Vec::new(),
             outbox: Vec::new(),
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
             stats: EdgeStats::default(),
         }
     }
@@ -89,12 +89,12 @@ fn own(port: u16) -> PhysAddr {
 pub(crate) struct SharedEdge {
     bound: BoundShared,
     waker: Waker,
-    /// Members whose queues were more than half full when we last sent to them or looked.
-    crowded: Vec<(u16, Arc<Inbox>)>,
+    /// Members whose queues were more than half full at the last send or check.
+    half_full: Vec<(u16, Arc<Inbox>)>,
     has_more: bool,
     taken: Vec<(PhysAddr, Bytes)>,
     outbox: Vec<Transmit>,
-    complaints: Complaints,
+    warnings: RateLimitedWarnings,
     stats: EdgeStats,
 }
 
@@ -113,12 +113,12 @@ impl SharedEdge {
         self.stats.packets_out += 1;
         self.stats.bytes_out += packet.len() as u64;
         let pushed = to.push([(self.bound.own(), packet)]);
-        if pushed.is_crowded && !self.crowded.iter().any(|(_, known)| Arc::ptr_eq(known, to)) {
-            self.crowded.push((port, to.clone()));
+        if pushed.is_half_full && !self.half_full.iter().any(|(_, known)| Arc::ptr_eq(known, to)) {
+            self.half_full.push((port, to.clone()));
         }
         if pushed.dropped > 0 {
             self.stats.dropped += 1;
-            self.complaints.count(now, "peer_queue_full", || "a member does not take its packets".into());
+            self.warnings.count(now, "peer_queue_full", || "a member does not take its packets".into());
         }
     }
 
@@ -176,7 +176,7 @@ impl Edge for SharedEdge {
             }
         }
         let waker = &self.waker;
-        self.crowded.retain(|(_, inbox)| inbox.is_crowded(waker));
+        self.half_full.retain(|(_, inbox)| inbox.is_half_full(waker));
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -186,8 +186,8 @@ impl Edge for SharedEdge {
     fn handle_timeout(&mut self, _now: Time, _inbound: Inbound<'_>) {}
 
     fn retain_peers(&mut self, _now: Time, peers: &[PhysAddr]) {
-        // Who is no longer a member may never take what waits for it.
-        self.crowded.retain(|&(port, _)| peers.contains(&own(port)));
+        // A member that has left may never take its queued packets.
+        self.half_full.retain(|&(port, _)| peers.contains(&own(port)));
     }
 
     fn begin_close(&mut self, now: Time) {
@@ -203,16 +203,16 @@ impl Edge for SharedEdge {
         self.stats
     }
 
-    fn complaints(&self) -> Vec<(&'static str, u64)> {
-        self.complaints.iter().collect()
+    fn warnings(&self) -> Vec<(&'static str, u64)> {
+        self.warnings.iter().collect()
     }
 
     fn peers(&self) -> Vec<PhysAddr> {
         self.others().into_iter().map(|(port, _)| own(port)).collect()
     }
 
-    fn is_crowded(&self, peer: PhysAddr) -> bool {
-        self.crowded.iter().any(|(port, _)| *port == peer.port)
+    fn is_half_full(&self, peer: PhysAddr) -> bool {
+        self.half_full.iter().any(|(port, _)| *port == peer.port)
     }
 
     fn queue_bytes(&self) -> usize {

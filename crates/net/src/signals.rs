@@ -1,8 +1,8 @@
-//! What reaches the driver from outside its task: commands of the application, and sockets that became ready.
+//! The driver's mailbox: commands of the application, and sockets that became ready.
 //!
-//! Both lie under one lock, which the driver takes once per cycle, and both wake it only if it has not been woken
-//! already: a hundred tasks that send while the driver waits for its turn cost one wake-up (S000-72). Who only wants a
-//! cycle rings ([`crate::Bell`]), and takes the lock only if nobody else has rung.
+//! One lock guards both, and the driver takes it once per cycle. A sender wakes the driver only if it has not been
+//! woken since its last cycle: a hundred tasks that send meanwhile cost one wake-up (S000-72). A wake-up without a
+//! command ([`crate::DriverWaker`]) takes the lock only if it is the first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,41 +10,41 @@ use std::task::{Wake, Waker};
 
 use consort_group::{Address, Event, Message, Stack, Time};
 
-/// Commands that may wait for the driver before [`Signals::try_push`] refuses: enough for ten thousand concurrent
-/// callers, a few megabytes at most.
+/// Commands that may be queued before [`Signals::try_push`] refuses: enough for ten thousand concurrent callers, a
+/// few megabytes at most.
 pub(crate) const COMMANDS_MAX: usize = 16 * 1024;
 
-/// Something to run on a stack.
+/// A function to run on a stack.
 pub type StackCall = Box<dyn FnOnce(&mut Stack, Time) + Send>;
 
-/// Something the application asks of its stack.
+/// A command of the application to its stack.
 pub enum Command {
     /// Send a message.
     Send(Message),
-    /// An event for the top of the stack.
+    /// Pass an event to the top of the stack.
     Event(Event),
     /// Join a cluster.
     Connect(String),
-    /// Leave it.
+    /// Leave the cluster.
     Disconnect,
-    /// Messages have been consumed: their credit returns to the sender.
+    /// Return the credit of consumed messages to their sender.
     Consumed {
-        /// Whose messages.
+        /// The sender.
         src: Address,
         /// Whether they were multicasts.
         is_multicast: bool,
         /// The sum of [`Message::credit`].
         credit: u64,
     },
-    /// Run something on the stack, between two cycles.
+    /// Run a function on the stack, between two cycles.
     Call(StackCall),
 }
 
-/// A command was not taken. It is handed back.
+/// A command was refused. It is handed back.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// Too many commands wait already.
+    /// The queue is full.
     #[error("the driver's queue is full")]
     Full(Box<Command>),
     /// The driver has been shut down.
@@ -61,23 +61,23 @@ impl std::fmt::Debug for SubmitError {
     }
 }
 
-/// Names a source of readiness: who owns it, and its number there.
+/// A source of readiness: its owner, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(crate) owner: Owner,
     pub(crate) index: u32,
 }
 
-/// Who owns a source.
+/// The owner of a source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Owner {
     /// The transport's edge.
     Edge,
-    /// Links that a layer asked for.
-    SideLinks(u16),
-    /// A multicast group that a layer joined.
-    SideGroup(u16),
-    /// Work that blocks.
+    /// The connections of a layer.
+    EffectLinks(u16),
+    /// The multicast group of a layer.
+    EffectGroup(u16),
+    /// Blocking jobs.
     Jobs,
 }
 
@@ -86,14 +86,14 @@ struct Inner {
     commands: Vec<Command>,
     ready: Vec<Key>,
     driver: Option<Waker>,
-    /// The driver has been woken since it last looked.
+    /// The driver has been woken since its last cycle.
     is_notified: bool,
     is_closing: bool,
     is_gone: bool,
 }
 
 impl Inner {
-    /// The waker to wake after the lock is released, if the driver does not know yet.
+    /// Returns the waker to wake after the lock is released, unless the driver has been woken already.
     fn notify(&mut self) -> Option<Waker> {
         if std::mem::replace(&mut self.is_notified, true) { None } else { self.driver.clone() }
     }
@@ -103,19 +103,20 @@ impl Inner {
 #[derive(Default)]
 pub(crate) struct Signals {
     inner: Mutex<Inner>,
-    /// Somebody has rung since the driver last looked. Cleared under the lock only: whoever sets it takes the lock
-    /// next, and either the driver has not looked by then, and will, or it is woken. Cleared before the lock, it could
-    /// be set again by one whom an earlier wake-up keeps from waking the driver, and would stay set.
-    is_rung: AtomicBool,
+    /// Set by [`Signals::wake`] since the driver's last cycle. The driver clears it under the lock only. The caller
+    /// that sets it takes the lock next: then either the driver is still to look, or the caller wakes it. If the
+    /// driver cleared it before the lock, a caller could set it again, find the driver already notified, and it would
+    /// stay set.
+    is_wake_requested: AtomicBool,
 }
 
 impl Signals {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under this lock is impossible but for memory; what it guards is whole in any case.
+        // No code panics under this lock except on lack of memory; its data is consistent in any case.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a command, however many wait: for those whose number the caller bounds.
+    /// Adds a command, however many are queued: for callers that bound their number.
     pub(crate) fn push(&self, command: Command) -> Result<(), SubmitError> {
         let mut inner = self.lock();
         if inner.is_closing || inner.is_gone {
@@ -130,7 +131,7 @@ impl Signals {
         Ok(())
     }
 
-    /// Adds a command unless too many wait.
+    /// Adds a command unless the queue is full.
     pub(crate) fn try_push(&self, command: Command) -> Result<(), SubmitError> {
         let inner = self.lock();
         if inner.commands.len() >= COMMANDS_MAX && !inner.is_closing {
@@ -140,7 +141,7 @@ impl Signals {
         self.push(command)
     }
 
-    /// Adds several commands under one lock. Returns false, and drops them, if the driver is closed.
+    /// Adds several commands under one lock. Returns false, and leaves them in place, if the driver is closed.
     pub(crate) fn push_all(&self, commands: &mut Vec<Command>) -> bool {
         let mut inner = self.lock();
         if inner.is_closing || inner.is_gone {
@@ -155,10 +156,10 @@ impl Signals {
         true
     }
 
-    /// Asks for a cycle that begins after this. What the caller has written before is seen by that cycle.
-    pub(crate) fn ring(&self) {
-        // Always written: the driver, when it clears it, sees what everybody has done who found it set.
-        if self.is_rung.swap(true, Ordering::AcqRel) {
+    /// Requests a cycle that begins after this call and sees the caller's earlier writes.
+    pub(crate) fn wake(&self) {
+        // A swap, not a load: the driver, when it clears the flag, sees the writes of all callers that found it set.
+        if self.is_wake_requested.swap(true, Ordering::AcqRel) {
             return;
         }
         let driver = self.lock().notify();
@@ -167,7 +168,7 @@ impl Signals {
         }
     }
 
-    /// A source may be polled again.
+    /// Marks a source as ready.
     fn ready(&self, key: Key) {
         let mut inner = self.lock();
         if inner.is_gone {
@@ -181,7 +182,7 @@ impl Signals {
         }
     }
 
-    /// Asks the driver to close.
+    /// Requests the driver to close.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.is_closing = true;
@@ -192,7 +193,7 @@ impl Signals {
         }
     }
 
-    /// Takes everything; both vectors must be empty, and are filled by swapping. Returns whether to close.
+    /// Takes all input. Both vectors must be empty; they are swapped in. Returns whether to close.
     pub(crate) fn take(&self, driver: &Waker, commands: &mut Vec<Command>, ready: &mut Vec<Key>) -> bool {
         debug_assert!(commands.is_empty() && ready.is_empty(), "swapped in empty");
         let mut inner = self.lock();
@@ -200,15 +201,15 @@ impl Signals {
             inner.driver = Some(driver.clone());
         }
         inner.is_notified = false;
-        if self.is_rung.load(Ordering::Relaxed) {
-            self.is_rung.swap(false, Ordering::AcqRel);
+        if self.is_wake_requested.load(Ordering::Relaxed) {
+            self.is_wake_requested.swap(false, Ordering::AcqRel);
         }
         std::mem::swap(&mut inner.commands, commands);
         std::mem::swap(&mut inner.ready, ready);
         inner.is_closing
     }
 
-    /// The driver is gone: nothing is taken any more. Returns what was left.
+    /// Refuses further commands, because the driver has ended. Returns those left.
     pub(crate) fn retire(&self) -> Vec<Command> {
         let mut inner = self.lock();
         inner.is_gone = true;
@@ -218,7 +219,7 @@ impl Signals {
     }
 }
 
-/// Gives every source a waker of its own, so that the driver polls only what is ready.
+/// The waker of one source, so that the driver polls only the ready ones.
 pub(crate) struct SourceWaker {
     signals: Arc<Signals>,
     key: Key,
@@ -247,8 +248,8 @@ mod tests {
 
     use super::*;
 
-    /// No test takes a tenth of this.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    /// Timeout of tests; none takes a tenth of it.
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[derive(Default)]
     struct Wakes(AtomicUsize);
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_rings_cost_one_wake_up_until_the_driver_looks() {
+    fn a_thousand_wake_ups_cost_one_wake_of_the_driver_per_cycle() {
         let signals = Arc::new(Signals::default());
         let wakes = Arc::new(Wakes::default());
         let driver = Waker::from(wakes.clone());
@@ -286,15 +287,15 @@ mod tests {
             signals.take(&driver, &mut commands, &mut ready);
             std::thread::scope(|scope| {
                 for _ in 0..10 {
-                    scope.spawn(|| (0..100).for_each(|_| signals.ring()));
+                    scope.spawn(|| (0..100).for_each(|_| signals.wake()));
                 }
             });
             assert_eq!(wakes.0.load(Ordering::Relaxed), round);
         }
         assert!(commands.is_empty() && ready.is_empty());
         signals.retire();
-        signals.ring();
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 3, "nobody is left");
+        signals.wake();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 3, "no waker is left");
     }
 
     struct Unpark(std::thread::Thread);
@@ -305,9 +306,9 @@ mod tests {
         }
     }
 
-    /// Some rings fall between a command's wake-up and the driver's look.
+    /// Some wake-ups fall between a command's wake-up and the driver's cycle.
     #[test]
-    fn no_ring_is_lost() {
+    fn no_wake_up_is_lost() {
         const ROUNDS: usize = 20_000;
         let signals = Signals::default();
         let [written, seen] = [const { AtomicUsize::new(0) }; 2];
@@ -322,7 +323,7 @@ mod tests {
                             signals.push(Command::Disconnect).unwrap();
                         }
                         let mine = written.fetch_add(1, Ordering::Relaxed) + 1;
-                        signals.ring();
+                        signals.wake();
                         while seen.load(Ordering::Relaxed) < mine {
                             std::thread::yield_now();
                         }
@@ -336,10 +337,10 @@ mod tests {
                 seen.store(count, Ordering::Relaxed);
                 if count < 2 * ROUNDS {
                     let parked = Instant::now();
-                    std::thread::park_timeout(PATIENCE);
-                    if parked.elapsed() >= PATIENCE {
+                    std::thread::park_timeout(TIMEOUT);
+                    if parked.elapsed() >= TIMEOUT {
                         seen.store(usize::MAX, Ordering::Relaxed);
-                        panic!("a ring was lost");
+                        panic!("a wake-up was lost");
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! What an edge has done, in numbers.
+//! Counters of an edge.
 
 /// Counters of an edge, since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -16,19 +16,19 @@ pub struct EdgeStats {
     pub reads: u64,
     /// System calls that wrote something.
     pub writes: u64,
-    /// Packets dropped: a full queue, a failed connection.
+    /// Packets dropped because of a full queue or a failed connection.
     pub dropped: u64,
-    /// Our own datagrams, which the group gave back. None where the system filters them: Linux has them among the
-    /// socket's `drops` and in `InErrors` then.
+    /// This member's own datagrams that the group returned. None if the system filters them: Linux counts those in
+    /// the socket's `drops` and in `InErrors`.
     pub own: u64,
-    /// Connections opened by us.
+    /// Connections opened by this member.
     pub connected: u64,
     /// Connections opened by peers.
     pub accepted: u64,
-    /// Connections of peers turned away, because ours won.
+    /// Connections of peers that were refused, because this member's won.
     pub rejected: u64,
     /// Connections that could not be opened.
     pub failed: u64,
-    /// Connections ended for being idle.
+    /// Connections closed because they were idle.
     pub reaped: u64,
 }

@@ -1,4 +1,4 @@
-//! TLS for TCP (facts 4.5): the same bytes within a TLS stream, with certificates on either side.
+//! TLS for TCP: the same bytes within a TLS stream, with certificates on both sides.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,26 +8,26 @@ pub(crate) use with_rustls::{Tls, reason};
 #[cfg(not(feature = "tls"))]
 pub(crate) use without::{Tls, reason};
 
-/// TLS could not be set up. Nothing has been opened.
+/// TLS could not be set up. No socket is open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// This build has no TLS.
     #[error("tls.enabled is set, but this program was built without the feature \"tls\"")]
     NotBuilt,
-    /// A file is needed and not named.
+    /// A required file is not configured.
     #[error("tls.enabled needs {0}, the path of a PEM file with our certificate and its private key")]
     Missing(&'static str),
-    /// What is named does not do.
+    /// The files or names are not usable.
     #[cfg(feature = "tls")]
     #[error(transparent)]
     Unfit(#[from] consort_tls::TlsError),
-    /// A name that no certificate has.
+    /// The server name is invalid.
     #[error("tls.server_name: {0}")]
     Name(String),
 }
 
-/// Two ends do not agree on TLS. Nothing of the members' own has gone over the connection.
+/// A failed TLS handshake. No member's data has gone over the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("no TLS between this member ({own}) and {peer}: {reason}")]
 pub(crate) struct HandshakeError {
@@ -36,7 +36,7 @@ pub(crate) struct HandshakeError {
     reason: String,
 }
 
-/// Whether this is why a connection could not be opened.
+/// Returns whether the error is a failed TLS handshake.
 pub(crate) fn is_handshake(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<HandshakeError>())
 }
@@ -52,7 +52,7 @@ mod without {
     use crate::config::TlsConfig;
     use crate::tcp::stream::Stream;
 
-    /// There is none.
+    /// Uninhabited: this build has no TLS.
     #[derive(Clone)]
     pub(crate) enum Tls {}
 
@@ -70,7 +70,7 @@ mod without {
         }
     }
 
-    /// Nothing fails for reasons of TLS.
+    /// Returns `None`, because no error comes from TLS.
     pub(crate) fn reason(_error: &io::Error) -> Option<String> {
         None
     }
@@ -81,7 +81,7 @@ mod with_rustls {
     use std::io;
     use std::net::SocketAddr;
 
-    use consort_tls::{ClientCertificates, Identity, Roots, Spoken};
+    use consort_tls::{ClientCertificates, Identity, ProtocolSettings, Roots};
     use rustls::pki_types::ServerName;
     use rustls::{AlertDescription, CertificateError, Error};
     use tokio::net::TcpStream;
@@ -91,7 +91,7 @@ mod with_rustls {
     use crate::config::{ClientAuth, TlsConfig};
     use crate::tcp::stream::Stream;
 
-    /// Both sides' settings, ready to shake hands.
+    /// The TLS settings of both roles.
     #[derive(Clone)]
     pub(crate) struct Tls {
         acceptor: TlsAcceptor,
@@ -108,15 +108,15 @@ mod with_rustls {
             let keystore = config.keystore_path.as_deref().ok_or(TlsError::Missing("tls.keystore_path"))?;
             let identity = Identity::from_files(keystore, keystore)?;
             let roots = Roots::from_file(config.truststore_path.as_deref().unwrap_or(keystore))?;
-            let spoken = Spoken::by_names(&config.protocols, &config.cipher_suites)?;
+            let protocols = ProtocolSettings::by_names(&config.protocols, &config.cipher_suites)?;
             let clients = match config.client_auth {
                 ClientAuth::None => ClientCertificates::NotAsked,
                 ClientAuth::Want => ClientCertificates::Asked(roots.clone()),
                 ClientAuth::Need => ClientCertificates::Needed(roots.clone()),
             };
-            let server = consort_tls::server_that_speaks(&spoken, identity.clone(), clients)?;
-            // We always show our certificate: whether it is asked for is the other side's setting.
-            let client = consort_tls::client_that_speaks(&spoken, roots, Some(identity))?;
+            let server = consort_tls::server_with_protocols(&protocols, identity.clone(), clients)?;
+            // The client always presents its certificate; whether it is requested is the peer's setting.
+            let client = consort_tls::client_with_protocols(&protocols, roots, Some(identity))?;
             let server_name = config
                 .server_name
                 .clone()
@@ -132,36 +132,41 @@ mod with_rustls {
         pub(crate) async fn connect(self, to: SocketAddr, stream: TcpStream) -> io::Result<Stream> {
             let name = self.server_name.unwrap_or_else(|| ServerName::from(to.ip()));
             let own = stream.local_addr()?;
-            let stream = self.connector.connect(name, stream).await.map_err(|error| told(own, to, &error))?;
+            let stream = self
+                .connector
+                .connect(name, stream)
+                .await
+                .map_err(|error| with_addresses(own, to, &error))?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
 
         pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<Stream> {
             let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
-            let stream = self.acceptor.accept(stream).await.map_err(|error| told(own, peer, &error))?;
+            let stream =
+                self.acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
     }
 
-    /// The error with both ends in it, and with what is to be done about it where that is known.
-    fn told(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
+    /// Adds both addresses to the error, and a hint if the cause is known.
+    fn with_addresses(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
         let reason = reason(error).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                format!("it ends the connection ({error}); is tls.enabled set there?")
+                format!("it closed the connection ({error}); is tls.enabled set there?")
             }
             _ => error.to_string(),
         });
         io::Error::new(error.kind(), HandshakeError { own, peer, reason })
     }
 
-    /// What is wrong between two ends, if this is an error of TLS.
+    /// Returns the cause of an error of TLS, with a hint.
     pub(crate) fn reason(error: &io::Error) -> Option<String> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         let hint = match error {
-            Error::InvalidMessage(_) => "what it sends is not TLS: is tls.enabled set there?",
+            Error::InvalidMessage(_) => "it does not send TLS: is tls.enabled set there?",
             Error::NoCertificatesPresented => "tls.client_auth is need here",
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                "nobody in our tls.truststore_path vouches for it"
+                "no authority in our tls.truststore_path has signed its certificate"
             }
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -169,12 +174,12 @@ mod with_rustls {
                 "set tls.server_name to a name that members' certificates have, or give them their addresses"
             }
             Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
-                "it does not know who vouches for our certificate: look at its tls.truststore_path"
+                "it does not trust our certificate: check its tls.truststore_path"
             }
             Error::AlertReceived(AlertDescription::CertificateRequired) => {
-                "its tls.client_auth is need, and it has seen no certificate of ours"
+                "its tls.client_auth is need, and it received no certificate from us"
             }
-            Error::AlertReceived(_) => "it refuses this connection; its log says more",
+            Error::AlertReceived(_) => "it refuses this connection; see its log",
             _ => return Some(error.to_string()),
         };
         Some(format!("{error} ({hint})"))

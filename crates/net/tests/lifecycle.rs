@@ -1,4 +1,4 @@
-//! How a driver starts and ends.
+//! Tests of a driver's start and end.
 
 mod member;
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use consort_group::{Address, Indication, Message, PhysAddr, Stack, Time, Version};
 use consort_net::{Application, BoundEdge, Command, EdgeKind, EdgeState, SubmitError, TransportConfig};
-use member::{Member, PATIENCE, tcp};
+use member::{Member, TIMEOUT, tcp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ async fn dropping_the_last_handle_closes_the_driver() {
     drop(handle);
     clone.submit(Command::Call(Box::new(|_, _| ()))).unwrap();
     drop(clone);
-    let end = timeout(PATIENCE, packets.recv()).await.expect("the driver ends");
+    let end = timeout(TIMEOUT, packets.recv()).await.expect("the driver ends");
     assert_eq!(end, None);
 }
 
@@ -30,7 +30,7 @@ async fn after_shutdown_commands_are_handed_back() {
     member.handle.shutdown().await;
     assert!(matches!(member.handle.submit(Command::Disconnect), Err(SubmitError::Closed(_))));
     assert!(!member.handle.submit_all(&mut vec![Command::Disconnect]));
-    // A second time, and from another handle, nothing is left to wait for.
+    // A second shutdown, from another handle, returns at once.
     member.handle.clone().shutdown().await;
 }
 
@@ -85,15 +85,15 @@ async fn members_of_one_process_share_a_loopback() {
     assert_eq!(other.packets.recv().await, None);
 }
 
-/// Notes what the driver tells it.
-struct Patient {
+/// Records the driver's calls.
+struct CallRecorder {
     deadline: Arc<Mutex<Option<Instant>>>,
-    told: mpsc::Sender<&'static str>,
+    calls: mpsc::Sender<&'static str>,
 }
 
-impl Application for Patient {
+impl Application for CallRecorder {
     fn indication(&mut self, _: &mut Stack, _: Time, _: Indication) {
-        let _ = self.told.try_send("packet");
+        let _ = self.calls.try_send("packet");
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -102,31 +102,31 @@ impl Application for Patient {
 
     fn handle_timeout(&mut self, _: Instant) {
         *self.deadline.lock().unwrap() = None;
-        let _ = self.told.try_send("timeout");
+        let _ = self.calls.try_send("timeout");
     }
 }
 
-/// What has come in counts although the application's time is over: a member that was stopped for a while finds both
-/// when it goes on.
+/// Input counts although the application's deadline has passed: a member that was stopped for a while finds both when
+/// it resumes.
 #[tokio::test]
-async fn what_has_come_in_is_told_before_the_time_is_over() {
+async fn received_packets_are_indicated_before_the_timeout() {
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 3, ..tcp() };
-    let (told, mut heard) = mpsc::channel(8);
+    let (calls, mut recorded) = mpsc::channel(8);
     let deadline = Arc::new(Mutex::new(None));
-    let app = Patient { deadline: deadline.clone(), told };
+    let app = CallRecorder { deadline: deadline.clone(), calls };
     let a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
     let b = Member::start(&config);
     b.send(a.phys, "so that both are at rest");
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
-    // One cycle of the sender, and with it one of the receiver: the packet wakes it, and by then it is late.
+    assert_eq!(timeout(TIMEOUT, recorded.recv()).await.unwrap(), Some("packet"));
+    // One cycle of the sender, and with it one of the receiver: the packet wakes it after the deadline.
     b.send(a.phys, "in time");
     let late = move |_: &mut Stack, _| *deadline.lock().unwrap() = Some(Instant::now());
     b.handle.submit(Command::Call(Box::new(late))).unwrap();
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("timeout"));
+    assert_eq!(timeout(TIMEOUT, recorded.recv()).await.unwrap(), Some("packet"));
+    assert_eq!(timeout(TIMEOUT, recorded.recv()).await.unwrap(), Some("timeout"));
 }
 
-/// Sends back what comes, and notes after each cycle how many packets have come and gone.
+/// Returns messages, and records after each cycle how many packets have arrived and left.
 struct Echo {
     outbox: VecDeque<Message>,
     seen: watch::Sender<Vec<(u64, u64)>>,
@@ -150,7 +150,7 @@ impl Application for Echo {
 }
 
 #[tokio::test]
-async fn what_the_application_answers_leaves_in_the_cycle_in_which_it_was_asked() {
+async fn responses_of_the_application_leave_in_the_cycle_of_their_requests() {
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 4, ..tcp() };
     let seen = watch::Sender::default();
     let app = Echo { outbox: VecDeque::new(), seen: seen.clone() };
@@ -167,25 +167,25 @@ async fn what_the_application_answers_leaves_in_the_cycle_in_which_it_was_asked(
     assert!(seen.iter().all(|(received, sent)| received == sent), "{seen:?}");
 }
 
-/// Has more to say than fits into a cycle.
-struct Talker {
+/// Has more messages than a cycle takes.
+struct EndlessSender {
     to: PhysAddr,
     left: u32,
     per_cycle: Arc<Mutex<Vec<u32>>>,
-    spoken: u32,
+    sent: u32,
 }
 
-impl Application for Talker {
+impl Application for EndlessSender {
     fn indication(&mut self, _: &mut Stack, _: Time, _: Indication) {}
 
     fn poll_message(&mut self) -> Option<Message> {
         self.left = self.left.checked_sub(1)?;
-        self.spoken += 1;
+        self.sent += 1;
         Some(Message::bytes(Some(Address::Ip(self.to)), "x"))
     }
 
     fn after_cycle(&mut self, _: &Stack, _: Time, _: &EdgeState<'_>) {
-        self.per_cycle.lock().unwrap().push(std::mem::take(&mut self.spoken));
+        self.per_cycle.lock().unwrap().push(std::mem::take(&mut self.sent));
     }
 }
 
@@ -194,7 +194,7 @@ async fn a_cycle_takes_a_bounded_number_of_messages_and_the_next_follows_at_once
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 5, ..tcp() };
     let mut b = Member::start(&config);
     let per_cycle = Arc::new(Mutex::new(Vec::new()));
-    let app = Talker { to: b.phys, left: 2_500, per_cycle: per_cycle.clone(), spoken: 0 };
+    let app = EndlessSender { to: b.phys, left: 2_500, per_cycle: per_cycle.clone(), sent: 0 };
     let _a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
     for _ in 0..2_500 {
         b.packet().await;

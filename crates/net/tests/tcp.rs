@@ -1,4 +1,4 @@
-//! The TCP edge against other members and against bare sockets (facts section 4).
+//! Tests of the TCP edge against other members and bare sockets.
 
 mod member;
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::PhysAddr;
 use consort_net::TransportConfig;
-use member::{Member, PATIENCE, bind_addr, tcp};
+use member::{Member, TIMEOUT, bind_addr, tcp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 const CLOSE_WORD: [u8; 4] = [0xff, 0xff, 0xff, 0xfb];
 
-/// The set-up bytes of a member that listens there.
+/// Returns the set-up bytes of a member that listens there.
 fn setup(own: SocketAddr) -> Vec<u8> {
     let SocketAddr::V4(own) = own else { panic!("IPv4 only") };
     let mut bytes = b"bela\x29\x47\x00\x07\x04".to_vec();
@@ -38,9 +38,9 @@ async fn connect_as(own: SocketAddr, to: &Member) -> TcpStream {
 
 async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    match timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the stream ends") {
+    match timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the stream ends") {
         Ok(_) => {}
-        // What we wrote was not read before the close.
+        // The close came before the peer had read everything.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
     bytes
@@ -113,7 +113,7 @@ async fn packets_submitted_together_are_written_together() {
     assert_eq!(after - before, 1);
 }
 
-/// Facts 4.4: whichever way the connections cross, one is left, that of the larger address, and nothing is lost.
+/// However the connections cross, the one of the larger address is left, and no packet is lost.
 #[tokio::test]
 async fn simultaneous_connects_leave_one_connection() {
     for _ in 0..20 {
@@ -125,7 +125,7 @@ async fn simultaneous_connects_leave_one_connection() {
         b.send(a.phys, "b");
         assert_eq!(b.packet().await.1, "a");
         assert_eq!(a.packet().await.1, "b");
-        // Later packets use what is left, so each side has exactly one.
+        // Later packets use the one that is left, so each side has exactly one.
         for round in 0..10u8 {
             a.send(b.phys, vec![round]);
             assert_eq!(b.packet().await.1, vec![round]);
@@ -138,8 +138,8 @@ async fn simultaneous_connects_leave_one_connection() {
     }
 }
 
-/// A member that has heard on a connection of the peer at `from`, when another one of it comes: the member, both
-/// connections in this order.
+/// Makes a member that has received on a connection from the peer at `from` when the peer's second one arrives.
+/// Returns the member and both connections in this order.
 async fn connected_twice(from: SocketAddr) -> (Member, TcpStream, TcpStream) {
     let mut member = Member::start(&tcp());
     let mut old = connect_as(from, &member).await;
@@ -149,7 +149,7 @@ async fn connected_twice(from: SocketAddr) -> (Member, TcpStream, TcpStream) {
     (member, old, new)
 }
 
-/// What the member sends to the peer comes on this connection.
+/// Checks that the member sends to the peer on this connection.
 async fn answers_on(mut stream: TcpStream, peer: SocketAddr, member: &mut Member) {
     member.send(PhysAddr::from(peer), "answer");
     let mut answer = [0; 10];
@@ -157,7 +157,7 @@ async fn answers_on(mut stream: TcpStream, peer: SocketAddr, member: &mut Member
     assert_eq!(answer[..], frame(b"answer"));
 }
 
-/// Facts 4.4 [bytes]: the old connection gets the close word if the member's address is the smaller one.
+/// The old connection gets the close word if the member's address is the smaller one.
 #[tokio::test]
 async fn a_second_connection_from_a_larger_address_replaces_the_first() {
     let larger = SocketAddr::from(([127, 0, 0, 2], 1));
@@ -167,7 +167,7 @@ async fn a_second_connection_from_a_larger_address_replaces_the_first() {
 }
 
 #[tokio::test]
-async fn a_second_connection_from_a_smaller_address_is_turned_away() {
+async fn a_second_connection_from_a_smaller_address_is_refused() {
     let smaller = SocketAddr::from(([127, 0, 0, 0], 1));
     let (mut member, old, mut new) = connected_twice(smaller).await;
     assert_eq!(read_to_end(&mut new).await, CLOSE_WORD);
@@ -175,7 +175,7 @@ async fn a_second_connection_from_a_smaller_address_is_turned_away() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_on_a_connection_turned_away_still_arrives() {
+async fn frames_under_way_on_a_refused_connection_arrive() {
     let mut member = Member::start(&tcp());
     let smaller = SocketAddr::from(([127, 0, 0, 0], 1));
     let mut old = connect_as(smaller, &member).await;
@@ -208,14 +208,14 @@ async fn after_the_peers_close_word_the_next_packet_opens_a_connection() {
     first.write_all(&CLOSE_WORD).await.unwrap();
     member.until(|seen| seen.peers.is_empty()).await;
     member.send(PhysAddr::from(own), "again");
-    let (mut second, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut second, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut bytes = [0; 24];
     second.read_exact(&mut bytes).await.unwrap();
     assert_eq!(bytes[..], [setup(member.phys.socket_addr()), frame(b"again")].concat());
 }
 
 #[tokio::test]
-async fn a_view_ends_connections_to_those_who_are_not_in_it() {
+async fn a_view_closes_connections_to_non_members() {
     let mut member = Member::start(&tcp());
     let (stays, goes) = (addr(1), addr(2));
     let mut staying = connect_as(stays, &member).await;
@@ -254,7 +254,7 @@ async fn connections_have_no_tasks_of_their_own() {
     assert_eq!(tasks(), before);
 }
 
-/// S000-69, S000-55: a connection attempt that hangs delays nobody else.
+/// S000-69, S000-55: a connection attempt that hangs delays no other peer.
 #[tokio::test]
 async fn a_dead_peer_does_not_delay_the_others() {
     let dead = FullListener::new().await;
@@ -268,7 +268,7 @@ async fn a_dead_peer_does_not_delay_the_others() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_loses_what_waited_and_the_next_packet_gets_through() {
+async fn a_failed_attempt_loses_its_queue_and_the_next_packet_gets_through() {
     let mut member = Member::start(&tcp());
     let listener = TcpListener::bind(addr(0)).await.unwrap();
     let peer = listener.local_addr().unwrap();
@@ -276,7 +276,7 @@ async fn a_failed_attempt_loses_what_waited_and_the_next_packet_gets_through() {
     member.send(PhysAddr::from(peer), "lost");
     member.until(|seen| seen.stats.failed == 1 && seen.stats.dropped == 1).await;
     let listener = TcpListener::bind(peer).await.unwrap();
-    // Within the pause after the failure, as when a member has just come back: it must not miss what it is told.
+    // Within the pause after the failure, as of a member that has just restarted and must not miss packets.
     member.send(PhysAddr::from(peer), "found");
     let accepted = async {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -284,7 +284,7 @@ async fn a_failed_attempt_loses_what_waited_and_the_next_packet_gets_through() {
         stream.read_exact(&mut bytes).await.unwrap();
         bytes
     };
-    let bytes = timeout(PATIENCE, accepted).await.expect("the member connects");
+    let bytes = timeout(TIMEOUT, accepted).await.expect("the member connects");
     assert!(bytes.ends_with(&frame(b"found")));
 }
 
@@ -310,8 +310,8 @@ async fn a_peer_that_never_reads_fills_its_own_queue_only() {
         assert_eq!(b.packet().await.1, vec![round]);
     }
     let seen = a.until(|seen| seen.stats.dropped > 0).await;
-    assert!(seen.complained("peer_queue_full") >= seen.stats.dropped);
-    // Control is not dropped for being behind data.
+    assert!(seen.warning_count("peer_queue_full") >= seen.stats.dropped);
+    // Control is not dropped because of queued data.
     let dropped = seen.stats.dropped;
     for _ in 0..100 {
         a.send_urgent(PhysAddr::from(stuck), vec![0; 100]);
@@ -322,7 +322,7 @@ async fn a_peer_that_never_reads_fills_its_own_queue_only() {
 }
 
 #[tokio::test]
-async fn a_lying_length_closes_the_connection() {
+async fn an_invalid_length_closes_the_connection() {
     let config = TransportConfig { max_length: 1000, ..tcp() };
     let mut member = Member::start(&config);
     for (number, length) in [1001i32, i32::MAX, 0, -1, i32::MIN].into_iter().enumerate() {
@@ -332,7 +332,7 @@ async fn a_lying_length_closes_the_connection() {
         assert_eq!(member.packet().await.1, "before");
         assert_eq!(read_to_end(&mut stream).await, b"");
     }
-    assert_eq!(member.until(|seen| seen.peers.is_empty()).await.complained("bad_frame_length"), 5);
+    assert_eq!(member.until(|seen| seen.peers.is_empty()).await.warning_count("bad_frame_length"), 5);
 }
 
 #[tokio::test]
@@ -357,13 +357,13 @@ async fn wrong_set_up_bytes_close_the_connection_at_once() {
         ("claims_own_address", setup(own)),
     ];
     for (cause, bytes) in wrong {
-        let before = member.seen.borrow().complained(cause);
+        let before = member.seen.borrow().warning_count(cause);
         let mut stream = TcpStream::connect(own).await.unwrap();
         stream.write_all(&bytes).await.unwrap();
         assert_eq!(read_to_end(&mut stream).await, b"", "{cause}");
-        member.until(|seen| seen.complained(cause) == before + 1).await;
+        member.until(|seen| seen.warning_count(cause) == before + 1).await;
     }
-    // Another micro version is welcome.
+    // Another micro version is accepted.
     let mut stream = TcpStream::connect(own).await.unwrap();
     stream.write_all(b"bela\x29\x40\x00\x07\x04\x7f\x00\x00\x01\x00\x01\x00\x00\x00\x02hi").await.unwrap();
     assert_eq!(member.packet().await.1, "hi");
@@ -378,11 +378,11 @@ async fn a_peer_that_says_nothing_is_closed() {
     slow.write_all(b"bela").await.unwrap();
     assert_eq!(read_to_end(&mut silent).await, b"");
     assert_eq!(read_to_end(&mut slow).await, b"");
-    member.until(|seen| seen.complained("silent_peer") == 2).await;
+    member.until(|seen| seen.warning_count("silent_peer") == 2).await;
 }
 
 #[tokio::test]
-async fn silent_strangers_do_not_lock_members_out() {
+async fn silent_connections_do_not_lock_members_out() {
     let config = TransportConfig { peer_addr_read_timeout: Duration::from_secs(3600), ..tcp() };
     let mut member = Member::start(&config);
     let mut silent = Vec::new();
@@ -392,8 +392,8 @@ async fn silent_strangers_do_not_lock_members_out() {
     let mut stream = connect_as(addr(1), &member).await;
     stream.write_all(&frame(b"let me in")).await.unwrap();
     assert_eq!(member.packet().await.1, "let me in");
-    let seen = member.until(|seen| seen.complained("too_many_strangers") > 0).await;
-    assert!(seen.complained("too_many_strangers") >= 44);
+    let seen = member.until(|seen| seen.warning_count("too_many_strangers") > 0).await;
+    assert!(seen.warning_count("too_many_strangers") >= 44);
 }
 
 #[tokio::test]
@@ -443,14 +443,14 @@ async fn the_next_port_of_the_range_is_used() {
 }
 
 #[tokio::test]
-async fn an_external_address_is_what_peers_are_told() {
+async fn an_external_address_is_advertised() {
     let config =
         TransportConfig { external_addr: Some([192, 0, 2, 77].into()), external_port: 4711, ..tcp() };
     let member = Member::start(&config);
     assert_eq!(member.phys.to_string(), "192.0.2.77:4711");
     let listener = TcpListener::bind(addr(0)).await.unwrap();
     member.send(PhysAddr::from(listener.local_addr().unwrap()), "x");
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut bytes = [0; 15];
     stream.read_exact(&mut bytes).await.unwrap();
     assert_eq!(bytes[..], setup(SocketAddr::from(([192, 0, 2, 77], 4711))));

@@ -1,4 +1,4 @@
-//! What a driver leaves behind: nothing. A program of its own, because descriptors are counted for the whole process.
+//! A driver leaves no resources. A program of its own, because descriptors are counted per process.
 
 mod member;
 
@@ -16,7 +16,7 @@ async fn a_thousand_members_leave_nothing_behind() {
     let udp = TransportConfig { bind_addr: bind_addr("127.0.0.1"), ..TransportConfig::udp() };
     let receivers = TransportConfig { ucast_receiver_threads: 2, ..udp.clone() };
     let shared = TransportConfig { kind: EdgeKind::SharedLoopback, ..tcp() };
-    // The runtime opens what it keeps, once.
+    // The runtime's own descriptors are opened once.
     Member::start(&tcp()).handle.shutdown().await;
     tokio::task::spawn_blocking(|| ()).await.unwrap();
     let tasks = || Handle::current().metrics().num_alive_tasks();

@@ -1,4 +1,4 @@
-//! The UDP edge (facts section 5).
+//! Tests of the UDP edge.
 
 mod member;
 
@@ -29,10 +29,10 @@ async fn unicasts_come_from_the_physical_address() {
     assert_eq!(a.packet().await, (b.phys, Bytes::from(vec![5; 60_000])));
 }
 
-/// S001-4: our own copy never takes the wire, and what the group gives back does not even reach the edge where the
-/// system filters it (Linux); elsewhere the edge drops it by its source.
+/// S001-4: the own copy never takes the wire, and the copy from the group does not reach the edge if the system
+/// filters it (Linux); elsewhere the edge drops it by its source.
 #[tokio::test]
-async fn a_multicast_reaches_everybody_but_its_sender() {
+async fn a_multicast_reaches_all_members_but_its_sender() {
     let (mut a, mut b, mut c) = (Member::start(&udp(2)), Member::start(&udp(2)), Member::start(&udp(2)));
     a.multicast("to all");
     assert_eq!(b.packet().await, (a.phys, Bytes::from("to all")));
@@ -41,7 +41,7 @@ async fn a_multicast_reaches_everybody_but_its_sender() {
     if !is_filtered {
         a.until(|seen| seen.stats.own == 1).await;
     }
-    // Through the group as well, so that it comes after our own.
+    // Through the group as well, so that it arrives after the own one.
     b.multicast("answer");
     assert_eq!(a.packet().await, (b.phys, Bytes::from("answer")));
     let seen = a.until(|seen| seen.stats.packets_in == 1).await;
@@ -62,7 +62,7 @@ async fn without_ip_multicast_there_is_no_group() {
     let config = TransportConfig { ip_mcast: false, ..udp(4) };
     let mut member = Member::start(&config);
     member.multicast("nobody hears it");
-    member.until(|seen| seen.complained("no_multicast") == 1).await;
+    member.until(|seen| seen.warning_count("no_multicast") == 1).await;
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_datagram_that_cannot_be_sent_is_dropped_alone() {
     a.send(b.phys, "after");
     assert_eq!(b.packet().await.1, "before");
     assert_eq!(b.packet().await.1, "after");
-    assert_eq!(a.until(|seen| seen.stats.dropped == 1).await.complained("send_failed"), 1);
+    assert_eq!(a.until(|seen| seen.stats.dropped == 1).await.warning_count("send_failed"), 1);
 }
 
 /// S000-63

@@ -1,5 +1,5 @@
-//! What members write on connections, byte by byte as JGroups does (vectors 25): decoded to what it says, and written
-//! again by a member on a real socket.
+//! Bytes on connections, compared with those that JGroups writes: decoded, and written again by a member on a real
+//! socket.
 
 mod member;
 #[path = "../../group/tests/vectors/mod.rs"]
@@ -17,7 +17,7 @@ use consort_group::{
 };
 use consort_net::framing::{Frame, decode_setup, encode_setup, next_frame};
 use consort_net::{Command, TransportConfig};
-use member::{Member, PATIENCE, tcp};
+use member::{Member, TIMEOUT, tcp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -33,7 +33,7 @@ fn vector(name: &str) -> Bytes {
     vectors::vector("25-raw-sockets", name)
 }
 
-/// A connecting side's set-up bytes come first: who it says it is, and the rest.
+/// Splits a stream into the address in its set-up bytes and the rest.
 fn split_setup(stream: &Bytes) -> (PhysAddr, BytesMut) {
     let (peer, used) = decode_setup(stream, |version| version == Version::V5_5_7).unwrap().unwrap();
     assert_eq!(encode_setup(Version::V5_5_7, peer), stream[..used]);
@@ -51,7 +51,7 @@ fn is_end(mut input: BytesMut) -> bool {
     matches!(next_frame(&mut input, 0), Ok(None)) && input.is_empty()
 }
 
-/// The transport's stream is set-up bytes, one discovery request, and the word that says that the end is meant.
+/// The transport's stream is set-up bytes, one discovery request, and the close word.
 #[test]
 fn a_stream_of_the_transport_is_understood() {
     let (peer, mut input) = split_setup(&vector("tcp.stream"));
@@ -74,7 +74,7 @@ fn a_stream_of_the_transport_is_understood() {
     assert!(is_end(input));
 }
 
-/// A member with the address of the vector's that is given the same packet and then closed writes the same bytes.
+/// A member with the vector's address that sends the same packet and closes writes the same bytes.
 #[tokio::test]
 async fn a_member_writes_the_stream_of_the_transport() {
     let wanted = vector("tcp.stream");
@@ -83,18 +83,18 @@ async fn a_member_writes_the_stream_of_the_transport() {
         Member::start(&TransportConfig { external_addr: peer.ip, external_port: peer.port, ..tcp() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     member.send(listener.local_addr().unwrap().into(), payload(&mut input));
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let ((), bytes) = tokio::join!(member.handle.shutdown(), read_to_end(&mut stream));
     assert_eq!(bytes, wanted);
 }
 
 async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the stream ends").unwrap();
+    timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the stream ends").unwrap();
     bytes
 }
 
-/// A body of FD_SOCK2: from whom, and what it says.
+/// Decodes a body of FD_SOCK2: its sender and its header.
 fn fd_sock2(body: &Bytes) -> (Address, FdSock2Header) {
     let message = decode_body(EMPTY, body).unwrap();
     let HeaderBody::FdSock2(header) = &message.headers.0[0].body else { panic!("{message:?}") };
@@ -109,34 +109,34 @@ fn fd_sock2_body((src, header): (Address, FdSock2Header)) -> Bytes {
     encode_body(&message)
 }
 
-/// A layer with one connection of its own, as FD_SOCK2 has: it connects and asks, or listens and answers once.
-struct Talker {
-    begins: Option<Effect>,
-    says: Bytes,
-    /// Whether it is the one who was connected to.
+/// A layer with one connection of its own, like FD_SOCK2: it connects and requests, or listens and responds once.
+struct TestLayer {
+    first_effect: Option<Effect>,
+    body: Bytes,
+    /// Whether it is the side that was connected to.
     is_asked: bool,
     outcomes: mpsc::Sender<Outcome>,
 }
 
-impl Talker {
-    /// Puts one into a member's stack, and returns what it hears.
-    fn start(member: &Member, begins: Effect, says: Bytes) -> mpsc::Receiver<Outcome> {
-        let (outcomes, heard) = mpsc::channel(10);
-        let is_asked = matches!(begins, Effect::Listen { .. });
-        let talker = Self { begins: Some(begins), says, is_asked, outcomes };
+impl TestLayer {
+    /// Adds one to a member's stack, and returns its outcomes.
+    fn start(member: &Member, first_effect: Effect, body: Bytes) -> mpsc::Receiver<Outcome> {
+        let (outcomes, outcomes_of_layer) = mpsc::channel(10);
+        let is_asked = matches!(first_effect, Effect::Listen { .. });
+        let talker = Self { first_effect: Some(first_effect), body, is_asked, outcomes };
         let insert = move |stack: &mut consort_group::Stack, now| {
             assert!(stack.insert_above(now, "RAW", Box::new(talker)));
         };
         member.handle.submit(Command::Call(Box::new(insert))).unwrap();
-        heard
+        outcomes_of_layer
     }
 
-    fn say(&self, cx: &mut Cx<'_>, conn: ConnId) {
-        cx.request(Effect::Write { conn, frame: self.says.clone() });
+    fn send(&self, cx: &mut Cx<'_>, conn: ConnId) {
+        cx.request(Effect::Write { conn, frame: self.body.clone() });
     }
 }
 
-impl Protocol for Talker {
+impl Protocol for TestLayer {
     fn name(&self) -> &'static str {
         "TALKER"
     }
@@ -146,16 +146,16 @@ impl Protocol for Talker {
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {
-        if let Some(effect) = self.begins.take() {
+        if let Some(effect) = self.first_effect.take() {
             cx.request(effect);
         }
     }
 
     fn done(&mut self, cx: &mut Cx<'_>, _: Token, outcome: Outcome) {
         match outcome {
-            Outcome::Connected(conn) => self.say(cx, conn),
+            Outcome::Connected(conn) => self.send(cx, conn),
             Outcome::Frame { conn, .. } if self.is_asked => {
-                self.say(cx, conn);
+                self.send(cx, conn);
                 cx.request(Effect::Close { conn, is_graceful: true });
             }
             _ => {}
@@ -164,11 +164,12 @@ impl Protocol for Talker {
     }
 }
 
-async fn next(heard: &mut mpsc::Receiver<Outcome>) -> Outcome {
-    timeout(PATIENCE, heard.recv()).await.expect("an outcome comes").expect("the layer is there")
+async fn next(outcomes_of_layer: &mut mpsc::Receiver<Outcome>) -> Outcome {
+    timeout(TIMEOUT, outcomes_of_layer.recv()).await.expect("an outcome comes").expect("the layer is there")
 }
 
-/// The asking side of FD_SOCK2's connection: it introduces itself and asks, and hears the answer and the close.
+/// The requesting side of FD_SOCK2's connection: it identifies itself, sends its request, and receives the response
+/// and the close.
 #[tokio::test]
 async fn fd_sock2_asks_as_jgroups_does() {
     let (asked, answered) = (vector("fdsock2.client"), vector("fdsock2.server"));
@@ -183,45 +184,47 @@ async fn fd_sock2_asks_as_jgroups_does() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let member = Member::start(&tcp());
     let to = listener.local_addr().unwrap().into();
-    let mut heard = Talker::start(&member, Effect::Connect { to, own: Some(own), timeout: PATIENCE }, body);
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut outcomes_of_layer =
+        TestLayer::start(&member, Effect::Connect { to, own: Some(own), timeout: TIMEOUT }, body);
+    let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut written = vec![0; asked.len()];
-    timeout(PATIENCE, stream.read_exact(&mut written)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut written)).await.unwrap().unwrap();
     assert_eq!(written, asked);
-    let Outcome::Connected(conn) = next(&mut heard).await else { panic!("not connected") };
+    let Outcome::Connected(conn) = next(&mut outcomes_of_layer).await else { panic!("not connected") };
 
     let answer = payload(&mut BytesMut::from(&answered[..]));
     stream.write_all(&[answered, vector("fdsock2.server.close")].concat()).await.unwrap();
     drop(stream);
-    assert_eq!(next(&mut heard).await, Outcome::Frame { conn, frame: answer });
-    assert_eq!(next(&mut heard).await, Outcome::Closed { conn, is_graceful: true });
+    assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Frame { conn, frame: answer });
+    assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Closed { conn, is_graceful: true });
 }
 
-/// The side that was connected to: it hears who asks what, writes no set-up bytes, and says that it closes.
+/// The accepting side: it receives the request, writes no set-up bytes, and announces its close.
 #[tokio::test]
 async fn fd_sock2_answers_as_jgroups_does() {
     let (asked, answered) = (vector("fdsock2.client"), vector("fdsock2.server"));
     let mut input = BytesMut::from(&answered[..]);
     let answer = payload(&mut input);
     assert!(is_end(input));
-    let says = (B, FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: B });
-    assert_eq!(fd_sock2(&answer), says);
-    let body = fd_sock2_body(says);
+    let body = (B, FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: B });
+    assert_eq!(fd_sock2(&answer), body);
+    let body = fd_sock2_body(body);
     assert_eq!(body, answer);
 
     let member = Member::start(&tcp());
     let bind = Some([127, 0, 0, 1].into());
-    let mut heard = Talker::start(&member, Effect::Listen { bind, ports: vec![0], external: None }, body);
-    let Outcome::Listening(at) = next(&mut heard).await else { panic!("not listening") };
+    let mut outcomes_of_layer =
+        TestLayer::start(&member, Effect::Listen { bind, ports: vec![0], external: None }, body);
+    let Outcome::Listening(at) = next(&mut outcomes_of_layer).await else { panic!("not listening") };
     let mut stream = TcpStream::connect(at.socket_addr()).await.unwrap();
     stream.write_all(&asked).await.unwrap();
     let (own, mut input) = split_setup(&asked);
-    let Outcome::Accepted { conn, peer } = next(&mut heard).await else { panic!("not accepted") };
+    let Outcome::Accepted { conn, peer } = next(&mut outcomes_of_layer).await else { panic!("not accepted") };
     assert_eq!(peer, own);
-    assert_eq!(next(&mut heard).await, Outcome::Frame { conn, frame: payload(&mut input) });
-    // The member waits for our end before it closes its own.
+    assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Frame { conn, frame: payload(&mut input) });
+    // The member waits for the peer's end before it closes its own.
     let read = [answered, vector("fdsock2.server.close")].concat();
     let mut bytes = vec![0; read.len()];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes, read);
 }

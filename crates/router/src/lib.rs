@@ -1,20 +1,21 @@
-//! A router for members that cannot find each other, or cannot reach each other: what JGroups calls a GossipRouter, and the
-//! frames are its own (facts 26), so that members of either kind use either.
+//! A router for members that cannot discover or reach each other: JGroups' GossipRouter, with the same frames, so
+//! that members and routers of both kinds work together.
 //!
-//! Members with TCPGOSSIP register with one or several routers and ask them where the others are. JGroups' members with TUNNEL
-//! send everything through one. Nothing that a router knows outlives it: members register again with one that comes back.
+//! Members with TCPGOSSIP register with one or several routers and query them for other members. JGroups' members
+//! with TUNNEL send all messages through one. A router has no persistent state: members register again after its
+//! restart.
 //!
-//! [`Routes`] is what it knows, without sockets or a clock; [`Router`] is that on a socket, and [`ask`] asks another one who
-//! is registered there.
+//! [`Routes`] is its state, without sockets or a clock; [`Router`] serves it on a socket; [`list_members`] queries another
+//! router for its members.
 
 #![forbid(unsafe_code)]
 
-mod asking;
 mod connection;
 mod outbox;
+mod query;
 mod router;
 mod routes;
 
-pub use asking::{AskError, ask};
+pub use query::{RouterQueryError, list_members};
 pub use router::{Router, RouterConfig};
-pub use routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes, group_of_all};
+pub use routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes, own_group_name};

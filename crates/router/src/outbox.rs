@@ -1,7 +1,7 @@
-//! What waits for a client, and how long those who send to it wait for it.
+//! The queue of frames to a client, and the backpressure on their senders.
 //!
-//! A client that reads too slowly slows those who send to it, as one connection between them would. One that has not read
-//! at all for a while holds up nobody more: what does not fit is dropped then, as a network would, until it reads again.
+//! A client that reads slowly slows its senders down, as a direct connection would. After a client has not read for a
+//! while, senders do not wait any more, and frames that do not fit are dropped, until it reads again.
 
 use std::time::Duration;
 
@@ -9,22 +9,23 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// With more bytes that wait for a client, nothing more is read from those who have sent it some: more than a client reads
-/// while they are told to go on.
+/// Bytes queued for a client above which its senders are not read. It is more than a client reads until a sender
+/// resumes.
 const WAITING_BYTES_WANTED: usize = 1024 * 1024;
 
-/// Bytes that may wait for a client. What is above the wanted is one frame of each who sends at the time.
+/// Most bytes that may be queued for a client: above the limit for senders there is one frame of each concurrent
+/// sender.
 const WAITING_BYTES_MAX: usize = 8 * WAITING_BYTES_WANTED;
 
-/// Bytes that may wait for all clients together: if many do not read, none makes the router take the host's memory.
+/// Bytes that may be queued for all clients together: clients that do not read must not exhaust the host's memory.
 pub(crate) const WAITING_ALL_MAX: usize = 512 * 1024 * 1024;
 
-/// What a frame takes beside its bytes while it waits.
+/// Bytes that a queued frame counts beside its own.
 const FRAME_COST: usize = 128;
 
-/// What waits for a client.
+/// The queue of a client.
 pub(crate) struct Outbox {
-    /// As many as [`Outbox::push`] admits by their bytes.
+    /// Bounded in bytes by [`Outbox::push`].
     frames: mpsc::UnboundedSender<Bytes>,
     waiting: watch::Sender<Waiting>,
 }
@@ -32,13 +33,13 @@ pub(crate) struct Outbox {
 #[derive(Clone, Copy)]
 struct Waiting {
     bytes: usize,
-    /// When the client read last, or had nothing to read.
+    /// When the client read last, or its queue was empty.
     read_at: Instant,
-    /// Whether it is not waited for.
+    /// Whether senders do not wait for it.
     is_stalled: bool,
 }
 
-/// How much a frame counts.
+/// Returns the bytes that a frame counts.
 pub(crate) fn cost(frame: &Bytes) -> usize {
     frame.len() + FRAME_COST
 }
@@ -50,19 +51,19 @@ impl Outbox {
         (Self { frames, waiting: watch::Sender::new(waiting) }, outgoing)
     }
 
-    /// Whether nobody reads any more what is put into it.
+    /// Returns whether the connection's writer has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.frames.is_closed()
     }
 
-    /// Takes a frame if there is room for it. Returns whether there was.
+    /// Queues a frame if it fits. Returns whether it did.
     pub(crate) fn push(&mut self, frame: Bytes) -> bool {
         let Waiting { bytes, is_stalled, .. } = *self.waiting.borrow();
         let max = if is_stalled { WAITING_BYTES_WANTED } else { WAITING_BYTES_MAX };
         let cost = cost(&frame);
         let is_taken = bytes + cost <= max && self.frames.send(frame).is_ok();
         if is_taken {
-            // Nobody waits for more.
+            // Not an event that senders wait for.
             self.waiting.send_if_modified(|waiting| {
                 if waiting.bytes == 0 {
                     waiting.read_at = Instant::now();
@@ -74,8 +75,8 @@ impl Outbox {
         is_taken
     }
 
-    /// The client has read frames of this cost.
-    pub(crate) fn written(&mut self, cost: usize) {
+    /// Notes that the client has read frames of this cost.
+    pub(crate) fn note_written(&mut self, cost: usize) {
         self.waiting.send_modify(|waiting| {
             waiting.bytes = waiting.bytes.saturating_sub(cost);
             waiting.read_at = Instant::now();
@@ -83,34 +84,34 @@ impl Outbox {
         });
     }
 
-    /// What to wait for before this client is sent more; nothing as a rule.
-    pub(crate) fn room(&self) -> Option<Room> {
+    /// Returns a wait for capacity before this client is sent more; usually `None`.
+    pub(crate) fn capacity_wait(&self) -> Option<CapacityWait> {
         let Waiting { bytes, is_stalled, .. } = *self.waiting.borrow();
-        (bytes > WAITING_BYTES_WANTED && !is_stalled).then(|| Room(self.waiting.clone()))
+        (bytes > WAITING_BYTES_WANTED && !is_stalled).then(|| CapacityWait(self.waiting.clone()))
     }
 }
 
 impl Drop for Outbox {
-    /// Nobody waits for a client that is gone.
+    /// Ends waits for the client.
     fn drop(&mut self) {
         self.waiting.send_modify(|waiting| waiting.bytes = 0);
     }
 }
 
-/// Room in an outbox, to wait for.
-pub(crate) struct Room(watch::Sender<Waiting>);
+/// A wait for capacity in an outbox.
+pub(crate) struct CapacityWait(watch::Sender<Waiting>);
 
-impl Room {
-    /// Until there is some, or the client is gone, or has not read for so long.
-    pub(crate) async fn wait(self, stalls_after: Duration) {
+impl CapacityWait {
+    /// Waits until there is capacity, the client has closed, or it has not read for `stall_timeout`.
+    pub(crate) async fn wait(self, stall_timeout: Duration) {
         let mut changes = self.0.subscribe();
         loop {
             let waiting = *changes.borrow_and_update();
             if waiting.bytes <= WAITING_BYTES_WANTED || waiting.is_stalled {
                 return;
             }
-            // It cannot be closed, as there is a sender here.
-            if timeout_at(waiting.read_at + stalls_after, changes.changed()).await.is_err() {
+            // It cannot be closed, because this value holds a sender.
+            if timeout_at(waiting.read_at + stall_timeout, changes.changed()).await.is_err() {
                 self.0.send_modify(|now| now.is_stalled |= now.read_at == waiting.read_at);
             }
         }

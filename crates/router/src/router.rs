@@ -1,4 +1,4 @@
-//! Routes on a socket: whoever connects is a client, and its frames are routed in its order.
+//! The router on a socket: each connection is a client, whose frames are routed in their order.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,45 +9,45 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::wire::WireError;
 use consort_memory::Budget;
-use consort_net::{Clock, Complaints};
+use consort_net::{Clock, RateLimitedWarnings};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection::{self, FRAME_TIME_MAX, UNFINISHED_BYTES_MAX};
-use crate::outbox::{Outbox, Room, WAITING_ALL_MAX, cost};
+use crate::outbox::{CapacityWait, Outbox, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, Routed, Routes};
 
-/// Connections at a time; of more, those that come are turned away. A member has one.
+/// Most connections at a time; further ones are refused. A member has one.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Connections that wait to be accepted: members may all come back at once.
+/// Connections that wait to be accepted: all members may reconnect at once.
 const CONNECTING_MAX: u32 = 4_096;
 
-/// After a connection could not be accepted, for want of descriptors as a rule: so long until the next attempt.
+/// Pause after a connection could not be accepted, usually because no descriptor was free.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// How long clients may take to read what waits for them when the router ends.
+/// Time for clients to read their queues when the router closes.
 const CLOSE_TIME: Duration = Duration::from_millis(500);
 
-/// How a router is.
+/// Settings of a router.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// The host's name or address to listen at; 0.0.0.0 or :: for all addresses. This host alone unless it is said:
-    /// whoever reaches a router can register there.
+    /// The host name or address to listen at; 0.0.0.0 or :: for all addresses. The default is the loopback, because
+    /// any client that reaches a router can register.
     pub host: String,
-    /// The port, JGroups' own for routers unless it is said; 0 for any.
+    /// The port; JGroups' default for routers, or 0 for any.
     pub port: u16,
-    /// Whether members are told to suspect one whose connection ends, as JGroups' routers do. TUNNEL listens to it.
-    pub tells_ends: bool,
-    /// Who sends to a client that reads slowly is read from as slowly. A client that has not read for this time holds up
-    /// nobody more: what does not fit is dropped. 5 s unless it is said: more than a long pause of a member's, and less
-    /// than anybody waits until he suspects it.
-    pub stalls_after: Duration,
+    /// Whether members are notified to suspect one whose connection ends, as by JGroups' routers. TUNNEL uses it.
+    pub notify_ends: bool,
+    /// Time without a read after which a client is stalled and its frames that do not fit are dropped. Before, its
+    /// senders are read as slowly as it reads. The default of 5 s is more than a long pause of a member, and less
+    /// than a failure detection timeout.
+    pub stall_timeout: Duration,
 }
 
 impl RouterConfig {
-    /// Where routers are expected.
+    /// The default port of routers.
     pub const PORT: u16 = 12001;
 }
 
@@ -56,25 +56,25 @@ impl Default for RouterConfig {
         Self {
             host: "127.0.0.1".to_owned(),
             port: Self::PORT,
-            tells_ends: true,
-            stalls_after: Duration::from_secs(5),
+            notify_ends: true,
+            stall_timeout: Duration::from_secs(5),
         }
     }
 }
 
-/// A router at work. It ends when it is dropped, without a word to its clients, or in order by [`Router::close`].
+/// A running router. On drop it ends without notifying its clients; [`Router::close`] ends it in order.
 pub struct Router {
     local: SocketAddr,
     shared: Arc<Shared>,
     is_ending: watch::Sender<bool>,
-    attending: JoinHandle<()>,
+    accept_task: JoinHandle<()>,
 }
 
 /// The bounds of connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     connections: usize,
-    /// How long a frame may take to come as a whole.
+    /// Time for a frame to arrive completely.
     pub(crate) frame_time: Duration,
 }
 
@@ -84,25 +84,25 @@ impl Default for Bounds {
     }
 }
 
-/// What connections share.
+/// The state that connections share.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    stalls_after: Duration,
+    stall_timeout: Duration,
     pub(crate) bounds: Bounds,
-    /// Frames that have come in part.
+    /// Incomplete frames.
     pub(crate) unfinished: Budget,
     clock: Clock,
-    complaints: Mutex<Complaints>,
+    warnings: Mutex<RateLimitedWarnings>,
 }
 
 struct State {
     routes: Routes,
     outboxes: HashMap<Client, Outbox>,
-    /// What waits in all outboxes, and of clients that are forgotten for their last words.
+    /// Bytes in all outboxes, including the last frames for removed clients.
     waiting: usize,
-    /// Where deliveries gather while a frame is routed.
+    /// The deliveries of the frame that is being routed.
     deliveries: Vec<Delivery>,
-    /// Frames for clients that do not read.
+    /// Frames dropped because their clients do not read.
     dropped: u64,
 }
 
@@ -111,7 +111,7 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// If the host has no address, or the port cannot be had.
+    /// If the host has no address, or the port cannot be bound.
     pub async fn start(config: &RouterConfig) -> io::Result<Self> {
         Self::start_within(config, Bounds::default()).await
     }
@@ -120,7 +120,7 @@ impl Router {
         let listener = consort_net::listen(&config.host, config.port, CONNECTING_MAX).await?;
         let local = listener.local_addr()?;
         let state = State {
-            routes: Routes::new(config.tells_ends),
+            routes: Routes::new(config.notify_ends),
             outboxes: HashMap::new(),
             waiting: 0,
             deliveries: Vec::new(),
@@ -128,52 +128,57 @@ impl Router {
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
-            stalls_after: config.stalls_after,
+            stall_timeout: config.stall_timeout,
             bounds,
-            unfinished: Budget::new("frames that have come in part", UNFINISHED_BYTES_MAX),
+            unfinished: Budget::new("incomplete frames", UNFINISHED_BYTES_MAX),
             clock: Clock::start(),
-            complaints: Mutex::default(),
+            warnings: Mutex::default(),
         });
         let is_ending = watch::Sender::new(false);
-        let attending = tokio::spawn(attend(listener, shared.clone(), is_ending.subscribe()));
-        Ok(Self { local, shared, is_ending, attending })
+        let accept_task = tokio::spawn(accept_connections(listener, shared.clone(), is_ending.subscribe()));
+        Ok(Self { local, shared, is_ending, accept_task })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// How many members are registered.
+    /// Returns the number of registered members.
     pub fn member_count(&self) -> usize {
         self.shared.state().routes.len()
     }
 
-    /// Frames that were dropped, since whom they were for did not read.
+    /// Returns the number of frames dropped because their recipients did not read.
     pub fn dropped(&self) -> u64 {
         self.shared.state().dropped
     }
 
-    /// How many bytes frames that have come in part hold now, how many they may, and how many they held at most.
+    /// Returns present, greatest and permitted bytes of incomplete frames.
     pub fn unfinished(&self) -> consort_memory::Usage {
         self.shared.unfinished.usage()
     }
 
-    /// Takes in nobody more, tells clients that it ends, and waits for a moment until they have what was for them.
+    /// Stops accepting, notifies clients of the end, and waits up to 500 ms (`CLOSE_TIME`) until their queues are
+    /// written.
     pub async fn close(mut self) {
         self.is_ending.send_replace(true);
-        let _ = (&mut self.attending).await;
+        let _ = (&mut self.accept_task).await;
     }
 }
 
 impl Drop for Router {
     fn drop(&mut self) {
-        self.attending.abort();
+        self.accept_task.abort();
     }
 }
 
-/// Takes in whoever comes, until the router ends.
-async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch::Receiver<bool>) {
+/// Accepts connections until the router ends.
+async fn accept_connections(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    mut is_ending: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     let mut next = 0;
     loop {
@@ -187,12 +192,12 @@ async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch
                     connections.spawn(serve(stream, client, shared.clone(), outgoing, is_ending.clone()));
                 }
                 Ok((_, peer)) => {
-                    let told =
-                        || format!("{peer} is turned away: there are {} connections", shared.bounds.connections);
-                    shared.complain("too_many_connections", told);
+                    let detail =
+                        || format!("connection from {peer} refused: there are {} connections", shared.bounds.connections);
+                    shared.warn("too_many_connections", detail);
                 }
                 Err(error) => {
-                    shared.complain("accept_failed", || format!("a connection cannot be accepted: {error}"));
+                    shared.warn("accept_failed", || format!("a connection cannot be accepted: {error}"));
                     tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                 }
             },
@@ -217,7 +222,7 @@ async fn serve(
     connection::serve(stream, client, &shared, outgoing, is_ending).await;
 }
 
-/// A client that is forgotten when this is dropped, however its connection ends.
+/// A registered client, removed on drop, however its connection ends.
 struct Admitted {
     client: Client,
     shared: Arc<Shared>,
@@ -234,10 +239,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Warns, of each cause once in a while only.
-    pub(crate) fn complain(&self, cause: &'static str, detail: impl FnOnce() -> String) {
-        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        complaints.count(self.clock.now(), cause, detail);
+    /// Logs a warning, rate-limited per cause.
+    pub(crate) fn warn(&self, cause: &'static str, detail: impl FnOnce() -> String) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.count(self.clock.now(), cause, detail);
     }
 
     fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {
@@ -246,35 +251,35 @@ impl Shared {
         outgoing
     }
 
-    /// Routes a frame, and waits until those it was for have room for more.
+    /// Routes a frame, and waits until its recipients have capacity for more.
     ///
     /// # Errors
     ///
-    /// If it is none of a router's.
+    /// If it is not a valid frame.
     pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
-        let (routed, rooms) = {
+        let (routed, waits) = {
             let mut state = self.state();
             let State { routes, deliveries, .. } = &mut *state;
             let routed = routes.handle_frame(from, frame, deliveries)?;
             (routed, state.deliver())
         };
-        told(&routed);
-        for room in rooms {
-            room.wait(self.stalls_after).await;
+        log_routed(&routed);
+        for capacity in waits {
+            capacity.wait(self.stall_timeout).await;
         }
         Ok(())
     }
 
-    /// The client has read frames of this cost, or they wait for nobody any more.
-    pub(crate) fn written(&self, client: Client, cost: usize) {
+    /// Notes that frames of this cost are read, or dropped with their connection.
+    pub(crate) fn note_written(&self, client: Client, cost: usize) {
         let mut state = self.state();
         state.waiting = state.waiting.saturating_sub(cost);
         if let Some(outbox) = state.outboxes.get_mut(&client) {
-            outbox.written(cost);
+            outbox.note_written(cost);
         }
     }
 
-    /// No more is to be delivered to a client: what waits goes out, and that is the end.
+    /// Removes a client. Its queue is still written.
     pub(crate) fn forget(&self, client: Client) {
         let mut state = self.state();
         state.outboxes.remove(&client);
@@ -282,14 +287,14 @@ impl Shared {
         let gone = routes.handle_closed(client, deliveries);
         state.deliver();
         drop(state);
-        gone.iter().for_each(told);
+        gone.iter().for_each(log_routed);
     }
 }
 
 impl State {
-    /// Returns what to wait for before more is read from who has sent this.
-    fn deliver(&mut self) -> Vec<Room> {
-        let mut rooms = Vec::new();
+    /// Queues the deliveries. Returns waits for capacity to complete before the sender is read again.
+    fn deliver(&mut self) -> Vec<CapacityWait> {
+        let mut waits = Vec::new();
         for Delivery { to, frame } in self.deliveries.drain(..) {
             let Some(outbox) = self.outboxes.get_mut(&to).filter(|outbox| !outbox.is_gone()) else {
                 continue;
@@ -300,21 +305,23 @@ impl State {
             } else {
                 self.dropped += 1;
                 if self.dropped.is_power_of_two() {
-                    tracing::warn!(all = self.dropped, "dropped: frames for clients that do not read");
+                    tracing::warn!(all = self.dropped, "frames dropped: clients do not read");
                 }
             }
-            rooms.extend(outbox.room());
+            waits.extend(outbox.capacity_wait());
         }
-        rooms
+        waits
     }
 }
 
-/// Tells those who look on what has become of members.
-fn told(routed: &Routed) {
+/// Logs a change of membership.
+fn log_routed(routed: &Routed) {
     match routed {
         Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),
-        Routed::Unregistered { group, member } => tracing::info!("{member} is no more in {group}"),
-        Routed::Full => tracing::warn!("a member is not registered: there are too many"),
+        Routed::Unregistered { group, member } => {
+            tracing::info!("{member} is no longer registered in {group}")
+        }
+        Routed::Full => tracing::warn!("a member is not registered: there are too many members"),
         Routed::Passed(_) | Routed::NoSuchMember => {}
     }
 }
@@ -339,7 +346,7 @@ mod tests {
         bytes
     }
 
-    /// Whether a heartbeat is answered: otherwise the connection is closed.
+    /// Returns whether a heartbeat is answered: otherwise the connection is closed.
     async fn is_answered(client: &mut TcpStream) -> bool {
         let asked = client.write_all(&heartbeat()).await.is_ok();
         let mut answer = BytesMut::new();
@@ -359,7 +366,7 @@ mod tests {
         assert!(is_answered(&mut first).await && is_answered(&mut second).await);
         assert!(!is_answered(&mut connect().await.unwrap()).await);
         drop(first);
-        // Until the router has seen its end.
+        // Until the router has seen the connection's end.
         while !is_answered(&mut connect().await.unwrap()).await {}
         assert!(is_answered(&mut second).await);
     }
@@ -372,7 +379,7 @@ mod tests {
         assert!(is_answered(&mut silent).await && is_answered(&mut slow).await);
         slow.write_all(&heartbeat()[..5]).await.unwrap();
         let mut rest = Vec::new();
-        // The word by which the router closes, or a reset.
+        // The router's close word, or a reset.
         let _ = slow.read_to_end(&mut rest).await;
         assert!(rest.len() <= 4, "{rest:?}");
         assert!(is_answered(&mut silent).await);

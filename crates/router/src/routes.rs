@@ -1,11 +1,12 @@
-//! Who is registered, and through which connection (facts 26): what a router knows, without sockets.
+//! The registered members and their connections: a router's state, without sockets.
 //!
-//! It promises:
+//! It guarantees:
 //!
-//! * A group's members are those who have registered and neither unregistered nor lost the connection through which they
-//!   did. Who registers again, through another connection, is reached through that one, and the end of the first is not his.
-//! * What arrives on one connection is routed in its order.
-//! * A message is forwarded as it came, to its destination or to all of its group, the sender included.
+//! * A group's members are those that have registered, and neither unregistered nor lost the connection of their
+//!   registration. A member that registers again through another connection is reached through it, and the end of the
+//!   first one does not remove it.
+//! * Frames of one connection are routed in their order.
+//! * A message is forwarded unchanged, to its destination or to all of its group, the sender included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,53 +15,53 @@ use bytes::Bytes;
 use consort_group::wire::{self, GossipData, GossipKind, WireError};
 use consort_group::{Address, PhysAddr, PingData};
 
-/// Members of all groups together: a frame that registers one may be small, and what is kept of it is not.
+/// Most members of all groups together: a small frame registers a member, whose entry is larger.
 pub const MEMBERS_MAX: usize = 20_000;
 
-/// The longest frame that registers a member: names and addresses of any kind that are in use fit many times.
+/// Longest frame that registers a member, in bytes; usual names and addresses fit many times.
 const REGISTRATION_LEN_MAX: usize = 4096;
 
-/// Members of one group: what fits the answer to who asks for them.
+/// Most members of one group: those that fit the response to a query.
 pub const GROUP_MEMBERS_MAX: usize = wire::PING_DATA_MAX;
 
-/// The name of a group in answers to who asks for all.
+/// The prefix of group names in responses to a query for all groups.
 const OF_ALL: &str = "<<all-groups>>:";
 
-/// A connection, by a number that is used once.
+/// A connection, by a number that is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Client(pub u64);
 
-/// Something for a connection.
+/// A frame for a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// Which.
+    /// The connection.
     pub to: Client,
-    /// What, without its length.
+    /// The frame, without its length.
     pub frame: Bytes,
 }
 
-/// What came of a frame, for those who look on.
+/// The result of a frame, for logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Routed {
-    /// A member is registered now, or again.
+    /// A member has registered, possibly again.
     Registered {
         /// Its group.
         group: Arc<str>,
-        /// What it is called: its logical name if it has one.
+        /// Its logical name, or its address without one.
         member: String,
     },
-    /// It is no more.
+    /// A member has unregistered.
     Unregistered {
         /// Its group.
         group: Arc<str>,
-        /// What it was called.
+        /// Its logical name, or its address without one.
         member: String,
     },
-    /// A question or a message, which went to so many connections.
+    /// A query or a message was delivered to this number of connections.
     Passed(usize),
-    /// A message to somebody who is not here.
+    /// The recipient of a message is not registered.
     NoSuchMember,
-    /// There are too many members already.
+    /// A member was not registered because there are too many.
     Full,
 }
 
@@ -72,7 +73,7 @@ struct Member {
 }
 
 impl Member {
-    fn called(&self, address: &Address) -> String {
+    fn display_name(&self, address: &Address) -> String {
         self.name.as_deref().map_or_else(|| address.to_string(), str::to_owned)
     }
 }
@@ -83,34 +84,35 @@ type Group = BTreeMap<Address, Member>;
 #[derive(Default)]
 pub struct Routes {
     groups: BTreeMap<Arc<str>, Group>,
-    /// Who was registered through a connection.
-    through: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
+    /// The members registered through each connection.
+    by_client: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
     count: usize,
-    /// Whether members are told when another one's connection ends.
-    tells_ends: bool,
+    /// Whether members are notified of the end of another one's connection.
+    notify_ends: bool,
 }
 
 impl Routes {
-    /// Nobody. `tells_ends`: others of a group are told to suspect a member whose connection has ended.
-    pub fn new(tells_ends: bool) -> Self {
-        Self { tells_ends, ..Self::default() }
+    /// Makes an empty state. `notify_ends`: a group's members are notified to suspect a member whose connection has
+    /// ended.
+    pub fn new(notify_ends: bool) -> Self {
+        Self { notify_ends, ..Self::default() }
     }
 
-    /// How many members are registered, in all groups.
+    /// Returns the number of registered members in all groups.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether nobody is.
+    /// Returns whether no member is registered.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// A frame has arrived. What it is for goes to `out`.
+    /// Handles a frame, and adds deliveries to `out`.
     ///
     /// # Errors
     ///
-    /// If it is none of a router's; nothing is changed.
+    /// If it is not a valid frame; nothing changes.
     pub fn handle_frame(
         &mut self,
         from: Client,
@@ -128,11 +130,11 @@ impl Routes {
             GossipKind::Unregister => {
                 let (group, member) = member_of(&data)?;
                 return Ok(match self.unregister(&group, &member, from) {
-                    Some(called) => Routed::Unregistered { group, member: called },
+                    Some(name) => Routed::Unregistered { group, member: name },
                     None => Routed::NoSuchMember,
                 });
             }
-            GossipKind::GetMembers => self.tell_members(from, data.group.as_ref(), out),
+            GossipKind::GetMembers => self.send_members(from, data.group.as_ref(), out),
             GossipKind::Message => {
                 let members = data.group.as_ref().and_then(|group| self.groups.get(group));
                 let Some(members) = members else { return Ok(Routed::NoSuchMember) };
@@ -149,20 +151,20 @@ impl Routes {
                 }
             }
             GossipKind::Heartbeat => out.push(Delivery { to: from, frame }),
-            // What routers say. JGroups' router leaves them alone as well.
+            // Only routers send these. JGroups' router ignores them too.
             GossipKind::Members | GossipKind::LastMembers | GossipKind::Suspect => {}
         }
         Ok(Routed::Passed(out.len() - before))
     }
 
-    /// A connection has ended: who was registered through it is no more. Returns who that was.
+    /// Removes the members that were registered through an ended connection. Returns them.
     pub fn handle_closed(&mut self, client: Client, out: &mut Vec<Delivery>) -> Vec<Routed> {
         let mut gone = Vec::new();
-        for (group, address) in self.through.remove(&client).unwrap_or_default() {
+        for (group, address) in self.by_client.remove(&client).unwrap_or_default() {
             let Some(members) = self.groups.get_mut(&group) else { continue };
             let Some(member) = members.remove(&address) else { continue };
             self.count -= 1;
-            if self.tells_ends {
+            if self.notify_ends {
                 let suspect =
                     GossipData::new(GossipKind::Suspect, Some(group.clone())).with_member(address.clone());
                 let frame = wire::encode_gossip(&suspect);
@@ -172,7 +174,7 @@ impl Routes {
             if members.is_empty() {
                 self.groups.remove(&group);
             }
-            gone.push(Routed::Unregistered { group, member: member.called(&address) });
+            gone.push(Routed::Unregistered { group, member: member.display_name(&address) });
         }
         gone
     }
@@ -188,13 +190,13 @@ impl Routes {
             Some(before) => self.forget(before, &group, &address),
         }
         let member = Member { client: from, name: data.name, phys: data.phys };
-        let called = member.called(&address);
+        let name = member.display_name(&address);
         self.groups.entry(group.clone()).or_default().insert(address.clone(), member);
-        self.through.entry(from).or_default().insert((group.clone(), address));
-        Ok(Routed::Registered { group, member: called })
+        self.by_client.entry(from).or_default().insert((group.clone(), address));
+        Ok(Routed::Registered { group, member: name })
     }
 
-    /// Takes a member out if it is registered through this connection. Returns what it was called.
+    /// Removes a member if it is registered through this connection. Returns its name.
     fn unregister(&mut self, group: &Arc<str>, address: &Address, from: Client) -> Option<String> {
         let members = self.groups.get_mut(group)?;
         members.get(address).filter(|member| member.client == from)?;
@@ -204,21 +206,22 @@ impl Routes {
         }
         self.count -= 1;
         self.forget(from, group, address);
-        Some(member.called(address))
+        Some(member.display_name(address))
     }
 
-    /// A connection has nothing to do with a member any more.
+    /// Removes the link from a connection to a member.
     fn forget(&mut self, client: Client, group: &Arc<str>, address: &Address) {
-        if let Some(all) = self.through.get_mut(&client) {
+        if let Some(all) = self.by_client.get_mut(&client) {
             all.remove(&(group.clone(), address.clone()));
             if all.is_empty() {
-                self.through.remove(&client);
+                self.by_client.remove(&client);
             }
         }
     }
 
-    /// Answers who is in a group, or in each; of a group that nobody is in nothing is said, as by JGroups' router.
-    fn tell_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
+    /// Responds with the members of a group, or of each. There is no response for an empty group, as with JGroups'
+    /// router.
+    fn send_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
         let answer = |kind, name: Arc<str>, members: &Group| {
             let mut data = GossipData::new(kind, Some(name));
             data.members = members.iter().map(described).collect();
@@ -237,8 +240,8 @@ impl Routes {
     }
 }
 
-/// The name of a group as its members know it, from an answer to who asks for all groups.
-pub fn group_of_all(name: &str) -> &str {
+/// Returns a group's own name, from its name in a response to a query for all groups.
+pub fn own_group_name(name: &str) -> &str {
     name.strip_prefix(OF_ALL).unwrap_or(name)
 }
 
@@ -253,7 +256,7 @@ fn described((address, member): (&Address, &Member)) -> PingData {
     }
 }
 
-/// Whom a frame is about.
+/// Returns the group and member that a frame concerns.
 fn member_of(data: &GossipData) -> Result<(Arc<str>, Address), WireError> {
     let missing = |what| WireError::BadValue { what, value: 0 };
     let group = data.group.clone().ok_or_else(|| missing("group of a member"))?;
@@ -291,15 +294,15 @@ mod tests {
         (routed, out)
     }
 
-    /// Who is registered, as the router says it.
-    fn told(routes: &mut Routes) -> Vec<Address> {
+    /// Queries the registered members.
+    fn registered(routes: &mut Routes) -> Vec<Address> {
         let ask = wire::encode_gossip(&GossipData::new(GossipKind::GetMembers, Some("demo".into())));
         let (_, out) = handle(routes, Client(99), ask);
         let Some(answer) = out.first() else { return Vec::new() };
         wire::decode_gossip(&answer.frame).unwrap().members.into_iter().map(|data| data.sender).collect()
     }
 
-    /// A session of JGroups' router: the same frames are answered with the same bytes.
+    /// A session of JGroups' router: the same frames get the same bytes in response.
     #[test]
     fn a_session_of_gossip_router_is_answered_byte_by_byte() {
         let line = |name: &str| {
@@ -326,7 +329,7 @@ mod tests {
                 answers.iter().map(|&(to, name)| Delivery { to, frame: line(name) }).collect();
             assert_eq!(out, expected, "{asked}");
         }
-        assert!(line("router.to.client1.4").is_empty(), "of unknown groups nothing was said");
+        assert!(line("router.to.client1.4").is_empty(), "unknown groups get no response");
         let mut out = Vec::new();
         assert_eq!(routes.handle_closed(TWO, &mut out).len(), 1);
         assert_eq!(out, [Delivery { to: ONE, frame: line("router.to.client1.after.client2.closed") }]);
@@ -334,19 +337,19 @@ mod tests {
 
     /// S003-4
     #[test]
-    fn who_comes_back_through_another_connection_stays_when_the_first_one_ends() {
+    fn a_member_registered_again_survives_the_end_of_its_first_connection() {
         let mut routes = Routes::new(true);
         handle(&mut routes, ONE, register(1));
         handle(&mut routes, TWO, register(1));
         let mut out = Vec::new();
         assert_eq!(routes.handle_closed(ONE, &mut out), []);
-        assert_eq!((told(&mut routes), out), (vec![member(1)], vec![]));
+        assert_eq!((registered(&mut routes), out), (vec![member(1)], vec![]));
         routes.handle_closed(TWO, &mut Vec::new());
-        assert_eq!((told(&mut routes), routes.len()), (vec![], 0));
+        assert_eq!((registered(&mut routes), routes.len()), (vec![], 0));
     }
 
     #[test]
-    fn only_who_has_registered_a_member_takes_it_back() {
+    fn only_the_registering_connection_unregisters_a_member() {
         let mut routes = Routes::new(true);
         handle(&mut routes, ONE, register(1));
         let unregister = GossipData::new(GossipKind::Unregister, Some("demo".into())).with_member(member(1));
@@ -355,12 +358,12 @@ mod tests {
         let gone = Routed::Unregistered { group: "demo".into(), member: "m1".into() };
         assert_eq!(handle(&mut routes, ONE, unregister.clone()).0, gone);
         assert_eq!(handle(&mut routes, ONE, unregister).0, Routed::NoSuchMember);
-        assert!(routes.groups.is_empty() && routes.through.is_empty());
+        assert!(routes.groups.is_empty() && routes.by_client.is_empty());
     }
 
-    /// S003-4: whatever comes and goes in whatever order, the list is the set of those who are registered.
+    /// S003-4: after registrations and ends in any order, the list is the set of registered members.
     #[test]
-    fn the_list_is_the_set_of_the_registered_whoever_comes_and_goes() {
+    fn the_list_is_the_set_of_registered_members_after_any_changes() {
         for seed in 0..200 {
             let mut rng = consort_group::Rng::new(seed);
             let mut routes = Routes::new(rng.chance(0.5));
@@ -384,9 +387,13 @@ mod tests {
                         expected.retain(|_, through| *through != client);
                     }
                 }
-                assert_eq!(told(&mut routes), expected.keys().cloned().collect::<Vec<_>>(), "seed {seed}");
+                assert_eq!(
+                    registered(&mut routes),
+                    expected.keys().cloned().collect::<Vec<_>>(),
+                    "seed {seed}"
+                );
                 assert_eq!(routes.len(), expected.len());
-                let through: usize = routes.through.values().map(BTreeSet::len).sum();
+                let through: usize = routes.by_client.values().map(BTreeSet::len).sum();
                 assert_eq!(through, expected.len());
             }
         }
@@ -417,6 +424,6 @@ mod tests {
         }
         assert_eq!(handle(&mut routes, TWO, register(1_000_000)).0, Routed::Full);
         assert!(matches!(handle(&mut routes, TWO, register(5)).0, Routed::Registered { .. }));
-        assert_eq!(told(&mut routes).len(), GROUP_MEMBERS_MAX);
+        assert_eq!(registered(&mut routes).len(), GROUP_MEMBERS_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that read slowly, or not at all.
+//! Tests of clients that read slowly, or not at all.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use consort_router::{Router, RouterConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What is sent: more than a router and sockets hold.
+/// Sent frames: more than a router and sockets hold.
 const FRAMES: usize = 2_000;
 const FRAME_LEN: usize = 60_000;
 
@@ -25,7 +25,7 @@ async fn write(stream: &mut TcpStream, data: &GossipData) {
     stream.write_all(&bytes).await.expect("the router");
 }
 
-/// A client that has registered a member, and whom the router has heard.
+/// A client with a registered member, whose registration the router has handled.
 async fn client(router: &Router, n: u64) -> TcpStream {
     let mut stream = TcpStream::connect(router.local_addr()).await.expect("the router");
     write(&mut stream, &GossipData::new(GossipKind::Register, Some("demo".into())).with_member(member(n)))
@@ -45,7 +45,7 @@ async fn next(stream: &mut TcpStream, buffer: &mut BytesMut) -> GossipData {
     }
 }
 
-/// A message that says which one it is.
+/// A numbered message.
 fn message(to: u64, nth: usize) -> GossipData {
     let mut payload = vec![0; FRAME_LEN];
     payload[..8].copy_from_slice(&(nth as u64).to_be_bytes());
@@ -57,10 +57,10 @@ fn nth(data: &GossipData) -> usize {
     u64::from_be_bytes(data.payload[..8].try_into().expect("8 bytes")) as usize
 }
 
-/// Whoever sends is read from as slowly as the other one reads: nothing is dropped.
+/// The sender is read as slowly as the recipient reads: nothing is dropped.
 #[tokio::test]
-async fn a_slow_client_slows_those_who_send_to_it() {
-    let config = RouterConfig { port: 0, stalls_after: Duration::from_secs(600), ..RouterConfig::default() };
+async fn a_slow_client_slows_its_senders() {
+    let config = RouterConfig { port: 0, stall_timeout: Duration::from_secs(600), ..RouterConfig::default() };
     let router = Router::start(&config).await.expect("a port");
     let (sender, mut slow) = (client(&router, 1).await, client(&router, 2).await);
     let (mut sent, mut read) = (0, 0);
@@ -75,7 +75,7 @@ async fn a_slow_client_slows_those_who_send_to_it() {
             Ok(_) => assert_eq!(sent, FRAMES),
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
-        // One is read whenever no more can be written.
+        // Read one frame whenever no more can be written.
         if !outgoing.is_empty() || sent == FRAMES {
             assert_eq!(nth(&next(&mut slow, &mut incoming).await), read);
             read += 1;
@@ -85,10 +85,11 @@ async fn a_slow_client_slows_those_who_send_to_it() {
     router.close().await;
 }
 
-/// Who does not read at all holds up others for a while, and no more; when it reads again it is waited for again.
+/// A recipient that does not read stops its senders for a while only; when it reads again, senders wait for it again.
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
-    let config = RouterConfig { port: 0, stalls_after: Duration::from_millis(50), ..RouterConfig::default() };
+async fn a_client_that_does_not_read_delays_senders_only_for_the_stall_timeout() {
+    let config =
+        RouterConfig { port: 0, stall_timeout: Duration::from_millis(50), ..RouterConfig::default() };
     let router = Router::start(&config).await.expect("a port");
     let (mut sender, mut stopped) = (client(&router, 1).await, client(&router, 2).await);
     let mut other = client(&router, 3).await;
@@ -99,7 +100,7 @@ async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
     assert_eq!(nth(&next(&mut other, &mut BytesMut::new()).await), 7);
     let dropped = router.dropped();
     assert!(dropped > 0 && dropped < FRAMES as u64, "{dropped}");
-    // What was not dropped is in order, and what comes after it, too.
+    // The frames that were not dropped arrive in order, as do later ones.
     write(&mut sender, &message(2, FRAMES)).await;
     let mut buffer = BytesMut::new();
     let mut last = nth(&next(&mut stopped, &mut buffer).await);

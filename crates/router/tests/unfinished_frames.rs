@@ -1,4 +1,4 @@
-//! Frames that come in part: what they hold together, and how long the first one may be.
+//! Tests of incomplete frames: the bytes that they hold together, and the greatest length of the first one.
 
 use bytes::{BufMut, BytesMut};
 use consort_group::wire::{GossipData, GossipKind, decode_gossip, encode_gossip};
@@ -15,7 +15,7 @@ async fn router() -> Router {
     Router::start(&RouterConfig { port: 0, ..RouterConfig::default() }).await.expect("a port")
 }
 
-/// A client that the router has answered.
+/// A client that the router has responded to.
 async fn client(router: &Router) -> TcpStream {
     let mut stream = TcpStream::connect(router.local_addr()).await.expect("the router");
     let mut bytes = BytesMut::new();
@@ -35,7 +35,7 @@ async fn client(router: &Router) -> TcpStream {
 }
 
 #[tokio::test]
-async fn frames_that_come_in_part_hold_no_more_than_the_limit_and_others_are_answered() {
+async fn incomplete_frames_hold_no_more_than_the_limit_and_other_frames_are_answered() {
     let router = router().await;
     let limit = router.unfinished().limit;
     let clients = 2 + limit as usize / FRAME_LEN;
@@ -46,7 +46,7 @@ async fn frames_that_come_in_part_hold_no_more_than_the_limit_and_others_are_ans
             let mut bytes = BytesMut::new();
             bytes.put_i32(FRAME_LEN as i32);
             bytes.put_bytes(0, FRAME_LEN - 1);
-            // Those for whom there is no room are not read to their end.
+            // Frames without capacity are not read to their end.
             let _ = stream.write_all(&bytes).await;
             stream
         });
@@ -65,10 +65,10 @@ async fn first_frame_that_is_longer_than_a_registration_ends_its_connection() {
     let router = router().await;
     let mut stream = TcpStream::connect(router.local_addr()).await.expect("the router");
     stream.write_all(&(FRAME_LEN as i32).to_be_bytes()).await.expect("the router");
-    let mut told = Vec::new();
-    // The word by which the router closes, or a reset.
-    let _ = stream.read_to_end(&mut told).await;
-    assert!(told.len() <= 4);
+    let mut rest = Vec::new();
+    // The router's close word, or a reset.
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(rest.len() <= 4);
     assert_eq!(router.unfinished().used, 0);
     router.close().await;
 }

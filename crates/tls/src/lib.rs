@@ -1,50 +1,49 @@
-//! TLS's settings of both sides, with certificates and keys from PEM files: for members among themselves, for servers and for
-//! clients. TLS 1.2 and 1.3, with ring.
+//! TLS settings of clients and servers, with certificates and keys from PEM files. TLS 1.2 and 1.3, with ring.
 
 #![forbid(unsafe_code)]
 
+mod protocol_settings;
 pub mod secrets;
-mod spoken;
 
 use std::path::Path;
 use std::sync::Arc;
 
-pub use spoken::Spoken;
+pub use protocol_settings::ProtocolSettings;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// TLS could not be set up. Nothing has been opened.
+/// TLS could not be set up. No socket is open.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A key or trust store in a format of Java's.
+    /// A key or trust store is in a Java format.
     #[error(
         "{0} looks like a PKCS12 or JKS store; give a PEM file instead \
          (openssl pkcs12 -in store.p12 -out store.pem -nodes)"
     )]
     NotPem(String),
-    /// A version or cipher suite that is not there.
-    #[error("{what}: `{name}` is not spoken here, only {spoken}")]
-    NotSpoken {
-        /// Where it is named.
+    /// A version or cipher suite is not supported.
+    #[error("{what}: `{name}` is not supported, only {supported}")]
+    Unsupported {
+        /// The setting.
         what: &'static str,
         /// Its name.
         name: String,
-        /// Those that are there.
-        spoken: String,
+        /// The supported ones.
+        supported: String,
     },
     /// A file cannot be read.
     #[error("{path}: {reason}")]
     File {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Certificates or key do not fit.
+    /// Certificates or key are not usable.
     #[error("tls: {0}")]
     Unfit(String),
 }
@@ -53,7 +52,7 @@ fn unfit(error: impl std::fmt::Display) -> TlsError {
     TlsError::Unfit(error.to_string())
 }
 
-/// What a side shows: its certificate with those that vouch for it, and the key.
+/// A certificate with its chain and its private key.
 #[derive(Debug)]
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
@@ -61,11 +60,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads both; they may be in one file. A key that everybody on this host can read is warned of.
+    /// Reads certificates and key, which may be in one file. Logs a warning if every user of this host can read the
+    /// key.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read or has not what it should.
+    /// If a file cannot be read or lacks its content.
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         let (chain_path, key_path) = (chain.as_ref(), key.as_ref());
         let chain = certificates(&chain_path.display().to_string(), &pem(chain_path)?)?;
@@ -78,12 +78,12 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// If `chain` has no certificate, `key` has no private key that is not encrypted, or a text is damaged.
+    /// If `chain` has no certificate, `key` has no unencrypted private key, or a text is invalid.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         Ok(Self { chain: certificates("chain", chain)?, key: private_key("key", key)? })
     }
 
-    /// The certificate itself, in DER.
+    /// Returns the certificate, in DER.
     pub fn certificate(&self) -> &[u8] {
         self.chain.first().map_or(&[], AsRef::as_ref)
     }
@@ -95,28 +95,28 @@ impl Clone for Identity {
     }
 }
 
-/// Whose certificates are believed.
+/// Trusted certificates.
 #[derive(Clone, Debug)]
 pub struct Roots(Arc<RootCertStore>);
 
 impl Roots {
-    /// Those that the system's other programs believe.
+    /// Returns the certificates that the system trusts.
     ///
     /// # Errors
     ///
     /// If it has none.
-    pub fn of_system() -> Result<Self, TlsError> {
+    pub fn from_system() -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        // Systems have certificates that nobody can read any more; the others will do.
+        // Systems have certificates that rustls cannot parse; the others suffice.
         let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if added == 0 {
-            Err(unfit("this system has no certificates that it believes"))
+            Err(unfit("this system has no trusted certificates"))
         } else {
             Ok(Self(Arc::new(roots)))
         }
     }
 
-    /// Reads them.
+    /// Reads certificates from a file.
     ///
     /// # Errors
     ///
@@ -125,11 +125,11 @@ impl Roots {
         Self::from_named(&path.as_ref().display().to_string(), &pem(path.as_ref())?)
     }
 
-    /// Reads them from a PEM text in memory. Errors call the text `roots`.
+    /// Reads certificates from a PEM text in memory. Errors call the text `roots`.
     ///
     /// # Errors
     ///
-    /// If the text is damaged, has no certificates, or one that cannot sign others.
+    /// If the text is invalid, has no certificates, or one that is not a certificate authority's.
     pub fn from_pem(roots: &[u8]) -> Result<Self, TlsError> {
         Self::from_named("roots", roots)
     }
@@ -143,41 +143,41 @@ impl Roots {
     }
 }
 
-/// Whether a server asks its clients for certificates.
+/// Whether a server requests certificates from its clients.
 #[derive(Clone, Debug, Default)]
 pub enum ClientCertificates {
-    /// It does not.
+    /// No certificate is requested.
     #[default]
     NotAsked,
-    /// It does, and checks what is shown.
+    /// A certificate is requested, and checked if the client presents one.
     Asked(Roots),
-    /// Without a good one nobody gets in.
+    /// A client without a valid certificate is refused.
     Needed(Roots),
 }
 
-/// A server's settings.
+/// Returns a server's settings.
 ///
 /// # Errors
 ///
-/// If certificate and key do not fit each other.
+/// If certificate and key do not match.
 pub fn server(identity: Identity, clients: ClientCertificates) -> Result<Arc<ServerConfig>, TlsError> {
-    server_that_speaks(&Spoken::default(), identity, clients)
+    server_with_protocols(&ProtocolSettings::default(), identity, clients)
 }
 
-/// The same of one that speaks this and nothing else.
+/// Returns a server's settings with these versions and suites only.
 ///
 /// # Errors
 ///
-/// If certificate and key do not fit each other, or no suite is of a version that is spoken.
-pub fn server_that_speaks(
-    spoken: &Spoken,
+/// If certificate and key do not match, or no suite is of a configured version.
+pub fn server_with_protocols(
+    protocols: &ProtocolSettings,
     identity: Identity,
     clients: ClientCertificates,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = spoken.provider();
+    let provider = protocols.provider();
     let verifier = |roots: Roots| WebPkiClientVerifier::builder_with_provider(roots.0, provider.clone());
     let config = ServerConfig::builder_with_provider(provider.clone());
-    let config = config.with_protocol_versions(spoken.versions()).map_err(unfit)?;
+    let config = config.with_protocol_versions(protocols.versions()).map_err(unfit)?;
     let config = match clients {
         ClientCertificates::NotAsked => config.with_no_client_auth(),
         ClientCertificates::Asked(roots) => {
@@ -190,27 +190,27 @@ pub fn server_that_speaks(
     config.with_single_cert(identity.chain, identity.key).map(Arc::new).map_err(unfit)
 }
 
-/// A client's settings. What it shows is shown if the server asks for it.
+/// Returns a client's settings. The client presents `identity` if the server requests a certificate.
 ///
 /// # Errors
 ///
-/// If certificate and key do not fit each other.
+/// If certificate and key do not match.
 pub fn client(roots: Roots, identity: Option<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
-    client_that_speaks(&Spoken::default(), roots, identity)
+    client_with_protocols(&ProtocolSettings::default(), roots, identity)
 }
 
-/// The same of one that speaks this and nothing else.
+/// Returns a client's settings with these versions and suites only.
 ///
 /// # Errors
 ///
-/// If certificate and key do not fit each other, or no suite is of a version that is spoken.
-pub fn client_that_speaks(
-    spoken: &Spoken,
+/// If certificate and key do not match, or no suite is of a configured version.
+pub fn client_with_protocols(
+    protocols: &ProtocolSettings,
     roots: Roots,
     identity: Option<Identity>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let config = ClientConfig::builder_with_provider(spoken.provider());
-    let config = config.with_protocol_versions(spoken.versions()).map_err(unfit)?;
+    let config = ClientConfig::builder_with_provider(protocols.provider());
+    let config = config.with_protocol_versions(protocols.versions()).map_err(unfit)?;
     let config = config.with_root_certificates(roots.0);
     let config = match identity {
         Some(identity) => config.with_client_auth_cert(identity.chain, identity.key).map_err(unfit)?,
@@ -223,7 +223,7 @@ fn failed(path: &str, reason: String) -> TlsError {
     TlsError::File { path: path.to_owned(), reason }
 }
 
-/// The bytes of a file that should be PEM.
+/// Reads a file that should be PEM.
 fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let not_pem = || TlsError::NotPem(path.display().to_string());
@@ -235,7 +235,8 @@ fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     if is_java_store(&bytes) { Err(not_pem()) } else { Ok(bytes) }
 }
 
-/// JKS begins with a number of its own, PKCS12 with a sequence in DER whose first part is the version, 3.
+/// Returns whether a file is a Java store: JKS begins with its own magic number, PKCS12 with a DER sequence whose
+/// first element is the version, 3.
 fn is_java_store(bytes: &[u8]) -> bool {
     let length = match bytes.get(1) {
         Some(&byte) if byte > 0x80 => usize::from(byte - 0x80),
@@ -246,18 +247,17 @@ fn is_java_store(bytes: &[u8]) -> bool {
             && bytes.get(2 + length..).is_some_and(|rest| rest.starts_with(&[2, 1, 3])))
 }
 
-/// Why a file has no key.
+/// Returns the reason for a missing key.
 fn no_key(pem: &[u8]) -> String {
     let is_encrypted = String::from_utf8_lossy(pem).contains("BEGIN ENCRYPTED PRIVATE KEY");
     if is_encrypted {
-        "its private key is encrypted, and is read only if it is not (openssl pkey -in FILE -out PLAIN)"
-            .into()
+        "its private key is encrypted: decrypt it (openssl pkey -in FILE -out PLAIN)".into()
     } else {
         "no private key in it".into()
     }
 }
 
-/// The certificates in a PEM text that errors call by this name.
+/// Parses the certificates of a PEM text that errors call by this name.
 fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
@@ -265,7 +265,7 @@ fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     if certificates.is_empty() { Err(failed(name, "no certificate in it".into())) } else { Ok(certificates) }
 }
 
-/// The first private key in a PEM text that errors call by this name.
+/// Parses the first private key of a PEM text that errors call by this name.
 fn private_key(name: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => failed(name, no_key(pem)),
@@ -278,20 +278,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_do_not_do_are_named() {
-        let told = |path: &str| Identity::from_files(path, path).unwrap_err().to_string();
-        assert!(told("store.p12").starts_with("store.p12 looks like a PKCS12 or JKS store"));
-        assert!(told("not-there.pem").starts_with("not-there.pem: "));
+    fn unusable_files_are_named() {
+        let error = |path: &str| Identity::from_files(path, path).unwrap_err().to_string();
+        assert!(error("store.p12").starts_with("store.p12 looks like a PKCS12 or JKS store"));
+        assert!(error("not-there.pem").starts_with("not-there.pem: "));
         let roots = Roots::from_file("Cargo.toml").unwrap_err().to_string();
         assert_eq!(roots, "Cargo.toml: no certificate in it");
     }
 
     #[test]
-    fn javas_stores_are_known_by_what_is_in_them() {
+    fn java_stores_are_recognised_by_their_content() {
         assert!(is_java_store(&[0x30, 0x82, 0x0a, 0x10, 2, 1, 3, 0x30]));
         assert!(is_java_store(&[0x30, 0x80, 2, 1, 3, 0x30]));
         assert!(is_java_store(&[0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2]));
-        // A certificate in DER, and what is hardly there.
+        // A certificate in DER, and truncated bytes.
         assert!(!is_java_store(&[0x30, 0x82, 0x0a, 0x10, 0x30, 0x82]));
         assert!(!is_java_store(b"-----BEGIN"));
         assert!(!is_java_store(&[0x30]));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_there_or_encrypted_is_told() {
+    fn missing_and_encrypted_keys_are_reported() {
         assert_eq!(no_key(b"-----BEGIN CERTIFICATE-----"), "no private key in it");
         assert!(no_key(b"-----BEGIN ENCRYPTED PRIVATE KEY-----").contains("is encrypted"));
     }

@@ -1,18 +1,18 @@
-//! Files that hold secrets: private keys, users' verifiers, passwords.
+//! Files with secrets: private keys, users' verifiers, passwords.
 
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// What all users of a host may do with a file, in its mode. The group may read it: in Kubernetes a secret's file is the
-/// group's.
+/// Mode bits that let every user read or write a file. The group may read it, because in Kubernetes a secret's file
+/// is the group's.
 const EVERYONE: u32 = 0o006;
 
-/// Warns if everybody on this host can read a file with a secret, or change it. A file that cannot be looked at is told by
-/// who reads it.
+/// Warns if every user of this host can read or change a file with a secret. A missing file is not reported here,
+/// because its reader reports it.
 pub fn warn_if_open(file: &Path, what: &'static str) {
     if std::fs::metadata(file).is_ok_and(|metadata| is_open(&metadata)) {
-        tracing::warn!(file = %file.display(), "everybody on this host can read or change {what}: chmod o-rw closes it");
+        tracing::warn!(file = %file.display(), "every user of this host can read or change {what}: restrict it with chmod o-rw");
     }
 }
 
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_that_everybody_on_the_host_can_read_or_change_is_found() {
+    fn a_secret_that_every_user_can_read_or_change_is_found() {
         let file = std::env::temp_dir().join(format!("consort-secret-{}", std::process::id()));
         std::fs::write(&file, "secret").unwrap();
         for (mode, open) in [(0o600, false), (0o440, false), (0o660, false), (0o644, true), (0o602, true)] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use consort_jgroups::Killed;
+use consort_jgroups::KillOnDrop;
 use consort_measure::process;
 use hdrhistogram::Histogram;
 use serde_json::json;
@@ -87,7 +87,7 @@ fn request(length: usize, answer: usize) -> Vec<u8> {
 fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     let child = command.arg("--serve").stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut server = Killed(child.context("starting the server")?);
+    let mut server = KillOnDrop(child.context("starting the server")?);
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().context("its output")?).read_line(&mut line)?;
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, line.trim().parse::<u16>()?))?;

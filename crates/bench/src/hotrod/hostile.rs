@@ -13,7 +13,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use consort_jgroups::Killed;
+use consort_jgroups::KillOnDrop;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -213,7 +213,7 @@ impl Drop for Users {
 
 /// Strangers who are at it.
 struct Bothering {
-    child: Killed,
+    child: KillOnDrop,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -225,7 +225,7 @@ impl Bothering {
         command.args(["--idle", "0"]).arg(tools::program("strangers")?);
         command.arg(format!("--server={}", server.at())).args(arguments);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = Killed(child.context("starting strangers with `chrt` (util-linux)")?);
+        let mut child = KillOnDrop(child.context("starting strangers with `chrt` (util-linux)")?);
         let input = child.0.stdin.take().context("their input")?;
         let mut output = BufReader::new(child.0.stdout.take().context("their output")?);
         let mut line = String::new();

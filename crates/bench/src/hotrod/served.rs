@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use consort_jgroups::{InfinispanServer, Killed};
+use consort_jgroups::{InfinispanServer, KillOnDrop};
 use consort_measure::process;
 
 use super::PORT;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server's process. Dropped, it is killed.
 pub(crate) struct Served {
-    child: Killed,
+    child: KillOnDrop,
     port: u16,
     /// How long it took until clients could connect.
     pub(super) start: Duration,
@@ -81,7 +81,7 @@ impl Served {
     ) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let mut child = Killed(child.with_context(|| format!("starting {name}"))?);
+        let mut child = KillOnDrop(child.with_context(|| format!("starting {name}"))?);
         let output = child.0.stdout.take().with_context(|| format!("what {name} says"))?;
         let (tell, told) = channel();
         std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! A request's keys, and what each says.
+//! The keys of a request, and the response to each.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use regex_lite::Regex;
 use super::{keys, layers};
 use crate::up_handler::UpHandlers;
 
-/// Bytes of an answer after which further keys are not looked at: a request can name the same key a thousand times.
+/// Bytes of a response after which further keys are ignored: a request can name the same key a thousand times.
 pub const ANSWER_LEN_MAX: usize = 1024 * 1024;
 
-/// Answers requests from what the stack and the up handlers tell.
+/// Responds to requests from the state of the stack and the up handlers.
 #[derive(Clone, Default)]
 pub struct Answerer {
     pub(crate) handlers: UpHandlers,
 }
 
 impl Answerer {
-    /// The answer to a request; `None` if it is for another cluster.
+    /// Returns the response to a request; `None` if it is for another cluster.
     pub fn answer(&self, stack: &mut Stack, now: Time, request: &str) -> Option<String> {
         let mut keys = Vec::new();
         for token in request.split_whitespace() {
@@ -57,7 +57,7 @@ impl Answerer {
         Some(text)
     }
 
-    /// The keys of a request that change the member: all but those that are known to only read.
+    /// Returns the keys of a request that may change the member.
     pub fn changes(request: &str) -> Vec<&str> {
         request.split_whitespace().filter(|key| is_change(key)).collect()
     }
@@ -88,7 +88,7 @@ impl Answerer {
             "metrics" => layers::metrics(stack),
             "reset-stats" => {
                 let layers = layers::reset(stack, now);
-                let calls = self.handlers.probe("rpcs-reset").map(|told| format!("; calls: {told}"));
+                let calls = self.handlers.probe("rpcs-reset").map(|text| format!("; calls: {text}"));
                 one(layers + &calls.unwrap_or_default())
             }
             "threads" => one(layers::threads()),
@@ -116,7 +116,7 @@ impl Answerer {
     }
 }
 
-/// Whether a key may change something. What is not known to only read may.
+/// Returns whether a key may change the member: any key but those known to only read.
 fn is_change(key: &str) -> bool {
     let (word, rest) = key.split_once('=').unwrap_or((key, ""));
     match word {
@@ -124,7 +124,7 @@ fn is_change(key: &str) -> bool {
         | "metrics" | "threads" | "dump-digest" | "drops" | "rpcs" | "rpcs-details" | "rtt" | "stats"
         | "requests" | "reqtable-info" => false,
         "jmx" => rest.contains(['=', '[']),
-        // An attribute of a layer, by its name alone; keys of handlers have small letters.
+        // An attribute of a layer, by its name alone; keys of handlers are lower case.
         word => key.contains(['=', '[']) || !word.starts_with(|first: char| first.is_ascii_uppercase()),
     }
 }
@@ -231,21 +231,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nobody_knows_is_told_so() {
+    fn an_unknown_key_gets_a_response_that_says_so() {
         let mut stack = stack();
-        let told = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
-        assert!(told.contains("frobnicate=no such key and no such protocol"), "{told}");
-        assert!(told.contains("jmx=FROB=no such key and no such protocol"), "{told}");
-        assert!(told.contains("dump=not here: no threads"), "{told}");
-        assert!(told.contains("rpcs=this member counts no calls"), "{told}");
+        let response = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
+        assert!(response.contains("frobnicate=no such key and no such protocol"), "{response}");
+        assert!(response.contains("jmx=FROB=no such key and no such protocol"), "{response}");
+        assert!(response.contains("dump=not here: no threads"), "{response}");
+        assert!(response.contains("rpcs=this member counts no calls"), "{response}");
         assert!(
-            told.contains("\ndrops") && !told.contains("\nrpcs-details"),
-            "only what is answered: {told}"
+            response.contains("\ndrops") && !response.contains("\nrpcs-details"),
+            "only what is answered: {response}"
         );
     }
 
     #[test]
-    fn keys_that_may_change_something_are_told_apart() {
+    fn keys_that_may_change_the_member_are_recognised() {
         let reads = "keys member-addrs uuids pp print-protocols props props=UFC jmx jmx=UFC jmx=UFC.max_credits UFC \
                      UFC.max_credits,min_credits ops ops=GMS metrics threads dump-digest drops rpcs rpcs-details \
                      cluster=a.*";
@@ -259,19 +259,19 @@ mod tests {
     #[test]
     fn operations_and_numbers_of_layers_are_listed() {
         let mut stack = stack();
-        let told = answer(&mut stack, "ops");
-        assert!(told.contains("GMS={printPreviousViews, suspect}"), "{told}");
-        assert!(!told.contains("STABLE"), "it has none: {told}");
+        let response = answer(&mut stack, "ops");
+        assert!(response.contains("GMS={printPreviousViews, suspect}"), "{response}");
+        assert!(!response.contains("STABLE"), "it has none: {response}");
         assert!(answer(&mut stack, "ops=STABLE").contains("STABLE={}"));
-        let told = answer(&mut stack, "metrics");
-        assert!(told.contains("num_views=0") && !told.contains("is_coordinator"), "{told}");
+        let response = answer(&mut stack, "metrics");
+        assert!(response.contains("num_views=0") && !response.contains("is_coordinator"), "{response}");
     }
 
     #[test]
-    fn layers_that_others_need_not_have_come_and_go() {
+    fn optional_layers_are_inserted_and_removed() {
         let mut stack = stack();
-        let told = answer(&mut stack, "insert-protocol=DELIVERY_TIME=above=GMS");
-        assert!(told.contains("inserted above GMS"), "{told}");
+        let response = answer(&mut stack, "insert-protocol=DELIVERY_TIME=above=GMS");
+        assert!(response.contains("inserted above GMS"), "{response}");
         assert!(answer(&mut stack, "pp").contains("DELIVERY_TIME\nGMS"));
         assert!(answer(&mut stack, "reset-stats").contains("reset: DELIVERY_TIME."));
         let again = answer(&mut stack, "insert-protocol=DELIVERY_TIME=below=GMS");

@@ -1,17 +1,17 @@
-//! What probe does with whole layers: numbers and operations of all, and layers that come and go while a member runs.
+//! Probe's operations on layers: numbers and operations of all, and insertion and removal while a member runs.
 
 use consort_group::config::{Position, ProtocolConfig};
 use consort_group::protocols::registry;
 use consort_group::{Stack, Time};
 
-/// Layers that others of the cluster need not have: they may come and go.
+/// Layers that need not be in all members' stacks and can be inserted and removed.
 const MOVABLE: &[&str] = &["DELAY", "DELIVERY_TIME", "DISCARD", "DUPL", "RED", "SHUFFLE", "TIME"];
 
 fn names(stack: &Stack) -> Vec<&'static str> {
     stack.layers().map(|(name, _)| name).collect()
 }
 
-/// A row per layer with those of its attributes that are numbers.
+/// Returns a row per layer with its numeric attributes.
 pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
     let row = |name: &'static str| {
         let attributes = stack.probe(name)?.attributes;
@@ -22,15 +22,15 @@ pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
     names(stack).into_iter().filter_map(row).collect()
 }
 
-/// A row per layer, or of the one that is named, with its operations.
+/// Returns a row per layer, or of the named one, with its operations.
 pub(super) fn operations(stack: &Stack, only: &str) -> Vec<(String, String)> {
     let wanted = names(stack).into_iter().filter(|name| only.is_empty() || *name == only);
     let rows = wanted.filter_map(|name| Some((name, stack.operations(name)?)));
-    let told = rows.filter(|(_, operations)| !only.is_empty() || !operations.is_empty());
-    told.map(|(name, operations)| (name.to_owned(), format!("{{{}}}", operations.join(", ")))).collect()
+    let listed = rows.filter(|(_, operations)| !only.is_empty() || !operations.is_empty());
+    listed.map(|(name, operations)| (name.to_owned(), format!("{{{}}}", operations.join(", ")))).collect()
 }
 
-/// Resets the layers that can be, and says which.
+/// Resets the layers that have resettable counters, and names them.
 pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
     let mut done = Vec::new();
     for name in names(stack) {
@@ -38,8 +38,8 @@ pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
             done.push(name);
         }
     }
-    let done = if done.is_empty() { "nobody".to_owned() } else { done.join(", ") };
-    format!("reset: {done}. Other layers' counters only grow: what has come since is a difference")
+    let done = if done.is_empty() { "no layer".to_owned() } else { done.join(", ") };
+    format!("reset: {done}. Other layers' counters only grow: compare two readings")
 }
 
 /// `NAME=above|below=OTHER`.
@@ -73,7 +73,7 @@ pub(super) fn insert(stack: &mut Stack, now: Time, request: &str) -> String {
     format!("inserted above {}", all[below])
 }
 
-/// Takes a layer out.
+/// Removes a layer.
 pub(super) fn remove(stack: &mut Stack, now: Time, name: &str) -> String {
     if let Some(why) = unmovable(name) {
         return why;
@@ -87,7 +87,7 @@ fn unmovable(name: &str) -> Option<String> {
         .then(|| format!("{name} stays as it is while a member runs; {} come and go", MOVABLE.join(", ")))
 }
 
-/// How many threads the process has. Members have none of their own: they are tasks.
+/// Returns the number of threads in the process. Members are tasks and have none of their own.
 pub(super) fn threads() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("Threads:")).map(str::trim);

@@ -1,7 +1,7 @@
-//! Probe: what a member answers to JGroups' diagnostics client (facts section 25).
+//! Probe: a member's responses to JGroups' diagnostics client.
 //!
-//! Off unless the transport's `diag.enabled` says otherwise. Requests come as datagrams to a multicast group or over
-//! TCP; with a passcode, those that do not know it get no answer.
+//! Off unless the transport's `diag.enabled` is true. Requests arrive as datagrams to a multicast group or over TCP.
+//! With a passcode, requests without it get no response.
 
 mod answer;
 mod keys;
@@ -17,5 +17,5 @@ pub use answer::{ANSWER_LEN_MAX, Answerer};
 pub use passcode::{PASSCODE_PREFIX, checked, passcode_prefix};
 pub(crate) use serve::{Responder, start};
 
-/// The groups that members listen on unless they are told another.
+/// The default groups that members listen on.
 pub const GROUPS: [IpAddr; 2] = [DefaultGroups::PROBE.v4, DefaultGroups::PROBE.v6];

@@ -1,12 +1,12 @@
-//! The passcode before a request: time, random number, and the digest of the passcode (facts 25, vector 12).
+//! The passcode before a request: time, random number, and the digest of the passcode.
 
 use bytes::{BufMut, BytesMut};
 use sha1::{Digest, Sha1};
 
-/// Bytes before the request's text where there is a passcode.
+/// Bytes before the request's text if there is a passcode.
 pub const PASSCODE_PREFIX: usize = 8 + 8 + 4 + 20;
 
-/// What stands before a request that knows the passcode. Only the digest is looked at.
+/// Encodes the prefix of a request with a passcode. Receivers compare the digest only.
 pub fn passcode_prefix(passcode: &str, millis: i64, random: f64) -> Vec<u8> {
     let digest = Sha1::digest(passcode.as_bytes());
     let mut out = BytesMut::with_capacity(PASSCODE_PREFIX);
@@ -17,13 +17,13 @@ pub fn passcode_prefix(passcode: &str, millis: i64, random: f64) -> Vec<u8> {
     out.to_vec()
 }
 
-/// The request's text, if whoever sent it knows the passcode.
+/// Returns the request's text if its passcode is right.
 pub fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]> {
     let Some(passcode) = passcode else { return Some(request) };
     let length = request.get(16..20)?;
     let digest = request.get(20..PASSCODE_PREFIX)?;
     let wanted = Sha1::digest(passcode.as_bytes());
-    // All bytes are compared, so that the time taken tells nothing.
+    // Compares all bytes, so that the time does not depend on the first difference.
     let differences = digest.iter().zip(wanted.iter()).fold(0, |all, (a, b)| all | (a ^ b));
     (length == 20_i32.to_be_bytes() && differences == 0).then(|| &request[PASSCODE_PREFIX..])
 }
@@ -42,7 +42,7 @@ mod tests {
         let (prefix, digest) = (vector("12-probe", "auth.secret"), vector("12-probe", "sha1.secret"));
         assert_eq!(passcode_prefix("secret", 1_700_000_000_000, 0.5), prefix);
         assert_eq!(prefix.len(), PASSCODE_PREFIX);
-        // The digest is the passcode's alone: neither time nor random number are in it.
+        // The digest is of the passcode alone, without time and random number.
         assert_eq!(prefix[PASSCODE_PREFIX - digest.len()..], digest);
         let request = [&prefix[..], b"jmx=UFC\n"].concat();
         assert_eq!(checked(&request, Some("secret")), Some(&b"jmx=UFC\n"[..]));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_knows_the_passcode_is_heard() {
+    fn requests_without_the_passcode_are_ignored() {
         let request = [&passcode_prefix("secret", 1, 0.5)[..], b"keys"].concat();
         assert_eq!(checked(&request, Some("secret")), Some(&b"keys"[..]));
         assert_eq!(checked(&request, Some("guess")), None);

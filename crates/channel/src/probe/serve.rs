@@ -1,4 +1,4 @@
-//! The sockets of the responder: one task per channel, which ends with it.
+//! The responder's sockets: one task per channel, which ends with it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,23 +16,23 @@ use tokio::task::JoinHandle;
 use super::answer::Answerer;
 use super::passcode::checked;
 
-/// The longest request, as in JGroups.
+/// The longest request, in bytes, as in JGroups.
 const REQUEST_MAX: usize = 10_000;
 
-/// The largest datagram that can carry an answer.
+/// The longest response in a datagram, in bytes.
 const DATAGRAM_MAX: usize = 65_507;
 
-/// TCP requests that are served at once; more wait for these.
+/// TCP requests that are served at once; more wait.
 const CLIENTS_MAX: usize = 16;
 
-/// How long a TCP client may take for its request.
+/// Timeout of a TCP client's request.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
-/// The responder's task. Dropped, it ends.
+/// The responder's task, which ends on drop.
 pub(crate) struct Responder(JoinHandle<()>);
 
 impl Responder {
-    /// Ends it and waits until its sockets are closed.
+    /// Ends the task and waits until its sockets are closed.
     pub(crate) async fn stop(mut self) {
         self.0.abort();
         let _ = (&mut self.0).await;
@@ -45,8 +45,8 @@ impl Drop for Responder {
     }
 }
 
-/// Starts the responder as configured. A socket that cannot be opened is logged: diagnostics are no reason to stay
-/// out of a cluster.
+/// Starts the responder. A socket that cannot be opened is logged, because diagnostics must not keep a member out of
+/// its cluster.
 pub(crate) fn start(
     config: DiagConfig,
     own: PhysAddr,
@@ -57,8 +57,9 @@ pub(crate) fn start(
     if !config.enabled {
         return None;
     }
-    let asked = Asked { answerer, driver, passcode: config.passcode.clone().map(Arc::from), is_guarded };
-    let chosen = match chosen(&config, own, is_guarded) {
+    let handler =
+        RequestHandler { answerer, driver, passcode: config.passcode.clone().map(Arc::from), is_guarded };
+    let chosen = match listen_address(&config, own, is_guarded) {
         Ok(chosen) => chosen,
         Err(why) => {
             tracing::warn!("probe is off: diag.bind_addr: {why}");
@@ -66,34 +67,34 @@ pub(crate) fn start(
         }
     };
     let udp = config.enable_udp.then(|| udp_socket(&config, own, chosen));
-    let udp = udp.and_then(|socket| complain("UDP", socket));
+    let udp = udp.and_then(|socket| warn_if_closed("UDP", socket));
     let tcp = config.enable_tcp.then(|| tcp_socket(&config, own, chosen));
-    let tcp = tcp.and_then(|socket| complain("TCP", socket));
+    let tcp = tcp.and_then(|socket| warn_if_closed("TCP", socket));
     if udp.is_none() && tcp.is_none() {
         return None;
     }
     let is_udp_open = udp.is_some() && !chosen.is_some_and(|ip| ip.is_loopback());
     if config.passcode.is_none()
         && !is_guarded
-        && let Some(open) = open_to_others(&config, is_udp_open, tcp.as_ref())
+        && let Some(open) = describe_reachability(&config, is_udp_open, tcp.as_ref())
     {
         tracing::warn!(
-            "probe listens on {open} without diag.passcode: whoever reaches that can read this member and change it \
+            "probe listens on {open} without diag.passcode: any client that reaches it can read and change this member \
              (diag.passcode, diag.bind_addr=\"loopback\", or diag.enabled=\"false\")"
         );
     }
     Some(Responder(tokio::spawn(async move {
-        tokio::join!(serve_udp(udp, asked.clone()), serve_tcp(tcp, asked));
+        tokio::join!(serve_udp(udp, handler.clone()), serve_tcp(tcp, handler));
     })))
 }
 
-fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
+fn warn_if_closed<S>(what: &str, socket: io::Result<S>) -> Option<S> {
     socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
 }
 
-/// The one address that `diag.bind_addr` finds, of our own family; `None`: all. Who is reached on the loopback only is
-/// not for the network to ask either. A guarded member listens where it is bound itself.
-fn chosen(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
+/// Returns the address that `diag.bind_addr` selects, of the own address's family; `None`: all. A member on the
+/// loopback listens on the loopback only, and a guarded member on its own address.
+fn listen_address(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
     let Some(selectors) = &config.bind_addr else {
         return Ok(own.ip.filter(|ip| ip.is_loopback() || (is_guarded && !ip.is_unspecified())));
     };
@@ -102,8 +103,8 @@ fn chosen(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option
     Ok(Some(found.ip).filter(|ip| !ip.is_unspecified()))
 }
 
-/// Where others than this host's own programs reach us, for people.
-fn open_to_others(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
+/// Describes the addresses at which other hosts reach the responder.
+fn describe_reachability(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
     let heard_on = config.bind_addr.as_ref().map(ToString::to_string);
     let heard_on = heard_on.map_or_else(String::new, |bind_addr| format!(" of {bind_addr}"));
     let udp = is_udp.then(|| format!("multicasts to port {}{heard_on}", config.port));
@@ -119,7 +120,7 @@ fn udp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io:
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SocketAddr::new(group, config.port).into())?;
-    // What other programs have joined on other interfaces is not for us.
+    // Otherwise the socket would receive groups that other programs joined on other interfaces.
     #[cfg(target_os = "linux")]
     if group.is_ipv4() {
         socket.set_multicast_all_v4(false)?;
@@ -166,16 +167,16 @@ fn tcp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io:
     Err(last)
 }
 
-/// How a request becomes an answer: on the stack's own task.
+/// Responds to requests, on the stack's task.
 #[derive(Clone)]
-struct Asked {
+struct RequestHandler {
     answerer: Answerer,
     driver: Submitter,
     passcode: Option<Arc<str>>,
     is_guarded: bool,
 }
 
-impl Asked {
+impl RequestHandler {
     async fn answer(&self, request: &[u8], from: SocketAddr) -> Option<String> {
         let text = checked(request, self.passcode.as_deref())?;
         let text = String::from_utf8_lossy(text).into_owned();
@@ -200,16 +201,16 @@ impl Asked {
     }
 }
 
-async fn serve_udp(socket: Option<UdpSocket>, asked: Asked) {
+async fn serve_udp(socket: Option<UdpSocket>, handler: RequestHandler) {
     let Some(socket) = socket else { return };
     let mut buffer = vec![0; REQUEST_MAX];
     loop {
         match socket.recv_from(&mut buffer).await {
             Ok((length, from)) => {
-                if let Some(mut answer) = asked.answer(&buffer[..length], from).await {
+                if let Some(mut answer) = handler.answer(&buffer[..length], from).await {
                     answer.truncate(answer.floor_char_boundary(DATAGRAM_MAX));
-                    // The group's address must not be the answer's source.
-                    if let Err(error) = answer_from_elsewhere(from, &answer).await {
+                    // The group's address must not be the response's source.
+                    if let Err(error) = answer_from_new_socket(from, &answer).await {
                         tracing::debug!(%error, %from, "probe cannot answer");
                     }
                 }
@@ -219,12 +220,12 @@ async fn serve_udp(socket: Option<UdpSocket>, asked: Asked) {
     }
 }
 
-async fn answer_from_elsewhere(to: SocketAddr, answer: &str) -> io::Result<()> {
+async fn answer_from_new_socket(to: SocketAddr, answer: &str) -> io::Result<()> {
     let any = if to.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0)).await?.send_to(answer.as_bytes(), to).await.map(drop)
 }
 
-async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
+async fn serve_tcp(listener: Option<TcpListener>, handler: RequestHandler) {
     let Some(listener) = listener else { return };
     let places = Arc::new(Semaphore::new(CLIENTS_MAX));
     let mut clients = tokio::task::JoinSet::new();
@@ -233,14 +234,14 @@ async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
         while clients.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, from)) => {
-                let asked = asked.clone();
+                let handler = handler.clone();
                 clients.spawn(async move {
-                    let _ = tokio::time::timeout(REQUEST_TIME, serve_client(stream, from, asked)).await;
+                    let _ = tokio::time::timeout(REQUEST_TIME, serve_client(stream, from, handler)).await;
                     drop(place);
                 });
             }
             Err(error) => {
-                // Out of file descriptors, most likely: trying at once would only spin.
+                // Most likely no file descriptor is free; a retry at once would only spin.
                 tracing::debug!(%error, "probe cannot accept");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -248,7 +249,7 @@ async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
     }
 }
 
-async fn serve_client(mut stream: TcpStream, from: SocketAddr, asked: Asked) -> io::Result<()> {
+async fn serve_client(mut stream: TcpStream, from: SocketAddr, handler: RequestHandler) -> io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 1_024];
     while request.len() < REQUEST_MAX && !request.contains(&b'\n') {
@@ -257,7 +258,7 @@ async fn serve_client(mut stream: TcpStream, from: SocketAddr, asked: Asked) -> 
             length => request.extend_from_slice(&buffer[..length]),
         }
     }
-    if let Some(answer) = asked.answer(&request, from).await {
+    if let Some(answer) = handler.answer(&request, from).await {
         stream.write_all(answer.as_bytes()).await?;
     }
     stream.shutdown().await
@@ -272,12 +273,16 @@ mod tests {
         let own = |ip: [u8; 4]| PhysAddr::new(ip.into(), 7_800);
         let config = DiagConfig::default();
         let outside = IpAddr::from([10, 0, 0, 1]);
-        assert_eq!(chosen(&config, own([10, 0, 0, 1]), true), Ok(Some(outside)));
-        assert_eq!(chosen(&config, own([10, 0, 0, 1]), false), Ok(None), "all addresses, as in JGroups");
+        assert_eq!(listen_address(&config, own([10, 0, 0, 1]), true), Ok(Some(outside)));
+        assert_eq!(
+            listen_address(&config, own([10, 0, 0, 1]), false),
+            Ok(None),
+            "all addresses, as in JGroups"
+        );
         for is_guarded in [true, false] {
-            let loopback = chosen(&config, own([127, 0, 0, 1]), is_guarded);
+            let loopback = listen_address(&config, own([127, 0, 0, 1]), is_guarded);
             assert_eq!(loopback, Ok(Some([127, 0, 0, 1].into())));
-            assert_eq!(chosen(&config, own([0, 0, 0, 0]), is_guarded), Ok(None));
+            assert_eq!(listen_address(&config, own([0, 0, 0, 0]), is_guarded), Ok(None));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Matches answers to calls, and ends calls early when members leave or are suspected, or late when their time is over.
+//! The table of pending calls: it matches responses, and ends calls early when members leave or are suspected, or at
+//! their timeout.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,33 +11,33 @@ use std::time::{Duration, Instant};
 use consort_group::{Address, Payload, View, ViewId};
 use tokio::sync::oneshot;
 
-use super::request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, Verdict};
+use super::request::{FilterDecision, RequestOptions, Response, ResponseFilter, ResponseMode, Responses};
 use crate::error::RpcError;
 
-/// One member's answer, or why there is none.
+/// One member's response, or the reason for its absence.
 type Answer = Result<Payload, RpcError>;
 
-/// What comes of a group call, or how the caller's filter has panicked.
+/// The outcome of a group call, or the panic of its filter.
 type Outcome = std::thread::Result<Responses>;
 
-/// A call that waits.
+/// A pending call.
 struct Call {
     wait: Wait,
     timeout: Duration,
-    /// `None`: so far away that no clock shows it.
+    /// `None`: beyond the clock's range.
     deadline: Option<Instant>,
     /// When it was sent, if round trips are measured.
     sent: Option<Instant>,
 }
 
-/// For whose answers, and who is told.
+/// The awaited members, and the channel to the caller.
 pub(super) enum Wait {
     One { member: Address, done: oneshot::Sender<Answer> },
     Group(Box<Group>),
 }
 
 pub(super) struct Group {
-    /// Who has not answered yet.
+    /// Members that have not responded yet.
     missing: Vec<Address>,
     responses: Responses,
     mode: ResponseMode,
@@ -45,22 +46,22 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Takes an answer. Returns whether it was waited for, and whether the call is over with it.
-    fn answer(&mut self, member: &Address, result: &mut Answer, verdict: Verdict) -> (bool, bool) {
+    /// Takes a response. Returns whether it was awaited, and whether it completes the call.
+    fn answer(&mut self, member: &Address, result: &mut Answer, decision: FilterDecision) -> (bool, bool) {
         let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
         self.missing.swap_remove(at);
         let result = std::mem::replace(result, Ok(Payload::Empty));
         let is_good = result.is_ok();
-        if verdict != Verdict::Skip {
+        if decision != FilterDecision::Ignore {
             self.responses.push(Response { member: member.clone(), result });
         }
-        let is_over = verdict == Verdict::TakeAndStop
+        let is_over = decision == FilterDecision::AcceptAndStop
             || self.missing.is_empty()
-            || (self.mode == ResponseMode::First && is_good && verdict == Verdict::Take);
+            || (self.mode == ResponseMode::First && is_good && decision == FilterDecision::Accept);
         (true, is_over)
     }
 
-    /// Who is lost fails with `error`.
+    /// Fails lost members with `error`.
     fn lose(&mut self, is_lost: impl Fn(&Address) -> bool, error: impl Fn(&Address) -> RpcError) {
         let Self { missing, responses, .. } = self;
         missing.retain(|member| {
@@ -74,7 +75,7 @@ impl Group {
 }
 
 impl Wait {
-    /// For the answers that `options` want of several members.
+    /// Awaits the responses of several members, as `options` require.
     pub(super) fn group(
         members: Vec<Address>,
         options: &RequestOptions,
@@ -84,7 +85,7 @@ impl Wait {
         Self::Group(Box::new(Group { missing: members, responses: Vec::new(), mode, filter, done }))
     }
 
-    /// Who looks at this member's answer first.
+    /// Returns the filter of this member's response.
     fn filter(&self, member: &Address) -> Option<ResponseFilter> {
         match self {
             Self::One { .. } => None,
@@ -92,7 +93,7 @@ impl Wait {
         }
     }
 
-    /// Who is lost will not answer any more. Returns whether nobody else is waited for.
+    /// Stops waiting for lost members. Returns whether no other member is awaited.
     fn lose(&mut self, is_lost: impl Fn(&Address) -> bool) -> bool {
         match self {
             Self::One { member, .. } => is_lost(member),
@@ -103,7 +104,7 @@ impl Wait {
         }
     }
 
-    /// Ends the call: who is missing fails with `error`.
+    /// Ends the call: missing members fail with `error`.
     fn end(self, error: impl Fn(&Address) -> RpcError) {
         match self {
             Self::One { member, done } => {
@@ -121,13 +122,13 @@ fn suspected(member: &Address) -> RpcError {
     RpcError::Suspected(member.clone().into())
 }
 
-/// A finished round trip, for statistics.
+/// A completed round trip, for statistics.
 pub(super) struct RoundTrip {
     pub(super) sent: Instant,
     pub(super) is_group: bool,
 }
 
-/// Spreads numbers that we count ourselves: nobody can choose them so that they collide.
+/// A hasher of call numbers. They are counted locally, so that a peer cannot choose them to collide.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -151,16 +152,16 @@ struct Calls {
     calls: HashMap<u64, Call, BuildHasherDefault<IdHasher>>,
     /// The last view.
     view: Option<View>,
-    /// No call's time is over before.
+    /// No call's deadline is earlier.
     next_deadline: Option<Instant>,
     is_closed: bool,
 }
 
-/// All calls of a dispatcher that wait for answers. Bounded by the callers: each waits for its own.
+/// The pending calls of a dispatcher. Callers bound their number, because each waits for its own.
 ///
-/// There is no timer per call: almost all calls end long before their time is over, and whoever owns the clock asks
-/// for the earliest deadline ([`Correlator::next_deadline`]) after every call that was sent. Calls end outside the lock:
-/// who is woken may run at once, and takes it, too.
+/// There is no timer per call, because almost all calls end long before their deadline. The owner of the clock asks
+/// for the earliest deadline ([`Correlator::next_deadline`]) after each call. Calls are completed outside the lock,
+/// because a woken caller may run at once and take it.
 #[derive(Default)]
 pub(super) struct Correlator {
     calls: Mutex<Calls>,
@@ -171,8 +172,8 @@ impl Correlator {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a call; `None` if the channel is closed. Members that are not in the last view are lost at once, so that
-    /// no call waits for one whose end was told before. `known` names a view that has all of them.
+    /// Opens a call; `None` if the channel is closed. Members outside of the last view fail at once, because the
+    /// report of their end has passed already. `known` is a view that has all of the members.
     pub(super) fn open<T>(
         &self,
         timeout: Duration,
@@ -202,25 +203,25 @@ impl Correlator {
         Some((id, outcome))
     }
 
-    /// The caller waits no longer.
+    /// Removes a call that its caller has abandoned.
     pub(super) fn forget(&self, id: u64) {
         drop(self.remove(id));
     }
 
-    /// The call is dropped by whoever asked, not under the lock: its filter is the application's.
+    /// Returns the call, which the caller drops outside the lock, because its filter is the application's code.
     fn remove(&self, id: u64) -> Option<Call> {
         self.lock().calls.remove(&id)
     }
 
-    /// An answer has come.
+    /// Handles a response.
     pub(super) fn answer(&self, id: u64, member: &Address, mut result: Answer) -> Option<RoundTrip> {
         let mut calls = self.lock();
-        let mut verdict = Verdict::Take;
+        let mut decision = FilterDecision::Accept;
         if let (Some(filter), Ok(payload)) = (calls.calls.get(&id)?.wait.filter(member), &result) {
             drop(calls);
-            // It may use the dispatcher, and what it breaks is its caller's.
+            // The filter may use the dispatcher; its panic is its caller's.
             match catch_unwind(AssertUnwindSafe(|| filter(member, payload))) {
-                Ok(judged) => verdict = judged,
+                Ok(decided) => decision = decided,
                 Err(panic) => {
                     if let Some(Call { wait: Wait::Group(group), .. }) = self.remove(id) {
                         let _ = group.done.send(Err(panic));
@@ -234,7 +235,7 @@ impl Correlator {
         let Entry::Occupied(mut call) = calls.calls.entry(id) else { return None };
         let (was_awaited, is_over) = match &mut call.get_mut().wait {
             Wait::One { member: one, .. } => (one == member, one == member),
-            Wait::Group(group) => group.answer(member, &mut result, verdict),
+            Wait::Group(group) => group.answer(member, &mut result, decision),
         };
         if !was_awaited {
             return None;
@@ -252,12 +253,12 @@ impl Correlator {
         sent.map(|sent| RoundTrip { sent, is_group })
     }
 
-    /// These members will not answer any more.
+    /// Fails the awaited responses of lost members.
     pub(super) fn lose(&self, is_lost: impl Fn(&Address) -> bool) {
         Self::lose_of(self.lock(), is_lost);
     }
 
-    /// Members that are not in the view will not answer any more.
+    /// Fails the awaited responses of members outside of a new view.
     pub(super) fn view(&self, view: &View) {
         let mut calls = self.lock();
         calls.view = Some(view.clone());
@@ -273,12 +274,12 @@ impl Correlator {
         }
     }
 
-    /// When [`Correlator::expire`] wants to be called.
+    /// Returns when to call [`Correlator::expire`].
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.lock().next_deadline
     }
 
-    /// Ends the calls whose time is over.
+    /// Ends calls whose deadline has passed.
     pub(super) fn expire(&self, now: Instant) {
         let mut calls = self.lock();
         let is_over = |call: &Call| call.deadline.is_some_and(|deadline| deadline <= now);
@@ -291,7 +292,7 @@ impl Correlator {
         }
     }
 
-    /// No call is answered any more: who has not answered by now fails as closed.
+    /// Ends all calls as closed, and refuses new ones.
     pub(super) fn close(&self) {
         let mut calls = self.lock();
         let over = std::mem::take(&mut calls.calls);
@@ -303,7 +304,7 @@ impl Correlator {
         }
     }
 
-    /// How many calls wait.
+    /// Returns the number of pending calls.
     pub(super) fn len(&self) -> usize {
         self.lock().calls.len()
     }
@@ -334,7 +335,7 @@ mod tests {
         View::new(ViewId { creator: member(1), id }, members.iter().map(|&n| member(n)).collect::<Vec<_>>())
     }
 
-    /// One that has seen a view of members 1 and 2.
+    /// Makes one that has seen a view of members 1 and 2.
     fn correlator() -> Correlator {
         let correlator = Correlator::default();
         correlator.view(&view(1, &[1, 2]));
@@ -445,14 +446,14 @@ mod tests {
     #[test]
     fn a_filter_may_ask_for_the_calls_that_wait() {
         let correlator = Arc::new(correlator());
-        let (told, pending) = std::sync::mpsc::channel();
+        let (count, pending) = std::sync::mpsc::channel();
         let asking = correlator.clone();
         let options = RequestOptions::all(SECOND).with_filter(move |_, _| {
-            let _ = told.send(asking.len());
-            Verdict::TakeAndStop
+            let _ = count.send(asking.len());
+            FilterDecision::AcceptAndStop
         });
         let (id, wait) = both(&correlator, &options);
-        // On a thread of its own, so that the test ends where that one waits for itself.
+        // On a thread of its own, so that a deadlock fails the test instead of hanging it.
         std::thread::spawn(move || correlator.answer(id, &member(2), Ok(Payload::Empty)).is_some());
         assert_eq!(pending.recv_timeout(20 * SECOND), Ok(1));
         assert_eq!(wait.blocking_recv().unwrap().unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! The dispatcher: sends requests, answers those of others, and completes the futures of callers.
+//! The dispatcher: it sends requests, handles those of other members, and completes callers' futures.
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
@@ -17,17 +17,17 @@ use super::correlator::{Correlator, RoundTrip, Wait};
 use super::request::{RequestOptions, Response, ResponseMode, Responses};
 use super::stats::{CallKind, RpcStats};
 use crate::builder::ChannelBuilder;
+use crate::catch_panic::catch_panic;
 use crate::channel::{Channel, WeakChannel};
 use crate::error::{ConnectError, RpcError, SendError};
-use crate::guarded::guarded;
 use crate::receiver::{Delivery, Receiver};
 use crate::up_handler::UpHandler;
 
-/// Carries out requests. A plain closure from message to result is a handler; implement the trait to answer later.
+/// A handler of requests. A closure from message to result is a handler; implement the trait to respond later.
 ///
-/// A panic ends the request in which it happens and nothing else. Of a closure's panic the caller is told.
+/// A panic ends its request alone. If a closure panics, the caller gets its text as an error.
 pub trait RpcHandler: Send + Sync + 'static {
-    /// A request has come; the responder is absent where no answer is expected.
+    /// Handles a request. `responder` is absent if no response is expected.
     fn handle(&self, request: Message, responder: Option<Responder>);
 }
 
@@ -36,14 +36,14 @@ where
     F: Fn(&Message) -> Result<Payload, String> + Send + Sync + 'static,
 {
     fn handle(&self, request: Message, responder: Option<Responder>) {
-        let result = guarded("handle", request.src.as_ref(), || self(&request));
+        let result = catch_panic("handle", request.src.as_ref(), || self(&request));
         if let Some(responder) = responder {
             responder.reply(result.unwrap_or_else(|panicked| Err(panicked.to_string())));
         }
     }
 }
 
-/// Answers one request. Dropped without a reply, the caller runs into its timeout.
+/// The responder of one request. Dropped without a reply, it leaves the caller to its timeout.
 #[derive(Debug)]
 pub struct Responder {
     channel: WeakChannel,
@@ -84,7 +84,7 @@ struct Inner {
     channel: OnceLock<WeakChannel>,
 }
 
-/// Remote procedure calls on a channel. Cheap to clone.
+/// Remote procedure calls on a channel. It is cheap to clone.
 #[derive(Clone)]
 pub struct RpcDispatcher {
     inner: Arc<Inner>,
@@ -92,7 +92,7 @@ pub struct RpcDispatcher {
 }
 
 impl RpcDispatcher {
-    /// Connects a channel whose requests `handler` carries out; what is not an RPC goes to the builder's receiver.
+    /// Connects a channel with `handler` for requests. The builder's receiver gets all other messages.
     pub async fn connect(
         mut builder: ChannelBuilder,
         cluster: &str,
@@ -110,17 +110,17 @@ impl RpcDispatcher {
         Ok(Self { inner, channel })
     }
 
-    /// The channel.
+    /// Returns the channel.
     pub const fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Counters and round-trip times.
+    /// Returns counters and round-trip times.
     pub fn stats(&self) -> &RpcStats {
         &self.inner.stats
     }
 
-    /// How many calls wait for answers.
+    /// Returns the number of pending calls.
     pub fn pending(&self) -> usize {
         self.inner.correlator.len()
     }
@@ -147,27 +147,27 @@ impl RpcDispatcher {
         let (id, wait) = open.ok_or(RpcError::Closed)?;
         let _pending = Pending { correlator, id };
         let sending = self.transmit(Some(dest.clone()), request, id, options);
-        self.outcome(wait, sending).await?.map_err(|error| self.named(error))
+        self.outcome(wait, sending).await?.map_err(|error| self.with_names(error))
     }
 
-    /// Calls everybody in the view, ourselves included, except the exclusion list.
+    /// Calls all members of the view, this one included, except the exclusion list.
     ///
     /// # Errors
     ///
-    /// Only if the request could not be sent to all of them; a member's failure stands in its row, also
-    /// [`RpcError::Closed`] if the channel is closed before it has answered.
+    /// Only if the request could not be sent to all of them. A member's failure is in its row, also
+    /// [`RpcError::Closed`] if the channel is closed before it has responded.
     pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         self.call_members(view.members(), request, options).await
     }
 
-    /// Calls several members: by one multicast that the others ignore, or with
-    /// [`RequestOptions::anycast`] by one unicast each, all of which share the request's bytes (S000-64).
+    /// Calls several members: by one multicast that the others ignore, or with [`RequestOptions::anycast`] by one
+    /// unicast each, all of which share the request's bytes (S000-64).
     ///
     /// # Errors
     ///
-    /// Only if the request could not be sent to all of them; a member's failure stands in its row, also
-    /// [`RpcError::Closed`] if the channel is closed before it has answered.
+    /// Only if the request could not be sent to all of them. A member's failure is in its row, also
+    /// [`RpcError::Closed`] if the channel is closed before it has responded.
     pub async fn call_members(
         &self,
         members: &[Address],
@@ -211,7 +211,7 @@ impl RpcDispatcher {
                 Ok(responses) => {
                     let named = |Response { member, result }| Response {
                         member,
-                        result: result.map_err(|error| self.named(error)),
+                        result: result.map_err(|error| self.with_names(error)),
                     };
                     Ok(responses.into_iter().map(named).collect())
                 }
@@ -221,7 +221,7 @@ impl RpcDispatcher {
         }
     }
 
-    /// Sends a request that nobody answers; `None` = everybody.
+    /// Sends a request without response; `None` = to all members.
     ///
     /// # Errors
     ///
@@ -237,8 +237,8 @@ impl RpcDispatcher {
         self.transmit(dest.cloned(), request, 0, options).await
     }
 
-    /// What comes of a call whose request `sending` sends. A call that is over sends nothing more: what has waited for
-    /// room does not go out late.
+    /// Sends a call's request and waits for its outcome. After the call's end nothing is sent: a request that waited
+    /// for capacity is dropped.
     async fn outcome<T>(
         &self,
         mut wait: oneshot::Receiver<T>,
@@ -252,8 +252,8 @@ impl RpcDispatcher {
             }
             let sent = sending.as_mut().poll(cx);
             if sent.is_pending() && !std::mem::replace(&mut has_waited, true) {
-                // No message that was sent has told the driver of the call's deadline.
-                self.channel.remind();
+                // No sent message has woken the driver for the call's deadline.
+                self.channel.wake_driver();
             }
             sent.map_ok(|()| None)
         });
@@ -263,8 +263,8 @@ impl RpcDispatcher {
         }
     }
 
-    /// The same error with the names of the members in it.
-    fn named(&self, mut error: RpcError) -> RpcError {
+    /// Adds members' names to the error.
+    fn with_names(&self, mut error: RpcError) -> RpcError {
         if let RpcError::Suspected(member) | RpcError::Remote { member, .. } = &mut error {
             *member = self.channel.member(&member.address);
         }
@@ -309,7 +309,7 @@ fn failed(error: SendError, options: &RequestOptions) -> RpcError {
     }
 }
 
-/// A call that its caller dropped is forgotten.
+/// Removes a call that its caller dropped.
 struct Pending<'a> {
     correlator: &'a Correlator,
     id: u64,
@@ -349,12 +349,12 @@ impl Inner {
             _ => None,
         };
         let src = message.src.clone();
-        let _ = guarded("handle", src.as_ref(), || self.handler.handle(message, responder));
+        let _ = catch_panic("handle", src.as_ref(), || self.handler.handle(message, responder));
     }
 }
 
 impl Inner {
-    /// A line per destination.
+    /// Returns a line per destination.
     fn details(&self) -> String {
         let rows = self.stats.rtts();
         if rows.is_empty() {
@@ -408,7 +408,7 @@ impl Receiver for Inner {
     }
 }
 
-/// Answers are taken on the driver's task; requests are the receiver's.
+/// Handles responses on the driver's task; the receiver gets requests.
 impl UpHandler for Inner {
     fn opened(&self, channel: WeakChannel) {
         let _ = self.channel.set(channel);
@@ -484,7 +484,7 @@ impl UpHandler for Inner {
     }
 }
 
-/// The rows of a call that succeeded, and the first failure if none did.
+/// Returns the rows of successful members, or the first failure if there are none.
 ///
 /// # Errors
 ///

@@ -1,12 +1,12 @@
-//! Failures on the wire: JGroups sends the Java-serialized exception (facts 7.4, 23.2).
+//! Failures on the wire: JGroups sends the Java-serialized exception.
 //!
-//! We write one fixed shape that every Java caller can read, a `java.lang.RuntimeException` with a message, and of
-//! what Java sends we pick class name and message without ever interpreting the stream as objects.
+//! This member writes one fixed shape that every Java caller can read, a `java.lang.RuntimeException` with a message.
+//! From a Java exception it takes the class name and message, and never interprets the stream as objects.
 
 use bytes::{BufMut, BytesMut};
 use consort_group::{Object, Payload};
 
-/// Type number of a Java-serialized object in the "buffer" form (facts 7.2).
+/// Type number of a Java-serialized object in the "buffer" form.
 const SERIALIZABLE: u8 = 51;
 const STREAM_MAGIC: &[u8] = &[0xac, 0xed, 0x00, 0x05];
 const TC_NULL: u8 = 0x70;
@@ -17,7 +17,7 @@ const TC_STRING: u8 = 0x74;
 const TC_ENDBLOCKDATA: u8 = 0x78;
 const SC_SERIALIZABLE: u8 = 0x02;
 
-/// Longest text that is passed on; Java's short form of a string ends at 65535 bytes.
+/// Longest text that is sent, in bytes; Java's short form of a string ends at 65535 bytes.
 const TEXT_BYTES_MAX: usize = 8_000;
 
 /// The serial version ids of the two exception classes below `Throwable`, and of `Throwable`.
@@ -32,7 +32,7 @@ fn put_text(out: &mut BytesMut, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-/// A class descriptor without its fields' list.
+/// Writes a class descriptor without its fields' list.
 fn put_class(out: &mut BytesMut, name: &str, serial_version: u64) {
     out.put_u8(TC_CLASSDESC);
     put_text(out, name);
@@ -40,13 +40,13 @@ fn put_class(out: &mut BytesMut, name: &str, serial_version: u64) {
     out.put_u8(SC_SERIALIZABLE);
 }
 
-/// The payload of an EXC_RSP: a RuntimeException with this message, without cause and stack trace.
+/// Encodes the payload of an EXC_RSP: a RuntimeException with this message, without cause and stack trace.
 pub(super) fn failure_payload(text: &str) -> Payload {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    // Java's modified UTF-8 differs for NUL and beyond the BMP; such characters are not worth a failure here.
+    // Java's modified UTF-8 differs for NUL and beyond the BMP; such characters are replaced.
     let text: String =
         text[..end].chars().map(|c| if c == '\0' || u32::from(c) > 0xffff { '?' } else { c }).collect();
     let mut out = BytesMut::new();
@@ -72,7 +72,7 @@ pub(super) fn failure_payload(text: &str) -> Payload {
     Payload::Object(Box::new(Object::Serialized(Some(out.freeze()))))
 }
 
-/// What a person can read of a failure: the exception's class and its message, as far as they can be found.
+/// Returns the exception's class and message, as far as they can be found.
 pub fn failure_text(payload: &Payload) -> String {
     let bytes = match payload {
         Payload::Object(object) => match &**object {
@@ -101,7 +101,7 @@ fn text_at(stream: &[u8], at: usize) -> Option<String> {
     stream.get(at + 2..at + 2 + length).map(|text| String::from_utf8_lossy(text).into_owned())
 }
 
-/// The exception's message. The data of `Throwable` comes right after the class descriptors, which end with a null
+/// Finds the exception's message. The data of `Throwable` follows the class descriptors, which end with a null
 /// superclass: the cause, which is a reference to the exception itself if there is none, then the message.
 fn message_in(stream: &[u8]) -> Option<String> {
     let end = stream.windows(2).position(|window| window == [TC_ENDBLOCKDATA, TC_NULL])? + 2;
@@ -113,7 +113,7 @@ fn message_in(stream: &[u8]) -> Option<String> {
     (stream.get(after_cause) == Some(&TC_STRING)).then(|| text_at(stream, after_cause + 1)).flatten()
 }
 
-/// For tests: the bytes of a failure.
+/// Returns the bytes of a failure.
 #[cfg(test)]
 fn failure_bytes(text: &str) -> bytes::Bytes {
     match failure_payload(text) {

@@ -1,6 +1,6 @@
-//! Remote procedure calls on a channel (facts section 23): unicast, anycast and group requests that return futures.
+//! Remote procedure calls on a channel: unicast, anycast and group requests that return futures.
 //!
-//! The wire is that of JGroups' MessageDispatcher and RpcDispatcher, so that either side may be Java.
+//! The wire format is that of JGroups' MessageDispatcher and RpcDispatcher, so that either side may be Java.
 
 mod correlator;
 mod dispatcher;
@@ -13,5 +13,5 @@ use failure::failure_payload;
 pub use failure::failure_text;
 
 pub use dispatcher::{Responder, RpcDispatcher, RpcHandler, successes};
-pub use request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, Verdict};
+pub use request::{FilterDecision, RequestOptions, Response, ResponseFilter, ResponseMode, Responses};
 pub use stats::{RpcStats, RttSummary};

@@ -1,4 +1,4 @@
-//! What a caller asks for, and what comes back.
+//! Options of a call, and its outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,48 +8,47 @@ use consort_group::{Address, Flags, Payload};
 
 use crate::error::RpcError;
 
-/// How many answers a group call waits for.
+/// The number of responses that a group call waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ResponseMode {
-    /// Everybody's, or until the time is over.
+    /// All members' responses, or until the timeout.
     #[default]
     All,
-    /// The first that the filter takes.
+    /// The first that the filter accepts.
     First,
     /// None: the call returns when the request is sent.
     None,
 }
 
-/// What a filter says to an answer.
+/// A filter's decision on a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It counts; wait for the others.
-    Take,
-    /// It does not count as an answer, nor is that member waited for.
-    Skip,
-    /// It counts, and no more are needed.
-    TakeAndStop,
+pub enum FilterDecision {
+    /// Count the response, and wait for the others.
+    Accept,
+    /// Drop the response, and do not wait for that member.
+    Ignore,
+    /// Count the response, and complete the call.
+    AcceptAndStop,
 }
 
-/// Looks at answers as they come. It is called by the member's own task, so it must not wait; if it panics, the call
-/// does.
-pub type ResponseFilter = Arc<dyn Fn(&Address, &Payload) -> Verdict + Send + Sync>;
+/// A filter of responses. The member's task calls it, so it must not block; its panic is the call's.
+pub type ResponseFilter = Arc<dyn Fn(&Address, &Payload) -> FilterDecision + Send + Sync>;
 
-/// Options of a call. Cheap to clone.
+/// Options of a call. They are cheap to clone.
 #[derive(Clone)]
 pub struct RequestOptions {
-    /// How many answers to wait for.
+    /// The number of responses to wait for.
     pub mode: ResponseMode,
-    /// How long to wait. JGroups' default is 0 = for ever; ours is 30 s, because a caller without deadline hangs
-    /// when a peer does.
+    /// The timeout. JGroups' default is 0 = for ever; here it is 30 s, because a caller without deadline hangs when a
+    /// peer does.
     pub timeout: Duration,
-    /// Flags of the request; answers carry the same without RSVP.
+    /// Flags of the request; responses have the same without RSVP.
     pub flags: Flags,
-    /// Whether a group call to a list of members goes as one unicast each instead of a multicast.
+    /// Whether a call to a list of members is sent as one unicast each instead of a multicast.
     pub anycast: bool,
     /// Members that ignore a multicast call.
     pub exclusion: Vec<Address>,
-    /// Looks at the answers to a group call as they come.
+    /// The filter of responses to a group call.
     pub filter: Option<ResponseFilter>,
 }
 
@@ -67,47 +66,47 @@ impl Default for RequestOptions {
 }
 
 impl RequestOptions {
-    /// Everybody's answer within this time.
+    /// Waits for all responses within this time.
     pub fn all(timeout: Duration) -> Self {
         Self { timeout, ..Self::default() }
     }
 
-    /// The first answer within this time.
+    /// Waits for the first response within this time.
     pub fn first(timeout: Duration) -> Self {
         Self { mode: ResponseMode::First, timeout, ..Self::default() }
     }
 
-    /// No answer.
+    /// Waits for no response.
     pub fn none() -> Self {
         Self { mode: ResponseMode::None, ..Self::default() }
     }
 
-    /// The same with these flags added.
+    /// Adds flags.
     #[must_use]
     pub fn with_flags(mut self, flags: Flags) -> Self {
         self.flags |= flags;
         self
     }
 
-    /// The same with one unicast per member.
+    /// Sends one unicast per member.
     #[must_use]
     pub fn with_anycast(mut self) -> Self {
         self.anycast = true;
         self
     }
 
-    /// The same with members that shall ignore the call.
+    /// Sets members that ignore the call.
     #[must_use]
     pub fn with_exclusion(mut self, members: impl Into<Vec<Address>>) -> Self {
         self.exclusion = members.into();
         self
     }
 
-    /// The same with a filter (S000-53).
+    /// Sets a filter (S000-53).
     #[must_use]
     pub fn with_filter(
         mut self,
-        filter: impl Fn(&Address, &Payload) -> Verdict + Send + Sync + 'static,
+        filter: impl Fn(&Address, &Payload) -> FilterDecision + Send + Sync + 'static,
     ) -> Self {
         self.filter = Some(Arc::new(filter));
         self
@@ -127,14 +126,14 @@ impl fmt::Debug for RequestOptions {
     }
 }
 
-/// One member's part in a group call.
+/// One member's row of a group call.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Response {
-    /// Who.
+    /// The member.
     pub member: Address,
-    /// Its answer, or why there is none.
+    /// Its response, or the reason for its absence.
     pub result: Result<Payload, RpcError>,
 }
 
-/// The outcome of a group call: a row per member that was asked and not skipped by the filter.
+/// The outcome of a group call: a row per member that was called and not dropped by the filter.
 pub type Responses = Vec<Response>;

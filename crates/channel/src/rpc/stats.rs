@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use consort_group::Address;
 
-/// Destinations that get a row at most; beyond it new ones are not counted. Members come and go, rows stay until
-/// they are reset.
+/// Most destinations with a row; further ones are not counted. Members come and go, and rows stay until they are
+/// reset.
 const DESTINATIONS_MAX: usize = 2_000;
 
 /// Kinds of calls, as JGroups counts them.
@@ -22,18 +22,18 @@ pub(crate) enum CallKind {
 /// Round trips to one destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RttSummary {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The shortest.
     pub min: Duration,
-    /// The sum of all.
+    /// Their sum.
     pub total: Duration,
     /// The longest.
     pub max: Duration,
 }
 
 impl RttSummary {
-    /// The mean; zero if there are none.
+    /// Returns the mean; zero if there are none.
     pub fn mean(&self) -> Duration {
         self.total.checked_div(u32::try_from(self.count).unwrap_or(u32::MAX)).unwrap_or_default()
     }
@@ -59,7 +59,7 @@ impl RpcStats {
         self.counts[kind as usize][usize::from(is_sync)].fetch_add(1, Relaxed);
     }
 
-    /// Whether round-trip times are being measured.
+    /// Returns whether round-trip times are measured.
     pub fn has_details(&self) -> bool {
         self.has_details.load(Relaxed)
     }
@@ -69,7 +69,7 @@ impl RpcStats {
         self.has_details.store(on, Relaxed);
     }
 
-    /// Forgets everything.
+    /// Resets all counters and times.
     pub fn reset(&self) {
         for count in self.counts.iter().flatten() {
             count.store(0, Relaxed);
@@ -85,7 +85,7 @@ impl RpcStats {
         }
     }
 
-    /// The six counters under JGroups' names.
+    /// Returns the six counters under JGroups' names.
     pub fn counters(&self) -> [(&'static str, u64); 6] {
         let count =
             |kind: CallKind, is_sync: bool| self.counts[kind as usize][usize::from(is_sync)].load(Relaxed);
@@ -99,7 +99,7 @@ impl RpcStats {
         ]
     }
 
-    /// Round-trip times per destination (`None` = group calls), as far as measured.
+    /// Returns measured round-trip times per destination (`None` = group calls).
     pub fn rtts(&self) -> Vec<(Option<Address>, RttSummary)> {
         let rtts = self.rtts.lock().unwrap_or_else(PoisonError::into_inner);
         rtts.iter().map(|(dest, rtt)| (dest.clone(), *rtt)).collect()

@@ -1,4 +1,4 @@
-//! What a test has logged. The crate's own tests use it as well.
+//! The log of a test. The crate's own tests use it as well.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
 use std::io;
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use tracing::subscriber::{DefaultGuard, set_default};
 
-/// Lines that are kept.
+/// The logged lines.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Keeps what this thread says and the filter lets pass, while the guard lives. Tests run on one thread each, and so
-    /// do all of their members unless they have a runtime of their own.
+    /// Captures this thread's lines that pass the filter, until the guard is dropped. Each test runs on one thread,
+    /// and so do its members unless they have a runtime of their own.
     pub fn begin(filter: &str) -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
@@ -24,7 +24,7 @@ impl Log {
         (log, set_default(subscriber))
     }
 
-    /// What has been said since it was asked last.
+    /// Takes the lines since the last call.
     pub fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }

@@ -1,9 +1,9 @@
-//! Members on loopback for live tests: ports of their own per cluster, and waiting for what is to happen.
+//! Members on loopback for live tests, with ports of their own per cluster, and waits for conditions.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
-pub mod apart;
 pub mod log;
 mod ports;
+pub mod stallable_member;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Nothing in these tests takes a tenth of this.
+/// Timeout of all waits. No test takes a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A cluster's settings: every test gets ports of its own.
+/// A cluster's settings, with ports of its own.
 pub struct Cluster {
     pub name: String,
     pub config: &'static str,
@@ -36,7 +36,7 @@ impl Cluster {
         Self { name: format!("cluster-{base}"), config, text: (*text).to_owned(), variables }
     }
 
-    /// The same with some of the configuration's text replaced.
+    /// Replaces some of the configuration's text.
     pub fn edited(mut self, replacements: &[(&str, &str)]) -> Self {
         for (old, new) in replacements {
             assert!(self.text.contains(old), "{} has no {old}", self.config);
@@ -45,7 +45,7 @@ impl Cluster {
         self
     }
 
-    /// The same with members that answer probe over TCP from this port on.
+    /// Makes members respond to probe over TCP from this port on.
     pub fn probed(self, port: u16) -> Self {
         let plain = "<include file=\"${transport-config:tcp-default.xml}\"/>";
         let probed = format!(
@@ -54,13 +54,13 @@ impl Cluster {
         self.edited(&[(plain, &probed)])
     }
 
-    /// The same with a variable of the configuration set.
+    /// Sets a variable of the configuration.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.set(name, value);
         self
     }
 
-    /// The same with a transport of this name and with these attributes instead of the one that is included.
+    /// Replaces the included transport by one with this name and these attributes.
     pub fn transport(self, name: &str, attributes: &str) -> Self {
         let (file, port) = match name {
             "UDP" => ("udp-default.xml", "mcast_port=\"${jgroups.udp.mcast_port}\""),
@@ -97,13 +97,13 @@ pub async fn join(cluster: &str, builder: ChannelBuilder) -> Channel {
     timeout(PATIENCE, builder.connect(cluster)).await.expect("in time").expect("joined")
 }
 
-/// Joins a cluster whose members call each other.
+/// Joins a cluster with remote calls.
 pub async fn join_rpc(cluster: &str, builder: ChannelBuilder, handler: impl RpcHandler) -> RpcDispatcher {
     let joining = RpcDispatcher::connect(builder, cluster, handler);
     timeout(PATIENCE, joining).await.expect("in time").expect("joined")
 }
 
-/// Waits until a member has a view of this many.
+/// Waits until a member has a view of this many members.
 pub async fn members(channel: &Channel, count: usize) -> View {
     let mut views = channel.watch_view();
     let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == count);
@@ -113,7 +113,7 @@ pub async fn members(channel: &Channel, count: usize) -> View {
     view.expect("an open channel").clone().expect("a view")
 }
 
-/// What the member that listens there answers to probe.
+/// Returns the response to a probe request of the member that listens there.
 pub async fn ask(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a responder");
     stream.write_all(format!("{request}\n").as_bytes()).await.unwrap();
@@ -122,7 +122,7 @@ pub async fn ask(port: u16, request: &str) -> String {
     answer
 }
 
-/// Waits until all have the same view of this many members.
+/// Waits until all have the same view of exactly these members.
 pub async fn one_view(channels: &[&Channel]) {
     let wanted = channels.len();
     let agreed = async {
@@ -140,7 +140,7 @@ pub async fn one_view(channels: &[&Channel]) {
     assert!(channels.iter().all(|channel| channel.view() == first));
 }
 
-/// Keeps what it gets, per sender.
+/// Keeps received messages, per sender.
 pub struct Inbox {
     received: watch::Sender<BTreeMap<Address, Vec<Vec<u8>>>>,
     pub state: Mutex<Vec<u8>>,
@@ -173,7 +173,7 @@ impl Receiver for Inbox {
 }
 
 impl Inbox {
-    /// Waits until this many messages of a sender are here, and returns them.
+    /// Waits for this many messages of a sender, and returns them.
     pub async fn from(&self, sender: &Address, count: usize) -> Vec<Vec<u8>> {
         let mut received = self.received.subscribe();
         let arrived = received.wait_for(|all| all.get(sender).is_some_and(|one| one.len() >= count));
@@ -187,7 +187,7 @@ impl Inbox {
     }
 }
 
-/// Keeps what it gets until it is told to let go.
+/// Keeps deliveries until the test drops them.
 #[derive(Default)]
 pub struct Slow {
     pub kept: Mutex<Option<Vec<Delivery>>>,
@@ -210,22 +210,22 @@ impl Receiver for Slow {
     }
 }
 
-/// Waits until the gate knows what stack and edge hold of what has been sent: it is told at the end of a cycle, and
-/// what is called in the cycle after comes later.
+/// Waits until the gate knows how much stack and edge hold: it is updated at the end of a cycle, and this call runs
+/// in the next one.
 async fn settled(channel: &Channel) {
     for _ in 0..2 {
         channel.with_stack(|_, _| ()).await.expect("an open channel");
     }
 }
 
-/// Sends until stack and edge have no room, and says how many bytes that were; never waits for room.
+/// Sends until stack and edge have no capacity, and returns the bytes; never waits for capacity.
 pub async fn fill(from: &Channel, message: &Message) -> usize {
     let mut sent = 0;
     let mut is_settled = false;
     while sent < 100_000 {
         match from.try_send(message.clone()) {
             Ok(()) => (sent, is_settled) = (sent + 1, false),
-            // What no cycle has taken yet fills the gate, too, but says nothing of stack and edge.
+            // Messages that no cycle has taken yet fill the gate too, but not stack and edge.
             Err(SendError::Full) if !is_settled => {
                 settled(from).await;
                 is_settled = true;

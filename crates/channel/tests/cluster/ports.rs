@@ -1,4 +1,4 @@
-//! Ports that no other cluster of a test program has.
+//! Ports that no other cluster of a test program uses.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -6,11 +6,11 @@ use consort_conf::Variables;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// As many clusters of one program have ports of their own at a time.
+/// Clusters of one program that have ports of their own at a time.
 const CLUSTERS: u16 = 20;
 
-/// The first of the 20 ports of a cluster's transports; FD_SOCK2 takes as many from 100 above them. They are below those
-/// that the system gives out itself, and apart from those of programs that were started next.
+/// Returns the first of the 20 ports of a cluster's transports; FD_SOCK2 uses as many from 100 above them. They are
+/// below the system's ephemeral ports, and apart from those of the programs started next.
 pub fn free_base() -> u16 {
     let nth = NEXT.fetch_add(1, Ordering::Relaxed) % CLUSTERS;
     let blocks = CLUSTERS / 5;
@@ -18,7 +18,7 @@ pub fn free_base() -> u16 {
     12_000 + block * 200 + nth % 5 * 20
 }
 
-/// What members on this host need to meet from this port on, with a stock stack.
+/// Returns variables with which members of a stock stack on this host find each other from this port on.
 pub fn meeting_at(base: u16) -> Variables {
     Variables::new()
         .with("jgroups.bind_addr", "127.0.0.1")

@@ -27,7 +27,7 @@ pub(super) async fn look(
     for router in routers {
         let place = router.to_string();
         let checked = format!("router {place}");
-        match consort_router::ask(&place, patience).await {
+        match consort_router::list_members(&place, patience).await {
             Ok(groups) => {
                 is_reached = true;
                 let members = groups.into_iter().filter(|(name, _)| name == cluster);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use consort_conf::Ignored;
+use consort_conf::IgnoredAttribute;
 use consort_group::Version;
 use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
 use consort_net::{EdgeKind, Interface, TransportConfig};
@@ -44,19 +44,19 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
             return Ok(());
         }
     };
-    if let Err(error) = consort_conf::check_whole(&stack) {
+    if let Err(error) = consort_conf::check_required_layers(&stack) {
         findings.bad(checked, error.to_string(), "put it in, where the stock stacks have it");
         return Ok(());
     }
     findings.good(checked, names.join(", "));
-    if let Some(missed) = Ignored::line(&ignored, &stack, true) {
+    if let Some(missed) = IgnoredAttribute::line(&ignored, &stack, true) {
         findings.warning(
             "attributes without effect",
             missed,
             "take them out, or do what is said about them: nothing here does what they ask for",
         );
     }
-    if let Some(unused) = Ignored::line(&ignored, &stack, false) {
+    if let Some(unused) = IgnoredAttribute::line(&ignored, &stack, false) {
         findings.good("attributes of JGroups' without use here", unused);
     }
     if transport.kind == EdgeKind::SharedLoopback {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use consort_jgroups::{Hosts, Killed, Links};
+use consort_jgroups::{Hosts, KillOnDrop, Links};
 use tokio::sync::{mpsc, oneshot};
 
 use super::member::{Line, Order, Said, State};
@@ -29,7 +29,7 @@ const UNASKED_MAX: usize = 2;
 
 /// A process, and how it is talked to.
 struct Process {
-    child: Killed,
+    child: KillOnDrop,
     input: ChildStdin,
     answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>,
     /// What it says without being asked.
@@ -100,7 +100,7 @@ impl Cluster {
             .arg(format!("--bind={}", host.address()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut child = Killed(command.spawn().with_context(|| format!("starting member {name}"))?);
+        let mut child = KillOnDrop(command.spawn().with_context(|| format!("starting member {name}"))?);
         let input = child.0.stdin.take().context("its input")?;
         let output = BufReader::new(child.0.stdout.take().context("its output")?);
         let answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>> = Arc::default();

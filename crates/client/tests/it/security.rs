@@ -8,7 +8,7 @@ use consort_client::{
     ServerAddress, Tls,
 };
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
-use consort_tls::Spoken;
+use consort_tls::ProtocolSettings;
 use rcgen::{DistinguishedName, DnType};
 use rustls::HandshakeKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -251,8 +251,8 @@ async fn sessions_are_resumed_until_the_certificate_is_renewed_and_not_after_tha
     let server =
         Running::secured("tls-resumed", "A", within_tls(&authority, ClientCertificates::NotAsked)).await;
     for version in ["TLSv1.2", "TLSv1.3"] {
-        let spoken = Spoken::by_names(&[version], &[""; 0]).unwrap();
-        let settings = consort_tls::client_that_speaks(&spoken, authority.roots(), None).unwrap();
+        let protocols = ProtocolSettings::by_names(&[version], &[""; 0]).unwrap();
+        let settings = consort_tls::client_with_protocols(&protocols, authority.roots(), None).unwrap();
         let is_resumed =
             async || ask_by(&server, settings.clone(), "/health", "").await.1 == HandshakeKind::Resumed;
         assert!(!is_resumed().await && is_resumed().await, "{version}");

@@ -22,7 +22,7 @@ const VERSIONS: [&str; 13] = [
 ];
 
 pub(super) async fn prepared(release: HotRodRelease) -> HotRodClient {
-    let client = tokio::task::spawn_blocking(move || HotRodClient::of(release)).await.unwrap();
+    let client = tokio::task::spawn_blocking(move || HotRodClient::prepare_release(release)).await.unwrap();
     client.unwrap_or_else(|why| panic!("Java interop: {why}"))
 }
 

@@ -1,4 +1,4 @@
-//! The transport's edge over TCP: one connection per peer, opened when there is something to send.
+//! The transport's edge over TCP: one connection per peer, opened by the first packet.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
 use crate::tls::Tls;
 
-/// After a failed attempt, packets for the peer wait for so long before the next: retransmissions to a dead member must
-/// not become a stream of connection attempts, and one that has come back there must not miss what it is told.
+/// Pause after a failed attempt, during which packets for the peer are queued: retransmissions to a dead member must
+/// not cause a stream of attempts, and a member that has restarted must not miss packets.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// A TCP edge that listens, but does not accept yet.
+/// A listening TCP edge that does not accept yet.
 pub(crate) struct BoundTcp {
     listener: TcpListener,
     own: PhysAddr,
@@ -60,7 +60,7 @@ impl BoundTcp {
     }
 }
 
-/// What connections take from the transport's settings.
+/// Returns the settings of connections, from the transport's.
 pub(crate) fn link_settings(config: &TransportConfig, version: Version, tls: Option<Tls>) -> LinkSettings {
     LinkSettings {
         version,
@@ -81,7 +81,7 @@ pub(crate) fn link_settings(config: &TransportConfig, version: Version, tls: Opt
     }
 }
 
-/// A TCP edge at work.
+/// An open TCP edge.
 pub(crate) struct TcpEdge {
     links: Links,
     own: PhysAddr,
@@ -90,7 +90,7 @@ pub(crate) struct TcpEdge {
 
 impl TcpEdge {
     fn send_to(&mut self, now: Time, peer: PhysAddr, lane: Lane, frame: OutFrame) {
-        // Sends to ourselves use no socket; the transport has looped them back.
+        // Sends to this member use no socket; the transport has looped them back.
         if peer == self.own || peer.ip.is_none() {
             return;
         }
@@ -127,7 +127,7 @@ impl Edge for TcpEdge {
                 }
             }
             TransmitDest::Multicast => {
-                self.links.complaints.count(now, "no_multicast", || "TCP has no group to send to".into());
+                self.links.warnings.count(now, "no_multicast", || "TCP has no group to send to".into());
             }
         }
     }
@@ -164,16 +164,16 @@ impl Edge for TcpEdge {
         self.links.stats
     }
 
-    fn complaints(&self) -> Vec<(&'static str, u64)> {
-        self.links.complaints.iter().collect()
+    fn warnings(&self) -> Vec<(&'static str, u64)> {
+        self.links.warnings.iter().collect()
     }
 
     fn peers(&self) -> Vec<PhysAddr> {
         self.links.peers().collect()
     }
 
-    fn is_crowded(&self, peer: PhysAddr) -> bool {
-        self.links.is_crowded(peer)
+    fn is_half_full(&self, peer: PhysAddr) -> bool {
+        self.links.is_half_full(peer)
     }
 
     fn queue_bytes(&self) -> usize {
@@ -181,7 +181,7 @@ impl Edge for TcpEdge {
     }
 }
 
-/// Frames are packets, also those that were under way when a connection had to give way.
+/// Passes frames on as packets, also those of a connection that gives way to another one.
 fn pass(event: LinkEvent, inbound: Inbound<'_>) {
     if let LinkEvent::Frame { peer, frame, .. } = event {
         inbound(peer, frame);

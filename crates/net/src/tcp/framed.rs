@@ -1,7 +1,7 @@
-//! Frames on a connection (facts 4.3): a length word and so many bytes, in either direction.
+//! Frames on a connection: a length word and that many bytes, in either direction.
 //!
-//! Reading takes as much as the socket has, and splits frames off the buffer without copying. Writing gathers what
-//! waits into one system call.
+//! A read takes as much as the socket has, and splits frames off the buffer without copying. A write gathers queued
+//! frames into one system call.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker};
@@ -13,21 +13,22 @@ use consort_memory::Reservation;
 use super::queue::{FRAMES_PER_WRITE, SLICES_PER_WRITE, SendQueue};
 use super::stream::Stream;
 
-/// Room for the first reads of a connection: the largest bundle of the stock files.
+/// Capacity for the first reads of a connection: the largest bundle of the stock files.
 const READ_LEN_MIN: usize = 64 * 1024;
 
-/// Room for reads of a busy connection. It doubles from the minimum while reads fill it. With more, what the stack reads
-/// is no longer in the CPU's cache; with less, frames are torn more often, and their first parts move.
+/// Capacity for reads of a busy connection; it doubles from the minimum while reads fill it. With more, the data is
+/// no longer in the CPU's cache when the stack reads it; with less, frames are split more often, and their first
+/// parts are copied.
 pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
-/// A frame from this size on takes the buffer's memory with it: what is behind it is copied into other memory. A buffer that
-/// was as large as the largest frame would stay as large.
+/// A frame from this size on keeps the buffer's memory, and the bytes behind it are copied into a new buffer.
+/// Otherwise a buffer that grew for a long frame would stay as large.
 const FRAME_ALONE_MIN: usize = 4 * READ_LEN_MAX;
 
 /// The length word that announces a graceful close.
 pub const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
 
-/// What comes out of a peer's byte stream.
+/// An item of a peer's byte stream.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Frame {
     /// One payload.
@@ -36,26 +37,26 @@ pub enum Frame {
     Close,
 }
 
-/// A length word that no frame can have.
+/// An invalid length word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("frame of {length} bytes, at most {max} are read{}", hint(*.length))]
 pub struct BadLength {
-    /// What the word says.
+    /// The word.
     pub length: i32,
-    /// The most that is read.
+    /// The longest frame that is read, in bytes.
     pub max: usize,
 }
 
-/// A member that speaks TLS answers one that does not with an alert, which begins so.
+/// Recognises the alert with which a TLS member answers one without TLS.
 const fn hint(length: i32) -> &'static str {
     if length >> 16 == 0x1503 { " (an alert of TLS: tls.enabled is set there, and not here)" } else { "" }
 }
 
-/// Takes the next frame off the buffer, if it is there in full.
+/// Takes the next complete frame off the buffer.
 ///
 /// # Errors
 ///
-/// If the length word is one that no frame has.
+/// If the length word is invalid.
 pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, BadLength> {
     let Some(length) = frame_length(input) else { return Ok(None) };
     if length.to_be_bytes() == CLOSE_WORD {
@@ -77,15 +78,15 @@ pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, Bad
     Ok(Some(Frame::Payload(frame)))
 }
 
-/// Adds a frame with its length, for who gathers a few before they are written.
+/// Appends a frame with its length word, for callers that gather several frames before a write.
 pub fn put_frame(out: &mut BytesMut, frame: &[u8]) {
     out.put_i32(frame.len() as i32);
     out.put_slice(frame);
 }
 
-/// How much room the next read should have, with so much read and so much room for busy connections. It grows with
-/// what has come, never with what a length word promises.
-pub fn room_wanted(input: &[u8], read_len: usize) -> usize {
+/// Returns the capacity for the next read, for this unread input and this capacity of ordinary reads. It grows with
+/// received bytes, never with an announced length.
+pub fn read_capacity(input: &[u8], read_len: usize) -> usize {
     let promised = frame_length(input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
     let missing = (4 + promised).saturating_sub(input.len());
     read_len.max(missing.min(2 * input.len()))
@@ -95,37 +96,37 @@ fn frame_length(input: &[u8]) -> Option<i32> {
     input.first_chunk().copied().map(i32::from_be_bytes)
 }
 
-/// How far our side of a connection is from its end.
+/// The end of this member's side of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
-    /// It goes on.
+    /// Not ending.
     Open,
-    /// After what waits, the close word; so many of its bytes are written.
+    /// After the queue, the close word, of which that many bytes are written.
     Word(usize),
-    /// The end of our stream.
+    /// Next, the end of the stream.
     Shutdown,
     /// Nothing is written any more.
     Done,
 }
 
-/// A connection and what waits on it.
+/// A connection with its input and its queue.
 pub(crate) struct Framed {
     stream: Stream,
     pub(crate) input: BytesMut,
     read_len: usize,
     pub(crate) queue: SendQueue,
-    /// The socket takes nothing more until its waker says so.
+    /// The socket accepts nothing until its waker is woken.
     is_blocked: bool,
-    /// An encrypting stream may hold bytes back.
+    /// A TLS stream may hold bytes back.
     is_unflushed: bool,
     ending: Ending,
     /// The close word has been read.
     pub(crate) is_peer_closing: bool,
-    /// We have opened it, to an address that we know.
+    /// This member opened it, to a known address.
     pub(crate) is_ours: bool,
-    /// Since when a frame is there in part.
+    /// Since when a frame is incomplete.
     pub(crate) unfinished_since: Option<Time>,
-    /// What that frame takes beyond the room of an ordinary read.
+    /// Bytes reserved for that frame beyond the capacity of an ordinary read.
     pub(crate) held: Option<Reservation>,
 }
 
@@ -146,30 +147,30 @@ impl Framed {
         }
     }
 
-    /// A frame is there in full.
+    /// Notes that the frame is complete.
     pub(crate) fn finish_frame(&mut self) {
         (self.unfinished_since, self.held) = (None, None);
     }
 
-    /// The length of the frame that is there in part, as far as it is known.
+    /// Returns the length of the incomplete frame, or 0 if it is not known yet.
     pub(crate) fn unfinished_len(&self) -> usize {
         frame_length(&self.input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
     }
 
-    /// The capacity that the buffer gets for the next read, if it has not enough.
+    /// Returns the capacity to give the buffer before the next read, if it has too little.
     pub(crate) fn capacity_needed(&self) -> Option<usize> {
-        let wanted = room_wanted(&self.input, self.read_len);
+        let wanted = read_capacity(&self.input, self.read_len);
         let free = self.input.capacity() - self.input.len();
         (free < wanted.div_ceil(2)).then(|| self.input.len() + wanted)
     }
 
-    /// Reads once; ready with zero at the end of the stream. The buffer is borrowed from `spare`, to which
-    /// [`Framed::give_back`] returns it: a connection that is idle holds none.
+    /// Reads once; ready with zero at the end of the stream. The buffer comes from `spare`, and [`Framed::return_buffer`]
+    /// returns it, so that an idle connection holds none.
     pub(crate) fn poll_fill(&mut self, waker: &Waker, spare: &mut BytesMut) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
             self.input = std::mem::take(spare);
         }
-        let wanted = room_wanted(&self.input, self.read_len);
+        let wanted = read_capacity(&self.input, self.read_len);
         if self.input.capacity() - self.input.len() < wanted.div_ceil(2) {
             self.input.reserve(wanted);
         }
@@ -183,8 +184,8 @@ impl Framed {
         polled
     }
 
-    /// Returns an empty buffer for other connections to use.
-    pub(crate) fn give_back(&mut self, spare: &mut BytesMut) {
+    /// Returns an empty buffer to `spare` for other connections.
+    pub(crate) fn return_buffer(&mut self, spare: &mut BytesMut) {
         if self.input.is_empty() {
             let own = std::mem::take(&mut self.input);
             if own.capacity() > spare.capacity() {
@@ -193,23 +194,23 @@ impl Framed {
         }
     }
 
-    /// Who is at the other end, for people.
+    /// Returns the peer's address, for logs.
     pub(crate) fn peer(&self) -> String {
         self.stream.peer()
     }
 
-    /// Something waits to be written, or a held-back rest to be pushed out.
+    /// Returns whether frames are queued or bytes are held back.
     pub(crate) fn has_output(&self) -> bool {
         !self.queue.is_empty() || self.is_unflushed
     }
 
-    /// The socket did not take everything when it was last asked.
+    /// Returns whether the last write left bytes because the socket was full.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
-    /// Begins to end our side; gracefully means the close word after all that waits. In the middle of a frame the
-    /// word would be read as part of it.
+    /// Begins to end this side; gracefully means the close word after the queue. In the middle of a frame the word
+    /// would be read as a part of it.
     pub(crate) fn end(&mut self, is_graceful: bool) {
         if self.ending == Ending::Open {
             let is_graceful = is_graceful && !self.queue.is_mid_frame();
@@ -217,7 +218,7 @@ impl Framed {
         }
     }
 
-    /// Ends our side gracefully without what waits, and returns that: another connection takes its place.
+    /// Ends this side gracefully without its queue, and returns that for the connection that replaces it.
     pub(crate) fn end_without_queue(&mut self) -> SendQueue {
         self.end(true);
         let mut queue = std::mem::take(&mut self.queue);
@@ -225,7 +226,7 @@ impl Framed {
         queue
     }
 
-    /// Writes what waits. Returns bytes and writes; what is left waits for the waker.
+    /// Writes queued frames. Returns bytes and writes; the rest waits for the waker.
     pub(crate) fn write(&mut self, waker: &Waker) -> io::Result<(u64, u64)> {
         let mut cx = Context::from_waker(waker);
         let (mut bytes, mut calls) = (0, 0);
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_frame_takes_the_buffer_along_and_leaves_what_is_behind_it() {
+    fn a_large_frame_keeps_the_buffer_and_leaves_the_bytes_behind_it() {
         let large = vec![7; FRAME_ALONE_MIN];
         let mut input = BytesMut::new();
         put_frame(&mut input, &large);
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_is_an_error_before_its_bytes_come() {
+    fn an_invalid_length_is_an_error_before_its_bytes_arrive() {
         for length in [0i32, -1, -4, i32::MIN, 101, i32::MAX] {
             let (seen, error) = frames(&length.to_be_bytes());
             assert_eq!((seen.len(), error), (0, Some(BadLength { length, max: 100 })));
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_of_tls_is_told() {
+    fn an_alert_of_tls_is_recognised() {
         let (_, error) = frames(b"\x15\x03\x03\x00\x02\x02\x46");
         assert!(error.unwrap().to_string().contains("tls.enabled"));
     }

@@ -3,8 +3,8 @@
 pub(crate) mod framed;
 pub(crate) mod links;
 pub(crate) mod listen;
-mod patience;
 mod queue;
+mod retransmit_limits;
 pub(crate) mod setup;
 pub(crate) mod stream;
 

@@ -1,4 +1,4 @@
-//! What waits to be written to one peer: control first, data behind it, both bounded in bytes.
+//! The queue of frames to one peer: control first, data behind it, both bounded in bytes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -6,28 +6,28 @@ use std::io::IoSlice;
 use bytes::Bytes;
 use consort_group::Lane;
 
-/// Frames gathered into one write. With their lengths and tails they are three times as many slices, well under any system's limit
-/// (1,024), and at the usual bundle sizes more bytes than a socket takes at once.
+/// Frames gathered into one write. With length words and tails they are three times as many slices, well under any
+/// system's limit (1,024). At usual bundle sizes they are more bytes than a socket takes at once.
 pub(crate) const FRAMES_PER_WRITE: usize = 64;
 
-/// Slices that one write can have: the set-up bytes; and length, bytes and tail of each frame.
+/// Slices of one write: the set-up bytes; and length, bytes and tail of each frame.
 pub(crate) const SLICES_PER_WRITE: usize = 1 + 3 * FRAMES_PER_WRITE;
 
-/// What a frame costs beside its bytes, so that a flood of tiny frames is bounded too.
+/// Bytes that a frame counts beside its own, so that a flood of tiny frames is bounded too.
 const FRAME_OVERHEAD: usize = 64;
 
-/// How many bytes each lane may hold.
+/// Limits of each lane, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueLimits {
     pub(crate) data: usize,
     pub(crate) control: usize,
 }
 
-/// A frame that waits, but for its length word.
+/// A queued frame without its length word.
 #[derive(Clone, Debug)]
 pub(crate) struct OutFrame {
     pub(crate) bytes: Bytes,
-    /// What comes behind `bytes`, often nothing.
+    /// Bytes behind `bytes`, often none.
     pub(crate) tail: Bytes,
 }
 
@@ -36,7 +36,7 @@ impl OutFrame {
         self.bytes.len() + self.tail.len()
     }
 
-    /// What of the length word, the bytes and the tail is left when so much is written.
+    /// Returns the rest of length word, bytes and tail after `written` bytes.
     fn rest<'a>(&'a self, length: &'a [u8; 4], written: usize) -> [&'a [u8]; 3] {
         let mut skip = written;
         [&length[..], &self.bytes, &self.tail].map(|part| {
@@ -58,7 +58,7 @@ impl From<Bytes> for OutFrame {
 pub(crate) struct SendQueue {
     /// Raw bytes before all frames: the set-up bytes.
     head: Bytes,
-    /// The frame that is partly written, and how much of it with its length.
+    /// The frame that is partly written, and its written bytes including the length word.
     current: Option<(OutFrame, usize)>,
     control: VecDeque<OutFrame>,
     data: VecDeque<OutFrame>,
@@ -75,7 +75,7 @@ impl SendQueue {
             Lane::Control => (&mut self.control, &mut self.control_len, limits.control),
             Lane::Data => (&mut self.data, &mut self.data_len, limits.data),
         };
-        // An empty lane takes any frame: a limit below the frame size must not mean silence.
+        // An empty lane takes any frame: a limit below the frame size must not block the peer.
         if *length + cost > limit && !frames.is_empty() {
             return false;
         }
@@ -84,7 +84,7 @@ impl SendQueue {
         true
     }
 
-    /// Puts the set-up bytes before everything. A frame that was partly written elsewhere begins anew.
+    /// Puts the set-up bytes before all frames. A frame that was partly written elsewhere begins again.
     pub(crate) fn begin(&mut self, head: Bytes) {
         self.head = head;
         if let Some((_, written)) = &mut self.current {
@@ -92,22 +92,22 @@ impl SendQueue {
         }
     }
 
-    /// Nothing waits.
+    /// Returns whether nothing is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_empty() && self.current.is_none() && self.control.is_empty() && self.data.is_empty()
     }
 
-    /// A frame has been written in part only: nothing else may be written before the rest of it.
+    /// Returns whether a frame is partly written: its rest must be written next.
     pub(crate) fn is_mid_frame(&self) -> bool {
         self.current.as_ref().is_some_and(|(_, written)| *written > 0)
     }
 
-    /// What the data that waits counts.
+    /// Returns the size of the data lane, in bytes.
     pub(crate) fn data_len(&self) -> usize {
         self.data_len
     }
 
-    /// Frames that wait.
+    /// Returns the number of queued frames.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.current.is_some()) + self.control.len() + self.data.len()
     }
@@ -135,7 +135,7 @@ impl SendQueue {
         used
     }
 
-    /// So many bytes of the last layout have been written.
+    /// Notes that `count` bytes of the last layout have been written.
     pub(crate) fn consume(&mut self, mut count: usize) {
         let from_head = count.min(self.head.len());
         let _ = self.head.split_to(from_head);
@@ -197,7 +197,7 @@ mod tests {
             queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS);
             queue.push(Lane::Control, Bytes::from_static(b"ctl"), LIMITS);
             queue.consume(first);
-            // What has begun is finished first, even if more urgent frames have come since.
+            // A partly written frame is finished first, even if more urgent frames have arrived since.
             assert_eq!(layout(&queue), &all[first..]);
             queue.consume(all.len() - first);
             assert!(queue.is_empty());

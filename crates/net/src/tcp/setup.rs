@@ -1,4 +1,4 @@
-//! The bytes that a connecting side writes first (facts 4.2): cookie, version, and its own listening address.
+//! Set-up bytes, which a connecting side writes first: cookie, version, and its own listening address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,26 +7,26 @@ use consort_group::{PhysAddr, Version};
 
 const COOKIE: &[u8; 4] = b"bela";
 
-/// What TLS begins with: a record of the handshake.
+/// The first byte of TLS: a record of the handshake.
 const TLS_HANDSHAKE: u8 = 22;
 
 /// Length of an IPv4 address on the wire, with its length byte and port; IPv6 has a scope id in addition.
 const V4_LEN: u16 = 7;
 const V6_LEN: u16 = 23;
 
-/// What is wrong with a peer's set-up bytes.
+/// Invalid set-up bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SetupError {
-    /// It does not start as a member's connection does.
+    /// The cookie is wrong.
     #[error("wrong cookie")]
     Cookie,
-    /// It starts as TLS does.
+    /// The peer speaks TLS.
     #[error("it begins with TLS, and tls.enabled is not set here")]
     Tls,
-    /// Another version.
+    /// The version does not match.
     #[error("version {0} does not match")]
     Version(Version),
-    /// Lengths that no address has.
+    /// The address has an invalid length.
     #[error("address of the wrong length")]
     Address,
 }
@@ -42,7 +42,7 @@ impl SetupError {
     }
 }
 
-/// Our set-up bytes.
+/// Encodes this member's set-up bytes.
 pub fn encode(version: Version, own: PhysAddr) -> Bytes {
     let mut out = BytesMut::with_capacity(31);
     out.put_slice(COOKIE);
@@ -64,12 +64,12 @@ pub fn encode(version: Version, own: PhysAddr) -> Bytes {
     out.freeze()
 }
 
-/// Reads a peer's set-up bytes: its address and how many bytes they were; `None` if more are needed. What is wrong
-/// is noticed at the first byte that shows it.
+/// Decodes a peer's set-up bytes: its address and their length; `None` if more bytes are needed. An error is found at
+/// the first byte that shows it.
 ///
 /// # Errors
 ///
-/// What is wrong.
+/// If the bytes are invalid.
 pub fn decode(
     bytes: &[u8],
     accepts: impl Fn(Version) -> bool,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_noticed_at_once() {
+    fn invalid_set_up_bytes_are_refused_at_the_first_wrong_byte() {
         assert_eq!(decode(b"G", |_| true), Err(SetupError::Cookie));
         assert_eq!(decode(b"belx", |_| true), Err(SetupError::Cookie));
         assert_eq!(decode(b"\x16\x03\x01", |_| true), Err(SetupError::Tls));

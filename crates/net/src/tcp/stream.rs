@@ -12,13 +12,13 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::patience;
+use super::retransmit_limits;
 use crate::tls::Tls;
 
-/// An attempt to open a connection, or to shake hands on an accepted one.
+/// An attempt to open a connection, or the TLS handshake of an accepted one.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
-/// What is set on every connection.
+/// Options of every connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SocketOptions {
     pub(crate) nodelay: bool,
@@ -28,14 +28,14 @@ pub(crate) struct SocketOptions {
 }
 
 impl SocketOptions {
-    /// Sets what can be set on a connection that stands. An option that the system refuses is not worth a connection.
+    /// Sets options of an open connection. An option that the system refuses is ignored.
     fn apply(self, stream: &TcpStream) {
         let socket = SockRef::from(stream);
         let results = [
             socket.set_keepalive(true),
             socket.set_tcp_nodelay(self.nodelay),
             if self.linger.is_some() { socket.set_linger(self.linger) } else { Ok(()) },
-            patience::apply(&socket),
+            retransmit_limits::set_retransmit_limits(&socket),
         ];
         for error in results.into_iter().filter_map(Result::err) {
             tracing::debug!(%error, "socket option refused");
@@ -51,7 +51,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Opens a connection. One that turns out to lead to ourselves is an error.
+    /// Opens a connection. One to the own socket is an error.
     pub(crate) fn connect(to: SocketAddr, options: SocketOptions, tls: Option<Tls>) -> Opening {
         Box::pin(async move {
             let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -74,7 +74,7 @@ impl Stream {
         })
     }
 
-    /// Takes over an accepted connection; with TLS, the handshake comes first.
+    /// Takes an accepted connection; with TLS, the handshake comes first.
     pub(crate) fn accepted(
         stream: TcpStream,
         options: SocketOptions,
@@ -90,19 +90,20 @@ impl Stream {
         }
     }
 
-    /// Who is at the other end, for people.
+    /// Returns the peer's address, for logs.
     pub(crate) fn peer(&self) -> String {
         let tcp = match self {
             Self::Plain(stream) => stream,
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.get_ref().0,
         };
-        tcp.peer_addr().map_or_else(|_| "somebody".to_owned(), |peer| peer.to_string())
+        tcp.peer_addr().map_or_else(|_| "an unknown peer".to_owned(), |peer| peer.to_string())
     }
 
-    /// Reads into the buffer's spare room.
+    /// Reads into the buffer's spare capacity.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
-        // The futures are cancel safe: dropped while pending, they have read nothing and left their waker behind.
+        // The futures are cancel safe: dropped while pending, they have read nothing and leave their waker
+        // registered.
         match self {
             Self::Plain(stream) => pin!(stream.read_buf(buf)).poll(cx),
             #[cfg(feature = "tls")]
@@ -110,7 +111,7 @@ impl Stream {
         }
     }
 
-    /// Writes what it takes of these slices.
+    /// Writes as much of these slices as the stream takes.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -123,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// Pushes out what an encrypting stream holds back.
+    /// Flushes bytes that a TLS stream holds back.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
@@ -132,7 +133,7 @@ impl Stream {
         }
     }
 
-    /// Ends our direction.
+    /// Ends the writing direction.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),

@@ -1,4 +1,4 @@
-//! Batches of datagrams on a socket of the runtime's: by `recvmmsg` and `sendmmsg` on Linux, one by one elsewhere.
+//! Batches of datagrams on a tokio socket: by `recvmmsg` and `sendmmsg` on Linux, one by one elsewhere.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,17 +7,17 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
 
-/// The longest datagram there can be.
+/// The greatest length of a datagram.
 const DATAGRAM_LEN_MAX: usize = 65_536;
 
-/// A shorter datagram is copied into a buffer of its size; a longer one keeps the buffer it was received in, which
-/// must not be much larger than what is in it.
+/// A datagram up to this length is copied into a buffer of its size; a longer one keeps its receive buffer, which
+/// must not be much larger than its content.
 const COPY_LEN_MAX: usize = 16 * 1024;
 
 /// Datagrams sent per system call.
 pub(super) const BATCH_MAX: usize = system::BATCH_MAX;
 
-/// Datagrams received per system call: so few that large ones are in the CPU's cache when the stack reads them.
+/// Datagrams received per system call: few, so that large ones are in the CPU's cache when the stack reads them.
 const RECEIVE_MAX: usize = 8;
 
 /// The buffers of one receiver.
@@ -28,12 +28,12 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new() -> Self {
-        // Memory that is not written to costs nothing: a quiet member uses the first buffer only.
+        // Untouched memory costs nothing: a quiet member uses the first buffer only.
         let buffers = (0..RECEIVE_MAX).map(|_| BytesMut::with_capacity(DATAGRAM_LEN_MAX)).collect();
         Self { buffers, sources: Vec::with_capacity(BATCH_MAX) }
     }
 
-    /// Receives a batch if there is one; otherwise the waker will tell.
+    /// Receives a batch; without one, the waker is woken later.
     pub(super) fn poll_receive(
         &mut self,
         socket: &UdpSocket,
@@ -45,7 +45,7 @@ impl Receiver {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => match self.try_receive(socket, take) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Not ready after all. Asking again leaves the waker behind.
+                    // Not ready after all. A second poll registers the waker.
                     match socket.poll_recv_ready(&mut Context::from_waker(waker)) {
                         Poll::Pending => Poll::Pending,
                         Poll::Ready(_) => Poll::Ready(Ok(0)),
@@ -83,7 +83,7 @@ impl Receiver {
     }
 }
 
-/// Sends a batch if the socket takes it; otherwise the waker will tell. An error concerns the first datagram.
+/// Sends a batch; if the socket is full, the waker is woken later. An error concerns the first datagram.
 pub(super) fn poll_send(
     socket: &UdpSocket,
     waker: &Waker,
@@ -125,7 +125,7 @@ mod system {
         let mut received = 0;
         let result = socket.try_io(Interest::READABLE, || {
             received = mmsg::receive(socket.as_fd(), buffers, sources)?;
-            // A batch that is not full has emptied the socket. Saying so now saves the call that would find out.
+            // A batch that is not full has emptied the socket. Reporting it now saves a further call.
             if received < buffers.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         match result {

@@ -1,13 +1,13 @@
-//! How much a socket may hold: what is asked for, if the system grants it.
+//! Buffer sizes of sockets, as far as the system grants them.
 
 use std::io;
 
 use socket2::Socket;
 
-/// Asks for receive and send buffers of so many bytes; 0 leaves the system's default. A member that may (on Linux, one
-/// with `CAP_NET_ADMIN`) gets past the system's limit (`net.core.rmem_max`); others get that limit, and a warning says
-/// so: a burst that does not fit is lost and has to be sent again. Linux counts losses in `RcvbufErrors` (of `Udp:` in
-/// `/proc/net/snmp`); its other counters of what is dropped have our own multicasts in them
+/// Requests receive and send buffers of these sizes, in bytes; 0 leaves the system's default. A member with
+/// `CAP_NET_ADMIN` (on Linux) exceeds the system's limit (`net.core.rmem_max`). Others get that limit and a warning,
+/// because a burst that does not fit is lost and retransmitted. Linux counts losses in `RcvbufErrors` (of `Udp:` in
+/// `/proc/net/snmp`); its other counters of dropped datagrams include the member's own multicasts
 /// ([`drop_own`](super::own_filter::drop_own)).
 pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
     if receive > 0 {
@@ -22,12 +22,12 @@ pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
         }
     }
     if send > 0 {
-        // A send buffer that is smaller only makes the sender wait.
+        // A smaller send buffer only makes the sender wait.
         let _ = socket.set_send_buffer_size(send);
     }
 }
 
-/// Linux reports twice what was asked for: half of it is meant for its own bookkeeping.
+/// Linux reports twice the requested size, because half is for its own bookkeeping.
 fn granted(reported: usize) -> usize {
     if cfg!(target_os = "linux") { reported / 2 } else { reported }
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_grows_to_what_is_asked_for() {
+    fn a_buffer_grows_to_the_requested_size() {
         let socket = Socket::from(UdpSocket::bind("127.0.0.1:0").unwrap());
         ask(&socket, 100_000, 50_000);
         assert!(granted(socket.recv_buffer_size().unwrap()) >= 100_000);

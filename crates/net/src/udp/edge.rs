@@ -17,7 +17,6 @@ use super::own_filter::drop_own;
 use super::receivers::Receivers;
 use super::socket::{MulticastOptions, group_socket, interface_index, unicast_socket};
 use crate::bind_addr::Interface;
-use crate::complaints::Complaints;
 use crate::config::TransportConfig;
 use crate::edge::{BindError, Edge, Inbound, advertised};
 use crate::groups::DefaultGroups;
@@ -25,14 +24,15 @@ use crate::inbox::Inbox;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
 use crate::tcp::listen::port_range;
+use crate::warnings::RateLimitedWarnings;
 
-/// Datagrams received in one go, so that a flood starves neither the other socket nor the timers.
+/// Datagrams received per cycle, so that a flood delays neither the other socket nor the timers.
 const DATAGRAMS_PER_CYCLE: usize = 256;
 
-/// Bytes received from one socket in one go: the stack reads them while they are in the CPU's cache.
+/// Bytes received from one socket per cycle, so that they are in the CPU's cache when the stack reads them.
 const BYTES_PER_CYCLE: usize = 256 * 1024;
 
-/// What a datagram costs beside its bytes.
+/// Bytes that a datagram counts beside its own.
 const DATAGRAM_OVERHEAD: usize = 64;
 
 const UNICAST: u32 = 0;
@@ -40,11 +40,11 @@ const GROUP: u32 = 1;
 const INBOX: u32 = 2;
 const TASKS: u32 = 3;
 
-/// A UDP edge that is bound, but does not receive yet.
+/// A bound UDP edge that does not receive yet.
 pub(crate) struct BoundUdp {
     unicast: Socket,
     group: Option<(Socket, SocketAddr)>,
-    /// What our datagrams come back from: the socket's own address.
+    /// The source of this member's datagrams: the socket's own address.
     local: PhysAddr,
     own: PhysAddr,
     config: TransportConfig,
@@ -122,7 +122,7 @@ impl BoundUdp {
             own: [self.local, self.own],
             limits: (self.config.control_queue_bytes, self.config.send_queue_bytes),
             is_closing: false,
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
             stats: EdgeStats::default(),
         })
     }
@@ -147,14 +147,14 @@ fn join(config: &TransportConfig, chosen: &Interface) -> io::Result<(Socket, Soc
     Ok((socket, SocketAddr::new(ip, config.mcast_port)))
 }
 
-/// One socket, read by the driver or by tasks beside it.
+/// One socket, read by the driver or by separate tasks.
 struct Source {
     socket: Arc<UdpSocket>,
     waker: Waker,
     receivers: Option<Receivers>,
 }
 
-/// Datagrams that wait for the socket, control first.
+/// Queued datagrams, control first.
 #[derive(Default)]
 struct Outbox {
     control: VecDeque<(SockAddr, Bytes)>,
@@ -169,7 +169,7 @@ impl Outbox {
             Lane::Control => (&self.control, self.control_len, control),
             Lane::Data => (&self.data, self.data_len, data),
         };
-        // An empty lane takes any datagram: a limit below its size must not mean silence.
+        // An empty lane takes any datagram: a limit below its size must not block the peer.
         length + bytes.len() + DATAGRAM_OVERHEAD <= limit || queue.is_empty()
     }
 
@@ -206,7 +206,7 @@ impl Outbox {
     }
 }
 
-/// A UDP edge at work.
+/// An open UDP edge.
 pub(crate) struct UdpEdge {
     unicast: Source,
     group: Option<Source>,
@@ -216,16 +216,16 @@ pub(crate) struct UdpEdge {
     tasks_waker: Waker,
     receiver: Receiver,
     taken: Vec<(PhysAddr, Bytes)>,
-    /// Sources to be polled although no waker named them.
+    /// Sources to poll without their wakers.
     again: Vec<u32>,
     outbox: Outbox,
-    /// The socket takes nothing until its waker tells.
+    /// The socket takes nothing until its waker is woken.
     is_blocked: bool,
-    /// Whose datagrams are our own.
+    /// Addresses whose datagrams are this member's own.
     own: [PhysAddr; 2],
     limits: (usize, usize),
     is_closing: bool,
-    complaints: Complaints,
+    warnings: RateLimitedWarnings,
     stats: EdgeStats,
 }
 
@@ -251,8 +251,8 @@ impl UdpEdge {
                 }
                 Poll::Ready(Ok(_)) => stats.reads += 1,
                 Poll::Ready(Err(error)) => {
-                    // Such as an answer from a port that nobody listens on: it concerns one datagram.
-                    self.complaints.count(now, "receive_failed", || error.to_string());
+                    // For example the ICMP error of a closed port: it concerns one datagram.
+                    self.warnings.count(now, "receive_failed", || error.to_string());
                     self.again.push(index);
                     break;
                 }
@@ -289,15 +289,15 @@ impl UdpEdge {
             _ => to,
         };
         if !self.is_blocked && !self.outbox.has_room(lane, &bytes, self.limits) {
-            // A single cycle may bring more than may wait, such as copies for many members: only what the socket does
-            // not take is too much.
+            // A single cycle may bring more than the queue holds, such as copies for many members: only what the
+            // socket does not take is dropped.
             self.write(now);
         }
         if self.outbox.has_room(lane, &bytes, self.limits) {
             self.outbox.push(lane, SockAddr::from(to), bytes);
         } else {
             self.stats.dropped += 1;
-            self.complaints.count(now, "send_queue_full", || format!("{lane:?} for {to}"));
+            self.warnings.count(now, "send_queue_full", || format!("{lane:?} for {to}"));
         }
     }
 
@@ -317,7 +317,7 @@ impl UdpEdge {
                     self.stats.bytes_out += self.outbox.drop_first(count.max(1)) as u64;
                 }
                 Poll::Ready(Err(error)) => {
-                    self.complaints.count(now, "send_failed", || format!("a datagram is dropped: {error}"));
+                    self.warnings.count(now, "send_failed", || format!("a datagram is dropped: {error}"));
                     self.stats.dropped += 1;
                     self.outbox.drop_first(1);
                 }
@@ -363,7 +363,7 @@ impl Edge for UdpEdge {
             TransmitDest::Multicast => match self.group_addr {
                 Some(group) => self.queue(now, group, lane, bytes),
                 None => {
-                    self.complaints.count(now, "no_multicast", || "ip_mcast is off".into());
+                    self.warnings.count(now, "no_multicast", || "ip_mcast is off".into());
                 }
             },
         }
@@ -388,7 +388,7 @@ impl Edge for UdpEdge {
         for source in [Some(&mut self.unicast), self.group.as_mut()].into_iter().flatten() {
             if let Some(receivers) = &mut source.receivers {
                 receivers.stop();
-                // Polled once, so that the tasks' end is told.
+                // Polled once to register the waker for the tasks' end.
                 receivers.is_over(&self.tasks_waker);
             }
         }
@@ -405,16 +405,17 @@ impl Edge for UdpEdge {
         self.stats
     }
 
-    fn complaints(&self) -> Vec<(&'static str, u64)> {
-        self.complaints.iter().collect()
+    fn warnings(&self) -> Vec<(&'static str, u64)> {
+        self.warnings.iter().collect()
     }
 
     fn peers(&self) -> Vec<PhysAddr> {
         Vec::new()
     }
 
-    /// One queue serves all peers. What is for ourselves does not come by it.
-    fn is_crowded(&self, peer: PhysAddr) -> bool {
+    /// Returns whether the queue, which all peers share, is more than half full. This member's own datagrams do not
+    /// use it.
+    fn is_half_full(&self, peer: PhysAddr) -> bool {
         self.outbox.data_len > self.queue_bytes() / 2 && !self.own.contains(&peer)
     }
 
@@ -431,14 +432,14 @@ mod tests {
         Transmit { dest, bytes: vec![0; bytes].into(), tail: Bytes::new(), lane: Lane::Data }
     }
 
-    /// A peer with a socket, and an edge with a queue for 100,000 bytes whose socket takes them.
+    /// A peer with a socket, and an edge with a queue of 100,000 bytes whose socket is writable.
     async fn peer_and_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
         let (socket, peer, edge) = peer_and_new_edge();
         edge.unicast.socket.writable().await.unwrap();
         (socket, peer, edge)
     }
 
-    /// The same before the runtime knows that the socket takes anything.
+    /// The same before the runtime knows that the socket is writable.
     fn peer_and_new_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let config = TransportConfig { ip_mcast: false, send_queue_bytes: 100_000, ..TransportConfig::udp() };
@@ -454,12 +455,12 @@ mod tests {
         let (_socket, peer, mut edge) = peer_and_edge().await;
         let other = PhysAddr { port: peer.port ^ 1, ..peer };
         edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
-        assert!(!edge.is_crowded(peer));
+        assert!(!edge.is_half_full(peer));
         edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
         let own = edge.own[1];
-        assert_eq!([peer, other, own].map(|peer| edge.is_crowded(peer)), [true, true, false]);
+        assert_eq!([peer, other, own].map(|peer| edge.is_half_full(peer)), [true, true, false]);
         edge.flush(Time::ZERO, &mut |_, _| ());
-        assert!(!edge.is_crowded(peer), "the socket has taken it");
+        assert!(!edge.is_half_full(peer), "the socket has taken it");
     }
 
     #[tokio::test]
@@ -471,13 +472,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_takes_nothing_is_asked_again_when_its_waker_has_told() {
+    async fn a_blocked_socket_is_written_again_when_its_waker_is_woken() {
         let (_socket, peer, mut edge) = peer_and_new_edge();
         edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));
         assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 8));
         edge.unicast.socket.writable().await.unwrap();
         edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
-        assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 9), "nobody has told yet");
+        assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 9), "the waker has not been woken yet");
         edge.service(Time::ZERO, UNICAST, &mut |_, _| ());
         assert!(edge.outbox.is_empty());
         edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));

@@ -1,9 +1,9 @@
-//! Many datagrams per system call: `recvmmsg`, which neither socket2 nor rustix has, and `sendmmsg`, which rustix has,
-//! but with addresses and control buffers of its own to be made for every datagram.
+//! Many datagrams per system call: `recvmmsg`, which neither socket2 nor rustix has, and `sendmmsg`, for which rustix
+//! would need an address and a control buffer of its own per datagram.
 //!
-//! Each `unsafe` block states why it is sound; what all rely on: the arrays handed to the kernel live on this function's
-//! stack or in the caller's buffers, are not moved between being pointed at and the call, and the kernel keeps no pointer
-//! after it returns.
+//! Each `unsafe` block states why it is sound. All rely on this: the arrays for the kernel live on the function's
+//! stack or in the caller's buffers, do not move between taking pointers and the call, and the kernel keeps no
+//! pointer after it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,11 +15,11 @@ use std::ptr;
 use bytes::BytesMut;
 use socket2::SockAddr;
 
-/// Datagrams per call. The kernel's arrays for so many fit the stack; a call's fixed cost is spread thin by then.
+/// Datagrams per call. The kernel's arrays for 32 fit the stack and make the call's fixed cost small per datagram.
 pub(super) const BATCH_MAX: usize = 32;
 
-/// Receives up to [`BATCH_MAX`] datagrams, one into the spare room of each buffer. Returns their sources, in the order
-/// of the buffers; those buffers' lengths are set. A datagram longer than the room is cut off.
+/// Receives up to [`BATCH_MAX`] datagrams, each into the spare capacity of one buffer, and sets the buffers' lengths.
+/// Returns the sources in the order of the buffers. A datagram longer than the capacity is truncated.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     buffers: &mut [BytesMut],
@@ -41,8 +41,9 @@ pub(super) fn receive(
         header.msg_iov = &raw mut vectors[at];
         header.msg_iovlen = 1;
     }
-    // SAFETY: `headers` has at least `count` valid entries, each pointing to one name, one vector, and through it to
-    // the exclusively borrowed spare room of one buffer, of the stated lengths. The descriptor is open while borrowed.
+    // SAFETY: `headers` has at least `count` valid entries. Each points to one name and one vector, and through it to
+    // the exclusively borrowed spare capacity of one buffer, with the stated lengths. The descriptor is open while
+    // borrowed.
     let received = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
@@ -55,8 +56,8 @@ pub(super) fn receive(
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     for at in 0..received {
         let length = buffers[at].len() + headers[at].msg_len as usize;
-        // SAFETY: the kernel has written `msg_len` bytes from the start of the spare room, and never reports more
-        // than that room holds without MSG_TRUNC among the flags of the call.
+        // SAFETY: the kernel has written `msg_len` bytes from the start of the spare capacity, and without MSG_TRUNC
+        // among the flags of the call never reports more than that capacity.
         unsafe { buffers[at].set_len(length) };
         sources.push(source(&names[at]));
     }
@@ -91,7 +92,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[(SockAddr, &[u8])]) -> i
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// The address in a name that the kernel has written; `None` for other families.
+/// Returns the address in a name that the kernel has written; `None` for other families.
 fn source(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(name.ss_family) {
         libc::AF_INET => {

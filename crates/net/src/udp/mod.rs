@@ -1,4 +1,4 @@
-//! UDP: one socket for unicasts and for sending, one for the group (facts 5).
+//! UDP: one socket for unicasts and for sending, one for the group.
 
 mod batch;
 mod buffers;

@@ -1,19 +1,19 @@
-//! Keeps a member's own multicasts away from it: the kernel drops them before they are queued (S001-4).
+//! A kernel filter that drops a member's own multicasts before they are queued.
 //!
-//! A group gives its members on this host everything back, their own included. Of four members that send alike, each
-//! would receive, copy and throw away a quarter of all datagrams, and its receive buffer would fill with them. A packet
-//! filter on the group's socket (classic BPF) compares source address and port instead. Where there are no such
-//! filters, or the kernel refuses one, the edge compares sources itself.
+//! A group returns datagrams to all of its members on this host, the sender included. Of four members that send
+//! alike, each would receive, copy and discard a quarter of all datagrams, and fill its receive buffer with them. A
+//! packet filter on the group's socket (classic BPF) compares source address and port instead. Without such filters,
+//! or if the kernel refuses one, the edge compares sources itself.
 //!
-//! Linux counts what a filter drops as an error of the socket (measured with 6.18): in the column `drops` of
-//! `/proc/net/udp`, and in `InErrors` of `Udp:` in `/proc/net/snmp`. Datagrams that are lost for want of room in a
-//! receive buffer count there, too, and in `RcvbufErrors`; that one tells of losses, and of nothing else.
+//! Linux counts filtered datagrams as errors of the socket (measured with 6.18): in the column `drops` of
+//! `/proc/net/udp`, and in `InErrors` of `Udp:` in `/proc/net/snmp`. Datagrams that do not fit a receive buffer count
+//! there too, and in `RcvbufErrors`, which counts nothing else.
 
 use std::net::SocketAddr;
 
 use socket2::Socket;
 
-/// Drops what comes from `own`, an address of the same family as the group's socket.
+/// Drops datagrams from `own`, an address of the same family as the group's socket.
 #[cfg(target_os = "linux")]
 pub(super) fn drop_own(group: &Socket, own: SocketAddr) {
     if own.ip().is_unspecified() {
@@ -24,11 +24,12 @@ pub(super) fn drop_own(group: &Socket, own: SocketAddr) {
     }
 }
 
-/// There are no such filters.
+/// Does nothing, because this system has no such filters.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn drop_own(_group: &Socket, _own: SocketAddr) {}
 
-/// Loads each word of the source address and then the source port; all equal: not a byte is kept; else all are.
+/// Builds the filter: it compares each word of the source address and then the source port. If all are equal, it
+/// keeps no byte; else all.
 #[cfg(target_os = "linux")]
 fn program(own: SocketAddr) -> Vec<socket2::SockFilter> {
     use socket2::SockFilter;
@@ -37,7 +38,7 @@ fn program(own: SocketAddr) -> Vec<socket2::SockFilter> {
     const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
     const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    // Offsets count from the UDP header, whose first field is the source port; the IP header is reached through this.
+    // Offsets count from the UDP header, whose first field is the source port; this one leads to the IP header.
     const IP_HEADER: u32 = libc::SKF_NET_OFF as u32;
 
     let (source_at, octets) = match own {
@@ -49,7 +50,7 @@ fn program(own: SocketAddr) -> Vec<socket2::SockFilter> {
     let loads: Vec<_> = words.chain([(LOAD_HALF, 0, u32::from(own.port()))]).collect();
     let mut program = Vec::new();
     for (nth, &(load, at, wanted)) in loads.iter().enumerate() {
-        // Past the other comparisons and the first return, to the second.
+        // Jumps past the other comparisons and the first return, to the second.
         let to_keep = 2 * (loads.len() - nth - 1) + 1;
         program.push(SockFilter::new(load, 0, 0, at));
         program.push(SockFilter::new(JUMP_IF_EQUAL, 0, to_keep as u8, wanted));
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_comes_from_that_address_and_port_is_dropped() {
+    fn only_datagrams_of_that_address_and_port_are_dropped() {
         for host in [Ipv4Addr::LOCALHOST.into(), std::net::IpAddr::V6(Ipv6Addr::LOCALHOST)] {
             let bind = || UdpSocket::bind((host, 0)).unwrap();
             let (own, other, receiver) = (bind(), bind(), Socket::from(bind()));

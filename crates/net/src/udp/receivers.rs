@@ -1,5 +1,5 @@
-//! Tasks that read a socket beside the driver (S000-63): under a flood several of them empty the kernel's buffer while
-//! the stack works.
+//! Tasks that read a socket for the driver (S000-63): in a flood they empty the kernel's buffer while the stack
+//! works.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 use super::batch::Receiver;
 use crate::inbox::Inbox;
 
-/// Reads a socket into an inbox until it is stopped.
+/// Tasks that read a socket into an inbox until they are stopped.
 pub(super) struct Receivers {
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Receivers {
-    /// Starts so many tasks. Datagrams of one sender may overtake each other between them, as on any network.
+    /// Starts `count` tasks. Datagrams of one sender may overtake each other between them, as on any network.
     pub(super) fn start(count: usize, socket: &Arc<UdpSocket>, inbox: &Arc<Inbox>) -> Self {
         let tasks = (0..count).map(|_| tokio::spawn(read(socket.clone(), inbox.clone()))).collect();
         Self { tasks }
@@ -31,7 +31,7 @@ impl Receivers {
         }
     }
 
-    /// Whether all tasks have ended; if not, the waker will tell.
+    /// Returns whether all tasks have ended; if not, the waker is woken then.
     pub(super) fn is_over(&mut self, waker: &Waker) -> bool {
         self.tasks
             .retain_mut(|task| matches!(Pin::new(task).poll(&mut Context::from_waker(waker)), Poll::Pending));

@@ -1,4 +1,4 @@
-//! Datagram sockets: for unicasts and sending, and for a multicast group (facts 5).
+//! Datagram sockets: for unicasts and sending, and for a multicast group.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,15 +8,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::tcp::listen::with_scope;
 
-/// What sending to a group needs.
+/// Options for sending to a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MulticastOptions {
     pub(crate) ttl: u32,
-    /// Members on the same host want our multicasts too.
+    /// Members on the same host receive the multicasts too.
     pub(crate) is_looped: bool,
 }
 
-/// A socket for unicasts in either direction, and for sending to groups from its address.
+/// Opens a socket for unicasts in both directions, and for sending to groups from its address.
 pub(crate) fn unicast_socket(
     ip: IpAddr,
     scope_id: u32,
@@ -44,7 +44,7 @@ pub(crate) fn unicast_socket(
     Ok(socket)
 }
 
-/// A socket that receives what is sent to a group, by way of the interface with this address.
+/// Opens a socket that receives datagrams of a group on the interface with this address.
 pub(crate) fn group_socket(group: PhysAddr, interface: IpAddr, index: u32) -> io::Result<Socket> {
     let not_a_group =
         || io::Error::new(io::ErrorKind::InvalidInput, format!("{group} is no multicast group"));
@@ -66,7 +66,8 @@ pub(crate) fn group_socket(group: PhysAddr, interface: IpAddr, index: u32) -> io
     Ok(socket)
 }
 
-/// Bound to the group itself, a socket does not get what other groups are sent on the same port; only Unix allows it.
+/// Returns the address to bind. A socket bound to the group itself does not receive other groups' datagrams on the
+/// same port; only Unix allows it.
 fn bind_address(group: IpAddr, index: u32, port: u16) -> SocketAddr {
     if cfg!(unix) {
         let mut addr = SocketAddr::new(group, port);
@@ -82,7 +83,7 @@ fn bind_address(group: IpAddr, index: u32, port: u16) -> SocketAddr {
     }
 }
 
-/// The index of the interface with this address; 0, the system's choice, if there is none.
+/// Returns the index of the interface with this address; 0, the system's choice, if there is none.
 pub(crate) fn interface_index(ip: IpAddr) -> u32 {
     let interfaces = crate::bind_addr::Interface::of_host().unwrap_or_default();
     interfaces.iter().find(|one| one.ip == ip).map_or(0, |one| one.index)

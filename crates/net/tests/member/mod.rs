@@ -1,4 +1,4 @@
-//! A member whose only layer sends and receives bare packets, so that an edge can be tested by itself.
+//! A member whose only layer sends and receives bare packets, to test an edge by itself.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
 use std::time::Duration;
@@ -13,13 +13,13 @@ use consort_net::{
 };
 use tokio::sync::{mpsc, watch};
 
-/// Nothing in these tests takes a tenth of this; a test that waits for so long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of all waits. No test takes a tenth of it.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a test has not looked at yet; more is dropped, and then missed by the test.
+/// Packets that a test has not read yet; more are dropped, which the test notices.
 const UNREAD_MAX: usize = 100_000;
 
-/// Sends payloads as packets to the address they are for, OOB ones on the control lane.
+/// Sends payloads as packets to their destination, OOB ones on the control lane.
 pub struct Raw {
     outcomes: mpsc::Sender<Outcome>,
 }
@@ -52,7 +52,7 @@ impl Protocol for Raw {
     }
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> consort_group::Pass {
-        // Stands for GMS: a view of members that are named by their addresses.
+        // In place of GMS: a view of members that are named by their addresses.
         if let Event::View(view) = event {
             for member in view.members() {
                 let Address::Ip(phys) = member else { continue };
@@ -72,17 +72,17 @@ impl Protocol for Raw {
     }
 }
 
-/// What the last cycle left.
+/// The state after the last cycle.
 #[derive(Clone, Default, Debug)]
 pub struct Seen {
     pub stats: EdgeStats,
     pub peers: Vec<PhysAddr>,
-    pub complaints: Vec<(&'static str, u64)>,
+    pub warnings: Vec<(&'static str, u64)>,
 }
 
 impl Seen {
-    pub fn complained(&self, cause: &str) -> u64 {
-        self.complaints.iter().find(|(known, _)| *known == cause).map_or(0, |(_, count)| *count)
+    pub fn warning_count(&self, cause: &str) -> u64 {
+        self.warnings.iter().find(|(known, _)| *known == cause).map_or(0, |(_, count)| *count)
     }
 }
 
@@ -103,12 +103,12 @@ impl Application for Recorder {
     fn after_cycle(&mut self, _stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
         let mut peers = edge.peers();
         peers.sort();
-        let seen = Seen { stats: edge.stats(), peers, complaints: edge.complaints() };
+        let seen = Seen { stats: edge.stats(), peers, warnings: edge.warnings() };
         self.seen.send_replace(seen);
     }
 }
 
-/// A member at work.
+/// A running member.
 pub struct Member {
     pub handle: DriverHandle,
     pub phys: PhysAddr,
@@ -139,7 +139,7 @@ impl Member {
         Self { packets, seen, ..Self::with(edge, app) }
     }
 
-    /// One with an application of its own; it does not tell of packets.
+    /// Starts one with an application of its own; it does not report packets.
     pub fn with(edge: BoundEdge, app: impl Application + 'static) -> Self {
         let (_, packets) = mpsc::channel(1);
         let (_, seen) = watch::channel(Seen::default());
@@ -179,16 +179,16 @@ impl Member {
     }
 
     pub async fn packet(&mut self) -> (PhysAddr, Bytes) {
-        tokio::time::timeout(PATIENCE, self.packets.recv()).await.expect("a packet arrives").unwrap()
+        tokio::time::timeout(TIMEOUT, self.packets.recv()).await.expect("a packet arrives").unwrap()
     }
 
     pub async fn outcome(&mut self) -> Outcome {
-        tokio::time::timeout(PATIENCE, self.outcomes.recv()).await.expect("an outcome comes").unwrap()
+        tokio::time::timeout(TIMEOUT, self.outcomes.recv()).await.expect("an outcome comes").unwrap()
     }
 
-    /// Waits until what is seen after a cycle is so.
+    /// Waits until the state after a cycle fulfils the condition.
     pub async fn until(&mut self, is_so: impl FnMut(&Seen) -> bool) -> Seen {
-        let seen = tokio::time::timeout(PATIENCE, self.seen.wait_for(is_so)).await;
+        let seen = tokio::time::timeout(TIMEOUT, self.seen.wait_for(is_so)).await;
         if let Ok(seen) = seen {
             return seen.expect("the driver runs").clone();
         }

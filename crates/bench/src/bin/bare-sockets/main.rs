@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use consort_jgroups::Killed;
+use consort_jgroups::KillOnDrop;
 use serde::{Deserialize, Serialize};
 
 /// Moves the bytes of a multicast test over bare sockets, and prints what that costs as one line of JSON.
@@ -115,7 +115,7 @@ fn wait_for_all() -> anyhow::Result<()> {
 
 /// A member process. Dropped, it is killed.
 struct Member {
-    _child: Killed,
+    _child: KillOnDrop,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -129,7 +129,7 @@ impl Member {
             .stdout(Stdio::piped())
             .spawn()
             .context("starting a member")?;
-        let mut child = Killed(child);
+        let mut child = KillOnDrop(child);
         let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
         let (input, output) = input.zip(output).context("a member's pipes")?;
         Ok(Self { _child: child, input, output: BufReader::new(output) })

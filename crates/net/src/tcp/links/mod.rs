@@ -1,8 +1,8 @@
-//! Connections between members: opened, accepted, told apart by the address in their set-up bytes, and ended.
+//! Connections between members: opened, accepted, identified by the address in their set-up bytes, and closed.
 //!
-//! One table serves the transport, others the layers with sockets of their own (FD_SOCK2): the bytes and the rule
-//! for simultaneous connections are the same (facts 4.2 to 4.4 and 14.1). The table keeps one connection per peer.
-//! Nothing here waits: a socket is polled when its waker has named it, and what cannot be written stays queued.
+//! The transport has one table, and each layer with sockets of its own (FD_SOCK2) another one: wire format and the
+//! rule for simultaneous connections are the same. A table keeps one connection per peer. Nothing here blocks: a
+//! socket is polled when its waker has named it, and bytes that cannot be written stay queued.
 
 mod serve;
 mod slots;
@@ -21,25 +21,25 @@ use self::unfinished::Unfinished;
 use super::queue::{OutFrame, QueueLimits, SendQueue};
 use super::setup;
 use super::stream::{Opening, SocketOptions, Stream};
-use crate::complaints::Complaints;
 use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
 use crate::tls::Tls;
+use crate::warnings::RateLimitedWarnings;
 
-/// Sockets of one table, for a cluster of a thousand members that all reconnect at once. A peer that claims ever new
-/// addresses gets no further.
+/// Sockets of one table: enough for a cluster of a thousand members that all reconnect at once, and a bound for a
+/// peer that claims ever new addresses.
 const LINKS_MAX: usize = 4096;
 
-/// How long a connection that we end may take to deliver what is under way, both ways.
+/// Time for a closing connection to deliver bytes under way, in both directions.
 const DRAIN_TIME: Duration = Duration::from_millis(1000);
 
-/// The same when everything is closed: leaving must not take long because of a peer that hangs.
+/// The same when the table closes: a peer that hangs must not delay leaving.
 const CLOSE_TIME: Duration = Duration::from_millis(300);
 
-/// Failed peers remembered for the pause before the next attempt.
+/// Failed peers that are remembered for the pause before the next attempt.
 const FAILED_MAX: usize = 1024;
 
-/// What all connections of a table have in common.
+/// Settings of all connections of a table.
 #[derive(Clone)]
 pub(crate) struct LinkSettings {
     pub(crate) version: Version,
@@ -48,55 +48,55 @@ pub(crate) struct LinkSettings {
     pub(crate) setup_timeout: Duration,
     pub(crate) limits: QueueLimits,
     pub(crate) frame_len_max: usize,
-    /// Idle connections are ended after this time; zero = never.
+    /// Idle time after which a connection is closed; zero = never.
     pub(crate) expire_time: Duration,
     pub(crate) reaper_interval: Duration,
-    /// The next attempt after a failed one begins not sooner.
+    /// Least time between a failed attempt and the next one.
     pub(crate) reconnect_pause: Duration,
     pub(crate) tls: Option<Tls>,
 }
 
-/// Something happened on a connection.
+/// An event on a connection.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// A frame arrived. It is current unless the connection is being ended by us.
+    /// A frame arrived. `is_current` is false if this member is closing the connection.
     Frame { link: u64, peer: PhysAddr, frame: Bytes, is_current: bool },
-    /// A peer connected, and this is the table's connection to it now.
+    /// A peer connected, and this is now the table's connection to it.
     Accepted { link: u64, peer: PhysAddr },
-    /// A connection that we opened stands.
+    /// A connection that this member opened is established.
     Connected { link: u64 },
-    /// A connection that we wanted to open does not.
+    /// An attempt to open a connection failed.
     Failed { link: u64, reason: String },
-    /// A connection of the table ended, not by our owner's wish.
+    /// A connection of the table ended, not by the owner's request.
     Closed { link: u64, is_graceful: bool },
 }
 
-/// Takes what happened.
+/// Takes events.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(LinkEvent);
 
 /// A table of connections.
 pub(crate) struct Links {
     settings: LinkSettings,
-    /// Our listening address as peers know it.
+    /// This member's listening address, as peers know it.
     own: PhysAddr,
     slots: Slots,
     by_peer: HashMap<PhysAddr, u32>,
     failed: HashMap<PhysAddr, Time>,
     next_reap: Option<Time>,
-    /// Peers that are members of our view; nothing while it is not known which these are.
+    /// Peers that are members of the view; `None` while some members' addresses are unknown.
     members: Option<HashSet<PhysAddr>>,
-    /// Frames that are there in part.
+    /// Incomplete frames.
     unfinished: Unfinished,
-    /// Slots with something new to write.
+    /// Slots with new bytes to write.
     dirty: Vec<u32>,
-    /// A read buffer for whichever connection has something to read.
+    /// A read buffer, shared by connections that read.
     spare: BytesMut,
-    pub(crate) complaints: Complaints,
+    pub(crate) warnings: RateLimitedWarnings,
     pub(crate) stats: EdgeStats,
 }
 
 impl Links {
-    /// An empty table. Link numbers begin at `first_link`, so that several tables can share a range.
+    /// Makes an empty table. Link numbers begin at `first_link`, so that several tables can share a range.
     pub(crate) fn new(
         owner: Owner,
         signals: Arc<Signals>,
@@ -116,14 +116,14 @@ impl Links {
             unfinished: Unfinished::default(),
             dirty: Vec::new(),
             spare: BytesMut::new(),
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
             stats: EdgeStats::default(),
         }
     }
 
-    // --- what the owner asks for ---
+    // --- calls of the owner ---
 
-    /// Changes our listening address, which the rule for simultaneous connections compares.
+    /// Changes the listening address, which the rule for simultaneous connections compares.
     pub(crate) fn set_own(&mut self, own: PhysAddr) {
         self.own = own;
     }
@@ -133,7 +133,7 @@ impl Links {
         self.slots.add(State::Listening(listener), None);
     }
 
-    /// Accepts no more. Connections stay.
+    /// Closes the listeners. Connections stay.
     pub(crate) fn close_listeners(&mut self) {
         let is_listening =
             |(index, slot): (u32, &Slot)| matches!(slot.state, State::Listening(_)).then_some(index);
@@ -143,12 +143,12 @@ impl Links {
         }
     }
 
-    /// The table's connection to a peer, standing or being opened.
+    /// Returns the table's connection to a peer, established or being opened.
     pub(crate) fn find(&self, peer: PhysAddr) -> Option<u32> {
         self.by_peer.get(&peer).copied()
     }
 
-    /// The slot of a link that stands or is being opened.
+    /// Returns the slot of a link that is established or being opened.
     pub(crate) fn slot_of(&self, link: u64) -> Option<u32> {
         self.slots.iter().find_map(|(index, slot)| match slot.state {
             State::Open(_) | State::Connecting(_) if slot.link == link => Some(index),
@@ -156,13 +156,13 @@ impl Links {
         })
     }
 
-    /// The link in a slot.
+    /// Returns the link in a slot.
     pub(crate) fn link_of(&self, index: u32) -> u64 {
         self.slots.link(index)
     }
 
-    /// Begins to open a connection, a little later if an attempt has just failed. `None` if there are too many. It begins
-    /// with set-up bytes if there is an own address for them.
+    /// Begins to open a connection, after a pause if an attempt has just failed. Returns `None` if there are too
+    /// many. The set-up bytes are sent if `own` is present.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -171,7 +171,7 @@ impl Links {
         timeout: Duration,
     ) -> Option<u32> {
         if self.slots.in_use() >= LINKS_MAX {
-            self.complaints.count(now, "too_many_links", || format!("no connection to {peer}"));
+            self.warnings.count(now, "too_many_links", || format!("no connection to {peer}"));
             return None;
         }
         let pause = self.failed.remove(&peer).map_or(Duration::ZERO, |until| until.since(now));
@@ -189,7 +189,7 @@ impl Links {
         Stream::connect(peer.socket_addr(), self.settings.options, self.settings.tls.clone())
     }
 
-    /// Queues a frame. Returns false if it was dropped for want of room.
+    /// Queues a frame. Returns false if it was dropped because the queue is full.
     pub(crate) fn push(&mut self, now: Time, index: u32, lane: Lane, frame: impl Into<OutFrame>) -> bool {
         let frame = frame.into();
         let limits = self.settings.limits;
@@ -197,7 +197,7 @@ impl Links {
         let is_taken = match &mut slot.state {
             State::Connecting(attempt) => attempt.queue.push(lane, frame, limits),
             State::Open(connection) => {
-                // A blocked socket names itself when it takes more.
+                // The waker of a blocked socket names it.
                 if !slot.is_dirty && !connection.framed.is_blocked() {
                     slot.is_dirty = true;
                     self.dirty.push(index);
@@ -208,14 +208,13 @@ impl Links {
         };
         if !is_taken {
             self.stats.dropped += 1;
-            self.complaints
-                .count(now, "peer_queue_full", || format!("{lane:?} for a peer that does not read"));
+            self.warnings.count(now, "peer_queue_full", || format!("{lane:?} for a peer that does not read"));
         }
         is_taken
     }
 
-    /// Whether more than half of the data that may wait for a peer waits.
-    pub(crate) fn is_crowded(&self, peer: PhysAddr) -> bool {
+    /// Returns whether more than half of a peer's data queue is full.
+    pub(crate) fn is_half_full(&self, peer: PhysAddr) -> bool {
         let slot = self.find(peer).and_then(|index| self.slots.get(index));
         let waiting = slot.map_or(0, |slot| match &slot.state {
             State::Connecting(attempt) => attempt.queue.data_len(),
@@ -225,12 +224,12 @@ impl Links {
         waiting > self.queue_bytes() / 2
     }
 
-    /// How much data may wait for each peer.
+    /// Returns how much data may be queued for each peer, in bytes.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.settings.limits.data
     }
 
-    /// Ends a connection, or an attempt to open one. Nothing more is told of it.
+    /// Closes a connection, or an attempt to open one. No event of it follows.
     pub(crate) fn close(&mut self, now: Time, index: u32, is_graceful: bool) {
         match self.slots.take(index) {
             Some(State::Open(connection)) if is_graceful => self.drain(now, index, connection, DRAIN_TIME),
@@ -243,24 +242,23 @@ impl Links {
         }
     }
 
-    /// These peers are the members from now on; nothing if it is not known of each which peer it is.
+    /// Sets the peers that are members; `None` while some members' addresses are unknown.
     pub(crate) fn set_members(&mut self, members: Option<&[PhysAddr]>) {
         self.members = members.map(|members| members.iter().copied().collect());
     }
 
-    /// Gracefully ends all connections but those to these peers. Attempts are left alone: they serve somebody who is
-    /// not a member yet.
+    /// Gracefully closes all connections but those to members. Attempts continue: their peers may be about to join.
     pub(crate) fn retain(&mut self, now: Time, is_member: impl Fn(PhysAddr) -> bool) {
-        let is_stranger = |(index, slot): (u32, &Slot)| match &slot.state {
+        let is_non_member = |(index, slot): (u32, &Slot)| match &slot.state {
             State::Open(connection) if !is_member(connection.peer) => Some(index),
             _ => None,
         };
-        for index in self.slots.iter().filter_map(is_stranger).collect::<Vec<_>>() {
+        for index in self.slots.iter().filter_map(is_non_member).collect::<Vec<_>>() {
             self.close(now, index, true);
         }
     }
 
-    /// Ends everything: listeners and attempts at once, connections gracefully.
+    /// Closes everything: listeners and attempts at once, connections gracefully.
     pub(crate) fn begin_close(&mut self, now: Time) {
         for index in self.slots.iter().map(|(index, _)| index).collect::<Vec<_>>() {
             match self.slots.take(index) {
@@ -274,12 +272,12 @@ impl Links {
         self.by_peer.clear();
     }
 
-    /// Nothing is left.
+    /// Returns whether all slots are free.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.in_use() == 0
     }
 
-    /// The peers with a connection that stands.
+    /// Returns the peers with an open connection.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PhysAddr> {
         self.slots.iter().filter_map(|(_, slot)| match &slot.state {
             State::Open(connection) => Some(connection.peer),
@@ -287,9 +285,9 @@ impl Links {
         })
     }
 
-    // --- what the driver calls ---
+    // --- calls of the driver ---
 
-    /// Polls the sources that have to be polled although no waker named them; returns whether there are more.
+    /// Polls the sources that stopped with input left; returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time, sink: Sink<'_>) -> bool {
         for index in self.slots.take_again() {
             self.service(now, index, sink);
@@ -297,7 +295,7 @@ impl Links {
         self.slots.has_again()
     }
 
-    /// Writes what has been queued since the last time: one system call per peer, if the socket takes it all.
+    /// Writes the frames queued since the last call: one system call per peer, if the socket takes them all.
     pub(crate) fn flush(&mut self, now: Time, sink: Sink<'_>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
@@ -312,13 +310,13 @@ impl Links {
         self.dirty = dirty;
     }
 
-    /// When [`Links::handle_timeout`] wants to be called.
+    /// Returns when to call [`Links::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.slots.first_deadline().map(|(at, _)| at);
-        [deadline, self.next_reap, self.unfinished.next_look].into_iter().flatten().min()
+        [deadline, self.next_reap, self.unfinished.next_poll].into_iter().flatten().min()
     }
 
-    /// Ends what has taken too long.
+    /// Ends connections and attempts whose deadline has passed.
     pub(crate) fn handle_timeout(&mut self, now: Time, sink: Sink<'_>) {
         while let Some((at, index)) = self.slots.first_deadline()
             && at <= now
@@ -342,8 +340,8 @@ impl Links {
                 self.slots.poll_again(index);
             }
             Some(State::Connecting(attempt)) => self.fail(now, index, attempt, "timed out", sink),
-            Some(State::Greeting(_) | State::Stranger(_)) => {
-                self.complaints.count(now, "silent_peer", || "no set-up bytes in time".into());
+            Some(State::Handshaking(_) | State::Unidentified(_)) => {
+                self.warnings.count(now, "silent_peer", || "no set-up bytes in time".into());
                 self.slots.release(index);
             }
             Some(State::Draining(_)) => self.slots.release(index),
@@ -367,7 +365,7 @@ impl Links {
         }
     }
 
-    /// Takes a connection out of the table and ends it gracefully.
+    /// Removes a connection from the table and closes it gracefully.
     fn drain(&mut self, now: Time, index: u32, mut connection: Connection, within: Duration) {
         self.forget(connection.peer, index);
         connection.framed.end(true);
@@ -376,7 +374,7 @@ impl Links {
         self.slots.poll_again(index);
     }
 
-    /// The peer's connection is no longer this one, if it was.
+    /// Removes the peer's entry if it is this connection.
     fn forget(&mut self, peer: PhysAddr, index: u32) {
         if self.by_peer.get(&peer) == Some(&index) {
             self.by_peer.remove(&peer);

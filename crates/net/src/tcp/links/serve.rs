@@ -1,6 +1,6 @@
-//! One source at a time: what a listener, an attempt or a connection does when it is polled.
+//! Handling of one polled source: a listener, an attempt or a connection.
 //!
-//! Each step takes the slot's content, works on it, and either puts something back or releases the slot.
+//! Each step takes the slot's content, and either puts its successor back or releases the slot.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use consort_group::{PhysAddr, Time};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Attempt, Connection, State};
-use super::unfinished::ROOM_PAUSE;
+use super::unfinished::CAPACITY_PAUSE;
 use super::{DRAIN_TIME, FAILED_MAX, LINKS_MAX, LinkEvent, Links, Sink};
 use crate::tcp::framed::{Frame, Framed, next_frame};
 use crate::tcp::queue::SendQueue;
@@ -19,26 +19,26 @@ use crate::tcp::setup;
 use crate::tcp::stream::{Opening, Stream};
 use crate::tls;
 
-/// Connections accepted in one go. The rest waits for the next cycle, so that timers are not starved.
+/// Connections accepted per cycle, so that timers are not delayed.
 const ACCEPTS_PER_CYCLE: usize = 64;
 
-/// Bytes read from one connection in one go, so that a fast peer starves neither the others nor the timers. What a member
-/// answers goes out after that: with 1 MB a rebalance is a sixth slower, as who gives hears late what is wanted next.
+/// Bytes read from one connection per cycle, so that a fast peer delays neither others nor timers. Responses leave
+/// after the read: with 1 MB a rebalance takes a sixth longer, because the sender learns late of the next request.
 const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 
-/// Accepted connections that have not said who they are yet. One more, and the longest silent is closed: strangers
-/// who connect and keep quiet must not lock members out.
-const STRANGERS_MAX: usize = 256;
+/// Accepted connections without set-up bytes. One more closes the longest silent one: silent clients must not lock
+/// members out.
+const UNIDENTIFIED_CONNECTIONS_MAX: usize = 256;
 
-/// How long accepting rests after it failed, for want of descriptors for example.
+/// Pause of accepting after a failure, for example a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What reading left behind.
+/// The state of a connection after a read.
 #[derive(PartialEq, Eq)]
 enum Reading {
     /// The peer may send more.
     Open,
-    /// The stream ended, broke, or made no sense.
+    /// The stream ended, failed, or was invalid.
     Ended,
 }
 
@@ -48,11 +48,11 @@ impl Links {
         match self.slots.take(index) {
             None | Some(State::Vacant) => {}
             Some(State::Listening(listener)) => self.accept(now, index, listener),
-            Some(State::Greeting(opening)) => self.greet(now, index, opening, sink),
-            Some(State::Stranger(framed)) => self.identify(now, index, framed, sink),
-            Some(State::Connecting(attempt)) => self.pursue(now, index, attempt, sink),
-            Some(State::Open(connection)) => self.converse(now, index, connection, sink),
-            Some(State::Draining(connection)) => self.wind_down(now, index, connection, sink),
+            Some(State::Handshaking(opening)) => self.continue_handshake(now, index, opening, sink),
+            Some(State::Unidentified(framed)) => self.identify(now, index, framed, sink),
+            Some(State::Connecting(attempt)) => self.continue_attempt(now, index, attempt, sink),
+            Some(State::Open(connection)) => self.serve_open(now, index, connection, sink),
+            Some(State::Draining(connection)) => self.continue_drain(now, index, connection, sink),
         }
     }
 
@@ -66,7 +66,7 @@ impl Links {
                 Poll::Ready(Ok((stream, _))) => self.admit(now, stream),
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Poll::Ready(Err(error)) => {
-                    self.complaints.count(now, "accept_failed", || error.to_string());
+                    self.warnings.count(now, "accept_failed", || error.to_string());
                     self.slots.set_deadline(index, Some(now + ACCEPT_PAUSE));
                     break;
                 }
@@ -78,37 +78,37 @@ impl Links {
 
     fn admit(&mut self, now: Time, stream: TcpStream) {
         if self.slots.in_use() >= LINKS_MAX {
-            self.complaints.count(now, "too_many_links", || "connection not accepted".into());
+            self.warnings.count(now, "too_many_links", || "connection not accepted".into());
             return;
         }
-        let is_stranger = |index: &u32| {
+        let is_unidentified = |index: &u32| {
             let state = self.slots.get(*index).map(|slot| &slot.state);
-            matches!(state, Some(State::Stranger(_) | State::Greeting(_)))
+            matches!(state, Some(State::Unidentified(_) | State::Handshaking(_)))
         };
-        let strangers: Vec<u32> = self.slots.by_deadline().filter(is_stranger).collect();
-        if strangers.len() >= STRANGERS_MAX
-            && let Some(&longest) = strangers.first()
+        let unidentified: Vec<u32> = self.slots.by_deadline().filter(is_unidentified).collect();
+        if unidentified.len() >= UNIDENTIFIED_CONNECTIONS_MAX
+            && let Some(&longest) = unidentified.first()
         {
-            self.complaints.count(now, "too_many_strangers", || "the longest silent is closed".into());
+            self.warnings.count(now, "too_many_strangers", || "the longest silent is closed".into());
             drop(self.slots.take(longest));
             self.slots.release(longest);
         }
         let state = match Stream::accepted(stream, self.settings.options, self.settings.tls.clone()) {
-            Ok(stream) => State::Stranger(Box::new(Framed::new(stream, SendQueue::default()))),
-            Err(opening) => State::Greeting(opening),
+            Ok(stream) => State::Unidentified(Box::new(Framed::new(stream, SendQueue::default()))),
+            Err(opening) => State::Handshaking(opening),
         };
         self.slots.add(state, Some(now + self.settings.setup_timeout));
     }
 
-    fn greet(&mut self, now: Time, index: u32, mut opening: Opening, sink: Sink<'_>) {
+    fn continue_handshake(&mut self, now: Time, index: u32, mut opening: Opening, sink: Sink<'_>) {
         match opening.as_mut().poll(&mut Context::from_waker(self.slots.waker(index))) {
-            Poll::Pending => self.slots.put(index, State::Greeting(opening)),
+            Poll::Pending => self.slots.put(index, State::Handshaking(opening)),
             Poll::Ready(Ok(stream)) => {
                 let framed = Box::new(Framed::new(stream, SendQueue::default()));
                 self.identify(now, index, framed, sink);
             }
             Poll::Ready(Err(error)) => {
-                self.complaints.count(now, "tls_handshake_failed", || error.to_string());
+                self.warnings.count(now, "tls_handshake_failed", || error.to_string());
                 self.slots.release(index);
             }
         }
@@ -121,27 +121,27 @@ impl Links {
         match setup::decode(&framed.input, |version| is_any || ours.is_compatible(version)) {
             Err(error) => {
                 let closed = || format!("connection from {} closed: {error}", framed.peer());
-                self.complaints.count(now, error.cause(), closed);
+                self.warnings.count(now, error.cause(), closed);
                 self.slots.release(index);
             }
             Ok(Some((peer, length))) => {
                 let _ = framed.input.split_to(length);
-                self.settle(now, index, peer, framed, sink);
+                self.register(now, index, peer, framed, sink);
             }
             Ok(None) if is_ended => self.slots.release(index),
             Ok(None) => {
                 if polled.is_ready() {
                     self.slots.poll_again(index);
                 }
-                self.slots.put(index, State::Stranger(framed));
+                self.slots.put(index, State::Unidentified(framed));
             }
         }
     }
 
-    /// A connection has said whose it is; the rule for simultaneous connections (facts 4.4) decides.
-    fn settle(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
+    /// Registers an identified connection; the rule for simultaneous connections decides which one stays.
+    fn register(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
         if peer == self.own {
-            self.complaints.count(now, "claims_own_address", || format!("connection from {peer} closed"));
+            self.warnings.count(now, "claims_own_address", || format!("connection from {peer} closed"));
             return self.slots.release(index);
         }
         let mut ended = None;
@@ -155,21 +155,22 @@ impl Links {
         self.stats.accepted += 1;
         self.by_peer.insert(peer, index);
         self.slots.set_deadline(index, None);
-        // In this order, because the end of a connection means nothing to whoever has another one already.
+        // In this order, because owners ignore the end of a connection if they have another one.
         sink(LinkEvent::Accepted { link: self.slots.link(index), peer });
         if let Some(ended) = ended {
             sink(ended);
         }
-        self.converse(now, index, Connection { peer, framed, used: now }, sink);
+        self.serve_open(now, index, Connection { peer, framed, used: now }, sink);
     }
 
-    /// Whether an attempt has not begun: the peer knows nothing of it, so there are no two connections to choose from.
+    /// Returns whether an attempt has not begun. The peer does not know of it, so there are no two connections to
+    /// choose from.
     fn is_pausing(&self, index: u32) -> bool {
         let state = self.slots.get(index).map(|slot| &slot.state);
         matches!(state, Some(State::Connecting(Attempt { opening: None, .. })))
     }
 
-    /// Ends a connection whose place another takes, and returns what waited on it and what is to be told of it.
+    /// Ends a connection that another one replaces. Returns its queue and its event.
     fn replace(&mut self, now: Time, old: u32) -> (SendQueue, Option<LinkEvent>) {
         let link = self.slots.link(old);
         match self.slots.take(old) {
@@ -191,7 +192,7 @@ impl Links {
         }
     }
 
-    fn pursue(&mut self, now: Time, index: u32, mut attempt: Attempt, sink: Sink<'_>) {
+    fn continue_attempt(&mut self, now: Time, index: u32, mut attempt: Attempt, sink: Sink<'_>) {
         let Some(opening) = &mut attempt.opening else {
             return self.slots.put(index, State::Connecting(attempt));
         };
@@ -203,18 +204,18 @@ impl Links {
                 sink(LinkEvent::Connected { link: self.slots.link(index) });
                 let mut framed = Box::new(Framed::new(stream, attempt.queue));
                 framed.is_ours = true;
-                self.converse(now, index, Connection { peer: attempt.peer, framed, used: now }, sink);
+                self.serve_open(now, index, Connection { peer: attempt.peer, framed, used: now }, sink);
             }
             Poll::Ready(Err(error)) => {
                 if tls::is_handshake(&error) {
-                    self.complaints.count(now, "tls_connect_failed", || error.to_string());
+                    self.warnings.count(now, "tls_connect_failed", || error.to_string());
                 }
                 self.fail(now, index, attempt, &error.to_string(), sink);
             }
         }
     }
 
-    /// An attempt failed: what waited is lost at this level, the layers above repair it.
+    /// Reports a failed attempt. Its queued frames are dropped, and layers above retransmit them.
     pub(super) fn fail(&mut self, now: Time, index: u32, attempt: Attempt, reason: &str, sink: Sink<'_>) {
         let Attempt { peer, queue, .. } = attempt;
         tracing::debug!(%peer, reason, "no connection");
@@ -230,20 +231,20 @@ impl Links {
         sink(LinkEvent::Failed { link, reason: reason.to_owned() });
     }
 
-    fn converse(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
+    fn serve_open(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         let reading = self.read(now, index, &mut connection, true, sink);
         if reading == Reading::Ended {
-            return self.lose(index, connection, sink);
+            return self.close_lost(index, connection, sink);
         }
         if connection.framed.is_peer_closing {
-            // The peer wants no more of it, and what it has sent has been read: the next packet opens another one.
+            // The peer closes, and its frames have been read. The next packet opens another connection.
             sink(LinkEvent::Closed { link: self.slots.link(index), is_graceful: true });
             return self.drain(now, index, connection, DRAIN_TIME);
         }
         self.write(now, index, connection, sink);
     }
 
-    /// Writes what waits on the table's connection to a peer.
+    /// Writes the queue of the table's connection to a peer.
     pub(super) fn write(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         if !connection.framed.has_output() {
             return self.slots.put(index, State::Open(connection));
@@ -256,14 +257,14 @@ impl Links {
                 self.slots.put(index, State::Open(connection));
             }
             Err(error) => {
-                self.complaints.count(now, "write_failed", || format!("{}: {error}", connection.peer));
-                self.lose(index, connection, sink);
+                self.warnings.count(now, "write_failed", || format!("{}: {error}", connection.peer));
+                self.close_lost(index, connection, sink);
             }
         }
     }
 
-    /// A connection broke, or was closed by the peer.
-    pub(super) fn lose(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
+    /// Handles a connection that failed, or that the peer closed.
+    pub(super) fn close_lost(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
         self.forget(peer, index);
@@ -272,7 +273,7 @@ impl Links {
         sink(LinkEvent::Closed { link, is_graceful: framed.is_peer_closing });
     }
 
-    fn wind_down(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
+    fn continue_drain(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         let reading = self.read(now, index, &mut connection, false, sink);
         if reading == Reading::Ended || connection.framed.write(self.slots.waker(index)).is_err() {
             return self.slots.release(index);
@@ -280,7 +281,7 @@ impl Links {
         self.slots.put(index, State::Draining(connection));
     }
 
-    /// Reads what is there, within bounds.
+    /// Reads available input, within bounds.
     fn read(
         &mut self,
         now: Time,
@@ -304,7 +305,7 @@ impl Links {
                     Ok(Some(Frame::Close)) => framed.is_peer_closing = true,
                     Ok(None) => break,
                     Err(error) => {
-                        self.complaints.count(now, "bad_frame_length", || format!("{peer}: {error}"));
+                        self.warnings.count(now, "bad_frame_length", || format!("{peer}: {error}"));
                         return Reading::Ended;
                     }
                 }
@@ -316,8 +317,8 @@ impl Links {
             if !framed.input.is_empty()
                 && !self.unfinished.admit(now, link, peer, framed, self.members.as_ref())
             {
-                // Its deadline has it polled again.
-                self.slots.set_deadline(index, Some(now + ROOM_PAUSE));
+                // Its deadline polls it again.
+                self.slots.set_deadline(index, Some(now + CAPACITY_PAUSE));
                 break;
             }
             match framed.poll_fill(self.slots.waker(index), &mut self.spare) {
@@ -329,11 +330,11 @@ impl Links {
                     *used = now;
                 }
                 Poll::Ready(Err(error)) => {
-                    // With TLS 1.3 a side that connects hears only now that its certificate does not do.
+                    // With TLS 1.3 the connecting side learns only now that its certificate is refused.
                     if let Some(reason) = tls::reason(&error) {
                         let own = self.own;
-                        let told = || format!("no TLS between this member ({own}) and {peer}: {reason}");
-                        self.complaints.count(now, "tls_refused", told);
+                        let detail = || format!("no TLS between this member ({own}) and {peer}: {reason}");
+                        self.warnings.count(now, "tls_refused", detail);
                     }
                     tracing::debug!(%peer, %error, "connection broke");
                     return Reading::Ended;
@@ -341,13 +342,13 @@ impl Links {
                 Poll::Pending => break,
             }
         }
-        framed.give_back(&mut self.spare);
+        framed.return_buffer(&mut self.spare);
         Reading::Open
     }
 }
 
-/// Whether our connection to a peer gives way to one that the peer opened: of two, the one that the member with the
-/// larger address opened survives.
+/// Returns whether this member's connection to a peer gives way to one that the peer opened: of two, the one opened
+/// by the member with the larger address survives.
 fn yields(own: PhysAddr, peer: PhysAddr) -> bool {
     own < peer
 }
@@ -365,8 +366,8 @@ mod tests {
     use crate::signals::{Owner, Signals};
     use crate::tcp::edge::link_settings;
 
-    /// Polls one source until something is told of it.
-    async fn told(links: &mut Links, index: u32) -> Vec<LinkEvent> {
+    /// Polls one source until it has an event.
+    async fn next_events(links: &mut Links, index: u32) -> Vec<LinkEvent> {
         let mut events = Vec::new();
         while events.is_empty() {
             tokio::task::yield_now().await;
@@ -375,9 +376,9 @@ mod tests {
         events
     }
 
-    /// Whoever watches a peer by its connection must know the new one when it hears that the old one has ended.
+    /// An owner that watches a peer by its connection must know the new one when the old one's end arrives.
     #[tokio::test]
-    async fn a_connection_is_told_of_before_the_end_of_the_one_it_replaces() {
+    async fn a_connection_is_reported_before_the_end_of_the_one_it_replaces() {
         for is_open in [false, true] {
             let any: SocketAddr = ([127, 0, 0, 1], 0).into();
             let (theirs, ours) =
@@ -389,13 +390,13 @@ mod tests {
 
             let old = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
             if is_open {
-                assert!(matches!(told(&mut links, old).await[..], [LinkEvent::Connected { .. }]));
+                assert!(matches!(next_events(&mut links, old).await[..], [LinkEvent::Connected { .. }]));
             }
             let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
             client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
             links.admit(Time::ZERO, ours.accept().await.unwrap().0);
 
-            let events = told(&mut links, old + 1).await;
+            let events = next_events(&mut links, old + 1).await;
             assert!(matches!(events[0], LinkEvent::Accepted { peer: of, .. } if of == peer), "{events:?}");
             match events[1] {
                 LinkEvent::Closed { link, is_graceful } => assert!(is_open && is_graceful && link == 0),
@@ -406,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Ours would survive if it had begun. What waits for it goes over the peer's.
+    /// This member's connection would survive if it had begun. Its queue moves to the peer's.
     #[tokio::test]
     async fn an_attempt_that_pauses_gives_way_to_the_peers_connection() {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
@@ -418,15 +419,15 @@ mod tests {
         let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
         let mut links = Links::new(Owner::Edge, Arc::new(Signals::default()), settings, own, 0);
         let refused = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
-        assert!(matches!(told(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
+        assert!(matches!(next_events(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
 
         let pausing = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
         assert!(links.push(Time::ZERO, pausing, Lane::Data, Bytes::from("waits")));
         let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
         client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
         links.admit(Time::ZERO, ours.accept().await.unwrap().0);
-        let taken = tokio::time::timeout(Duration::from_secs(9), told(&mut links, pausing + 1)).await;
-        let events = taken.expect("the connection is turned away");
+        let taken = tokio::time::timeout(Duration::from_secs(9), next_events(&mut links, pausing + 1)).await;
+        let events = taken.expect("the connection is refused");
         assert!(
             matches!(events[..], [LinkEvent::Accepted { link: 2, .. }, LinkEvent::Failed { link: 1, .. }]),
             "{events:?}"
@@ -436,7 +437,6 @@ mod tests {
         assert_eq!(&frame, b"\0\0\0\x05waits");
     }
 
-    /// Facts 4.4 with the order of 3.4.
     #[test]
     fn the_connection_of_the_larger_address_survives() {
         let phys = |text: &str| PhysAddr::from(text.parse::<SocketAddr>().unwrap());

@@ -1,4 +1,4 @@
-//! The slab under [`super::Links`]: numbered places with a waker, a deadline and the sources that want attention.
+//! The slab under [`super::Links`]: numbered slots with a waker, a deadline and a list of those to poll.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use crate::tcp::framed::Framed;
 use crate::tcp::queue::SendQueue;
 use crate::tcp::stream::Opening;
 
-/// What a slot holds.
+/// The content of a slot.
 pub(super) enum State {
-    /// Nothing; or it has been taken out to be worked on.
+    /// Empty, or taken out for a step.
     Vacant,
     Listening(TcpListener),
-    /// Accepted; the TLS handshake is under way.
-    Greeting(Opening),
-    /// Accepted; set-up bytes are awaited.
-    Stranger(Box<Framed>),
-    /// Being opened by us; what is to be sent waits.
+    /// Accepted; during the TLS handshake.
+    Handshaking(Opening),
+    /// Accepted; before the set-up bytes.
+    Unidentified(Box<Framed>),
+    /// Being opened by this member; frames are queued.
     Connecting(Attempt),
     /// The table's connection to a peer.
     Open(Connection),
-    /// Being ended by us: what waits goes out, what is under way is still read.
+    /// Being closed by this member: the queue is written, and bytes under way are read.
     Draining(Connection),
 }
 
 /// A connection being opened.
 pub(super) struct Attempt {
     pub(super) peer: PhysAddr,
-    /// How long it may take once it has begun.
+    /// Its timeout, counted from its begin.
     pub(super) timeout: Duration,
-    /// None while it pauses because the one before it failed: nothing has gone to the peer then.
+    /// `None` during the pause after a failed attempt: the peer has received nothing yet.
     pub(super) opening: Option<Opening>,
     pub(super) queue: SendQueue,
 }
@@ -44,16 +44,16 @@ pub(super) struct Attempt {
 pub(super) struct Connection {
     pub(super) peer: PhysAddr,
     pub(super) framed: Box<Framed>,
-    /// When something last went over it.
+    /// When bytes last went over it.
     pub(super) used: Time,
 }
 
 pub(super) struct Slot {
-    /// Never used twice, unlike the slot.
+    /// Never reused, unlike the slot.
     pub(super) link: u64,
     pub(super) waker: Waker,
     pub(super) deadline: Option<Time>,
-    /// It stands in the list of those with something new to write.
+    /// It is in the list of slots with new bytes to write.
     pub(super) is_dirty: bool,
     pub(super) state: State,
 }
@@ -66,7 +66,7 @@ pub(super) struct Slots {
     free: Vec<u32>,
     next_link: u64,
     deadlines: BTreeSet<(Time, u32)>,
-    /// Slots to be polled although no waker named them.
+    /// Slots to poll without their wakers.
     again: Vec<u32>,
 }
 
@@ -99,17 +99,17 @@ impl Slots {
         (0..).zip(&self.slots)
     }
 
-    /// The waker of an occupied slot.
+    /// Returns the waker of an occupied slot.
     pub(super) fn waker(&self, index: u32) -> &Waker {
         &self.slots[index as usize].waker
     }
 
-    /// The link in an occupied slot.
+    /// Returns the link in an occupied slot.
     pub(super) fn link(&self, index: u32) -> u64 {
         self.slots[index as usize].link
     }
 
-    /// Occupies a slot. It is polled in the next cycle, which makes its waker known to the socket.
+    /// Occupies a slot. The next cycle polls it, which registers its waker with the socket.
     pub(super) fn add(&mut self, state: State, deadline: Option<Time>) -> u32 {
         let link = self.next_link;
         self.next_link += 1;
@@ -131,7 +131,7 @@ impl Slots {
         index
     }
 
-    /// Takes out what a slot holds, to work on it; `None` if it holds nothing. The slot stays occupied.
+    /// Takes out the content of a slot for a step; `None` if it is empty. The slot stays occupied.
     pub(super) fn take(&mut self, index: u32) -> Option<State> {
         let slot = self.slots.get_mut(index as usize)?;
         match std::mem::replace(&mut slot.state, State::Vacant) {
@@ -140,12 +140,12 @@ impl Slots {
         }
     }
 
-    /// Puts back what was taken out, or what has become of it.
+    /// Puts content back.
     pub(super) fn put(&mut self, index: u32, state: State) {
         self.slots[index as usize].state = state;
     }
 
-    /// Frees a slot whose content has been taken out; dropping that closes the socket.
+    /// Frees a slot whose content has been taken out. Dropping the content closes the socket.
     pub(super) fn release(&mut self, index: u32) {
         self.set_deadline(index, None);
         let slot = &mut self.slots[index as usize];
@@ -154,7 +154,7 @@ impl Slots {
         self.free.push(index);
     }
 
-    /// Polls the slot in the next cycle, whatever its waker says.
+    /// Polls the slot in the next cycle, without its waker.
     pub(super) fn poll_again(&mut self, index: u32) {
         self.again.push(index);
     }
@@ -181,7 +181,7 @@ impl Slots {
         self.deadlines.first().copied()
     }
 
-    /// Slots in the order of their deadlines.
+    /// Returns slots in the order of their deadlines.
     pub(super) fn by_deadline(&self) -> impl Iterator<Item = u32> {
         self.deadlines.iter().map(|&(_, index)| index)
     }

@@ -1,8 +1,7 @@
-//! Frames that are there in part: what they hold together, and how long one may take.
+//! Bounds of incomplete frames: the bytes that they hold together, and the time for one.
 //!
-//! A connection whose next read would take more than there is room for is not read from for a while, so that its peer waits as
-//! it waits for a slow application. Nothing is lost by that. One connection is read from in any case, and so one frame after
-//! the other gets done whatever the others hold.
+//! A connection whose next read would exceed the bound is not read for a while, so that its peer waits as for a slow
+//! application. No frame is lost. One connection is always read, so that frames are completed one after the other.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,34 +13,34 @@ use super::slots::State;
 use super::{Links, Sink};
 use crate::tcp::framed::{Framed, READ_LEN_MAX};
 
-/// Bytes of all frames of a table that are there in part, beyond the room of an ordinary read of each connection. One frame
-/// of the longest kind may be above that.
+/// Bytes of all incomplete frames of a table, beyond the capacity of an ordinary read for each connection. One frame
+/// of the greatest length may exceed it.
 const UNFINISHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Bytes of those of them whose peers are not members.
-const STRANGERS_BYTES_MAX: u64 = 32 * 1024 * 1024;
+const NON_MEMBER_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// What is read of a frame whose peer has connected and is not a member, until it is one. Who joins or merges sends less.
-const STRANGER_FRAME_LEN_MAX: usize = 1024 * 1024;
+/// Bytes that are read of a non-member's frame before it is a member. Joining and merging members send less.
+const NON_MEMBER_FRAME_LEN_MAX: usize = 1024 * 1024;
 
-/// How long a frame may take, and so many bytes of it a second in addition.
+/// Time for a frame, and in addition its length divided by the rate below.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 const FRAME_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// How often it is looked for frames that take longer, while there are any that are not finished.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval between searches for frames that take longer, while any is incomplete.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// After so long it is tried again to read from a connection for which there was no room.
-pub(super) const ROOM_PAUSE: Duration = Duration::from_millis(20);
+/// Pause before a connection that exceeds the bound is read again.
+pub(super) const CAPACITY_PAUSE: Duration = Duration::from_millis(20);
 
-/// The frames of a table that are there in part.
+/// The incomplete frames of a table.
 pub(super) struct Unfinished {
     all: Budget,
-    /// Of peers that are not members; a part of `all`.
-    strangers: Budget,
-    /// The connection that is read from whatever the others hold, until its frame is there.
+    /// Those of non-members; a part of `all`.
+    non_members: Budget,
+    /// The connection that is read despite the bound, until its frame is complete.
     favoured: Option<u64>,
-    pub(super) next_look: Option<Time>,
+    pub(super) next_poll: Option<Time>,
 }
 
 impl Default for Unfinished {
@@ -52,12 +51,12 @@ impl Default for Unfinished {
 
 impl Unfinished {
     fn within(limit: u64) -> Self {
-        let all = Budget::new("frames of members that have come in part", limit);
-        let strangers = all.child("frames of other peers that have come in part", STRANGERS_BYTES_MAX);
-        Self { all, strangers, favoured: None, next_look: None }
+        let all = Budget::new("incomplete frames of members", limit);
+        let non_members = all.child("incomplete frames of other peers", NON_MEMBER_BYTES_MAX);
+        Self { all, non_members, favoured: None, next_poll: None }
     }
 
-    /// Whether more may be read of the frame that a connection has in part.
+    /// Returns whether more may be read of a connection's incomplete frame.
     pub(super) fn admit(
         &mut self,
         now: Time,
@@ -67,11 +66,11 @@ impl Unfinished {
         members: Option<&HashSet<PhysAddr>>,
     ) -> bool {
         framed.unfinished_since.get_or_insert(now);
-        self.next_look.get_or_insert(now + LOOK_EVERY);
+        self.next_poll.get_or_insert(now + POLL_INTERVAL);
         let is_member = framed.is_ours || members.is_none_or(|members| members.contains(&peer));
         let Some(capacity) = framed.capacity_needed() else { return true };
-        let is_long = framed.unfinished_len() > STRANGER_FRAME_LEN_MAX;
-        if !is_member && is_long && capacity > STRANGER_FRAME_LEN_MAX {
+        let is_long = framed.unfinished_len() > NON_MEMBER_FRAME_LEN_MAX;
+        if !is_member && is_long && capacity > NON_MEMBER_FRAME_LEN_MAX {
             return false;
         }
         let held = framed.held.as_ref().map_or(0, |held| held.bytes());
@@ -79,7 +78,7 @@ impl Unfinished {
         if more == 0 {
             return true;
         }
-        let budget = if is_member { &self.all } else { &self.strangers };
+        let budget = if is_member { &self.all } else { &self.non_members };
         let grown = match &mut framed.held {
             Some(held) => held.try_grow(more),
             None => budget.try_reserve(more).map(|held| framed.held = Some(held)),
@@ -90,7 +89,7 @@ impl Unfinished {
         }
     }
 
-    /// Reads on from one connection without room.
+    /// Reads on from one connection despite the bound.
     fn favour(&mut self, link: u64, more: u64, framed: &mut Framed) -> bool {
         if *self.favoured.get_or_insert(link) != link {
             return false;
@@ -100,7 +99,7 @@ impl Unfinished {
         true
     }
 
-    /// A connection's frame is there: another one is read from in any case.
+    /// Notes that a connection's frame is complete: another connection may be read despite the bound.
     pub(super) fn note_finished(&mut self, link: u64) {
         if self.favoured == Some(link) {
             self.favoured = None;
@@ -108,14 +107,14 @@ impl Unfinished {
     }
 }
 
-fn patience(framed: &Framed) -> Duration {
+fn frame_timeout(framed: &Framed) -> Duration {
     FRAME_TIME_MAX + Duration::from_secs((framed.unfinished_len() / FRAME_BYTES_PER_SECOND) as u64)
 }
 
 impl Links {
-    /// Ends connections whose frames take too long, now and then.
+    /// Closes connections whose frames take too long, at intervals.
     pub(super) fn end_slow_frames(&mut self, now: Time, sink: Sink<'_>) {
-        if self.unfinished.next_look.is_none_or(|at| at > now) {
+        if self.unfinished.next_poll.is_none_or(|at| at > now) {
             return;
         }
         let (mut slow, mut is_any, mut is_favoured_there) = (Vec::new(), false, false);
@@ -123,25 +122,25 @@ impl Links {
             let State::Open(connection) = &slot.state else { continue };
             let Some(since) = connection.framed.unfinished_since else { continue };
             let takes = now.since(since);
-            if takes > patience(&connection.framed) {
+            if takes > frame_timeout(&connection.framed) {
                 slow.push((index, takes));
             } else {
                 is_any = true;
                 is_favoured_there |= self.unfinished.favoured == Some(slot.link);
             }
         }
-        self.unfinished.next_look = is_any.then_some(now + LOOK_EVERY);
+        self.unfinished.next_poll = is_any.then_some(now + POLL_INTERVAL);
         if !is_favoured_there {
             self.unfinished.favoured = None;
         }
         for (index, takes) in slow {
             let Some(State::Open(connection)) = self.slots.take(index) else { continue };
-            self.complaints.count(now, "slow_frame", || {
+            self.warnings.count(now, "slow_frame", || {
                 let (peer, length) = (connection.peer, connection.framed.unfinished_len());
-                let come = connection.framed.input.len();
-                format!("{peer}: of a frame of {length} bytes {come} have come in {} s", takes.as_secs())
+                let received = connection.framed.input.len();
+                format!("{peer}: {received} of {length} bytes of a frame received in {} s", takes.as_secs())
             });
-            self.lose(index, connection, sink);
+            self.close_lost(index, connection, sink);
         }
     }
 }
@@ -165,7 +164,7 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    /// A table, and peers that have connected to it, each of which has sent so many bytes of a frame of that length.
+    /// A table, and connected peers, each of which has sent the beginning of a frame.
     struct Table {
         links: Links,
         peers: Vec<PhysAddr>,
@@ -214,7 +213,7 @@ mod tests {
             self.links.slots.iter().map(|(_, slot)| of(slot)).sum()
         }
 
-        /// Each peer has so many bytes of a frame of that length to write.
+        /// Queues the beginning of a frame at each peer.
         fn queue(&mut self, length: usize, bytes: usize) {
             for output in &mut self.outputs {
                 output.extend_from_slice(&(length as i32).to_be_bytes());
@@ -222,7 +221,7 @@ mod tests {
             }
         }
 
-        /// Peers write what is read of them.
+        /// Lets peers write, and the table read.
         async fn step(&mut self, now: Time) {
             for (client, output) in self.clients.iter().zip(&mut self.outputs) {
                 if let Ok(count) = client.try_write(output) {
@@ -244,7 +243,7 @@ mod tests {
         let (mut now, mut most) = (Time::ZERO, 0);
         while table.frames < PEERS.into() {
             // Those that had to wait are tried again.
-            now = now + ROOM_PAUSE;
+            now = now + CAPACITY_PAUSE;
             table.step(now).await;
             most = most.max(table.input_bytes());
         }
@@ -260,19 +259,19 @@ mod tests {
         table.queue(4 * MIB, 4 * MIB);
         let mut now = Time::ZERO;
         for _ in 0..400 {
-            now = now + ROOM_PAUSE;
+            now = now + CAPACITY_PAUSE;
             table.step(now).await;
         }
         assert_eq!(table.frames, 0);
         assert!(
-            table.input_bytes() <= STRANGER_FRAME_LEN_MAX + READ_LEN_MAX,
+            table.input_bytes() <= NON_MEMBER_FRAME_LEN_MAX + READ_LEN_MAX,
             "{} bytes",
             table.input_bytes()
         );
         let peers = table.peers.clone();
         table.links.set_members(Some(&peers));
         while table.frames == 0 {
-            now = now + ROOM_PAUSE;
+            now = now + CAPACITY_PAUSE;
             table.step(now).await;
         }
     }
@@ -281,20 +280,20 @@ mod tests {
     async fn frames_of_peers_that_are_no_members_hold_no_more_than_their_limit_together() {
         const PEERS: u16 = 128;
         let mut table = Table::with(PEERS, UNFINISHED_BYTES_MAX, false).await;
-        // Each of them has as much as one such peer may have, and never the last byte.
-        table.queue(STRANGER_FRAME_LEN_MAX, STRANGER_FRAME_LEN_MAX - 1);
+        // Each of them has as much as one non-member may have, and never the last byte.
+        table.queue(NON_MEMBER_FRAME_LEN_MAX, NON_MEMBER_FRAME_LEN_MAX - 1);
         let mut now = Time::ZERO;
-        while table.links.unfinished.strangers.used() + MIB as u64 <= STRANGERS_BYTES_MAX {
-            now = now + ROOM_PAUSE;
+        while table.links.unfinished.non_members.used() + MIB as u64 <= NON_MEMBER_BYTES_MAX {
+            now = now + CAPACITY_PAUSE;
             table.step(now).await;
         }
         for _ in 0..50 {
-            now = now + ROOM_PAUSE;
+            now = now + CAPACITY_PAUSE;
             table.step(now).await;
         }
-        assert!(table.links.unfinished.strangers.usage().peak <= STRANGERS_BYTES_MAX);
-        // A buffer that grows is doubled, and what it has beyond its frame's next part is not counted.
-        let most = 2 * STRANGERS_BYTES_MAX + u64::from(PEERS) * READ_LEN_MAX as u64;
+        assert!(table.links.unfinished.non_members.usage().peak <= NON_MEMBER_BYTES_MAX);
+        // A buffer that grows is doubled; its spare capacity is not counted.
+        let most = 2 * NON_MEMBER_BYTES_MAX + u64::from(PEERS) * READ_LEN_MAX as u64;
         assert!(table.input_bytes() as u64 <= most, "{} bytes", table.input_bytes());
         assert_eq!(table.links.peers().count(), usize::from(PEERS), "the others wait");
         // Members do not wait for them.
@@ -302,7 +301,7 @@ mod tests {
         table.links.set_members(Some(&members));
         table.outputs[0].extend_from_slice(&[7]);
         while table.frames == 0 {
-            now = now + ROOM_PAUSE;
+            now = now + CAPACITY_PAUSE;
             table.step(now).await;
         }
     }
@@ -311,15 +310,15 @@ mod tests {
     async fn frame_that_takes_too_long_ends_its_connection() {
         let mut table = Table::with(1, UNFINISHED_BYTES_MAX, true).await;
         table.queue(MIB, 100);
-        while table.links.unfinished.next_look.is_none() {
+        while table.links.unfinished.next_poll.is_none() {
             table.step(Time::ZERO).await;
         }
         assert_eq!(table.links.peers().count(), 1);
         let in_time = Time::ZERO + FRAME_TIME_MAX;
         table.serve(in_time);
         assert_eq!(table.links.peers().count(), 1, "a frame of 1 MiB has 16 s more");
-        table.serve(in_time + Duration::from_secs(17) + LOOK_EVERY);
+        table.serve(in_time + Duration::from_secs(17) + POLL_INTERVAL);
         assert_eq!(table.links.peers().count(), 0);
-        assert_eq!(table.links.complaints.iter().collect::<Vec<_>>(), [("slow_frame", 1)]);
+        assert_eq!(table.links.warnings.iter().collect::<Vec<_>>(), [("slow_frame", 1)]);
     }
 }

@@ -1,12 +1,12 @@
-//! Senders wait before an edge's queue to a member is full, over TCP and within a process, whatever its size. A socket for
-//! datagrams takes what it is given, so that there is nothing to see over UDP.
+//! Tests that senders wait before an edge's queue to a member is full, over TCP and within a process, whatever its
+//! size. A UDP socket takes all datagrams, so that UDP has no such test.
 
 mod cluster;
 
 use std::sync::Arc;
 
-use cluster::apart::Apart;
 use cluster::log::Log;
+use cluster::stallable_member::StallableMember;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Address, Channel, Message, SendError, Silent};
 
@@ -22,7 +22,8 @@ fn message(dest: Option<&Address>) -> Message {
     Message::bytes(dest.cloned(), vec![7; SIZE])
 }
 
-/// Sends as much at once as there is room for, again and again until there is none. Returns how many messages.
+/// Sends until there is no capacity, and again after each cycle until none becomes free. Returns the number of
+/// messages.
 async fn flood(from: &Channel, dest: Option<&Address>) -> usize {
     let mut sent = 0;
     loop {
@@ -30,7 +31,7 @@ async fn flood(from: &Channel, dest: Option<&Address>) -> usize {
         while from.try_send(message(dest)).is_ok() {
             sent += 1;
         }
-        // What has been sent goes as far as it gets.
+        // Sent messages go as far as they can.
         from.with_stack(|_, _| ()).await.expect("an open channel");
         if sent == before {
             return sent;
@@ -38,12 +39,12 @@ async fn flood(from: &Channel, dest: Option<&Address>) -> usize {
     }
 }
 
-/// Floods a member that has stopped reading; then one more send waits until the member goes on, and all arrives.
+/// Floods a stalled member; then one more send waits until the member resumes, and all messages arrive.
 async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool) {
     let (warnings, _guard) = Log::begin("warn");
     let inbox = Arc::new(Inbox::default());
     let sender = cluster.join("A", Silent).await;
-    let mut stalled = Apart::join(&cluster, "B", inbox.clone()).await;
+    let mut stalled = StallableMember::join(&cluster, "B", inbox.clone()).await;
     one_view(&[&sender, &stalled.channel]).await;
     stalled.stall().await;
     let to_it = stalled.channel.address().clone();
@@ -57,8 +58,8 @@ async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool
     });
     sender.with_stack(|_, _| ()).await;
     assert!(!waiting.is_finished(), "it waits");
-    stalled.go_on();
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it is told of room").unwrap().expect("sent");
+    stalled.resume();
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it gets capacity").unwrap().expect("sent");
     inbox.from(sender.address(), sent + 1).await;
     assert_no_full_queue(&warnings);
     sender.close().await;
@@ -72,7 +73,7 @@ async fn over_tcp_senders_wait_before_a_small_queue_is_full() {
     a_flood_waits_for_a_stalled_member(Cluster::new("tcp.xml").transport("TCP", SMALL_TCP), true).await;
 }
 
-/// However much may wait for credits.
+/// However many messages may wait for credits.
 #[tokio::test]
 async fn over_tcp_the_limit_of_flow_control_does_not_matter() {
     let cluster = Cluster::new("tcp.xml").transport("TCP", SMALL_TCP);

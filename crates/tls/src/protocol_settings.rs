@@ -1,4 +1,4 @@
-//! What a side speaks: TLS's versions and cipher suites, by the names that Java has for them.
+//! TLS versions and cipher suites, by Java's names.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use rustls::{ALL_VERSIONS, SupportedCipherSuite, SupportedProtocolVersion};
 
 use crate::TlsError;
 
-/// Versions and cipher suites; all that there are, where none is named.
+/// Versions and cipher suites of a side; by default all supported ones.
 #[derive(Clone, Default, Debug)]
-pub struct Spoken {
+pub struct ProtocolSettings {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
 }
 
-impl Spoken {
-    /// Those of these names, such as `TLSv1.3` and `TLS_AES_256_GCM_SHA384`.
+impl ProtocolSettings {
+    /// Selects versions and suites by name, such as `TLSv1.3` and `TLS_AES_256_GCM_SHA384`.
     ///
     /// # Errors
     ///
-    /// A name that is not spoken here, with those that are.
+    /// The first unsupported name, with the supported ones.
     pub fn by_names(versions: &[impl AsRef<str>], suites: &[impl AsRef<str>]) -> Result<Self, TlsError> {
         let all = ring::default_provider().cipher_suites;
         Ok(Self {
@@ -41,7 +41,7 @@ impl Spoken {
     }
 }
 
-/// Those of `all` that are named.
+/// Returns the values of `all` with these names.
 fn named<T: Copy>(
     what: &'static str,
     names: &[impl AsRef<str>],
@@ -49,10 +49,10 @@ fn named<T: Copy>(
     name_of: impl Fn(&T) -> String,
 ) -> Result<Vec<T>, TlsError> {
     let find = |name: &str| all.iter().find(|one| name_of(one) == name).copied();
-    let unknown = |name: &str| TlsError::NotSpoken {
+    let unknown = |name: &str| TlsError::Unsupported {
         what,
         name: name.to_owned(),
-        spoken: all.iter().map(&name_of).collect::<Vec<_>>().join(", "),
+        supported: all.iter().map(&name_of).collect::<Vec<_>>().join(", "),
     };
     names.iter().map(|name| find(name.as_ref()).ok_or_else(|| unknown(name.as_ref()))).collect()
 }
@@ -65,7 +65,7 @@ fn version_name(version: &SupportedProtocolVersion) -> String {
     }
 }
 
-/// Rustls tells those of TLS 1.3 apart by a prefix of its own.
+/// Returns a suite's name. Rustls marks those of TLS 1.3 with a prefix of its own.
 fn suite_name(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
 }
@@ -78,18 +78,19 @@ mod tests {
 
     #[test]
     fn versions_and_suites_have_javas_names() {
-        let spoken = Spoken::by_names(&["TLSv1.3"], &["TLS_AES_256_GCM_SHA384"]).unwrap();
-        assert_eq!(spoken.versions().len(), 1);
-        assert_eq!(spoken.provider().cipher_suites.len(), 1);
-        assert_eq!(Spoken::by_names(&NONE, &NONE).unwrap().versions().len(), 2);
-        assert!(Spoken::by_names(&NONE, &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]).is_ok());
+        let protocols = ProtocolSettings::by_names(&["TLSv1.3"], &["TLS_AES_256_GCM_SHA384"]).unwrap();
+        assert_eq!(protocols.versions().len(), 1);
+        assert_eq!(protocols.provider().cipher_suites.len(), 1);
+        assert_eq!(ProtocolSettings::by_names(&NONE, &NONE).unwrap().versions().len(), 2);
+        assert!(ProtocolSettings::by_names(&NONE, &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]).is_ok());
     }
 
     #[test]
-    fn a_name_that_is_not_spoken_is_told_with_those_that_are() {
-        let error = Spoken::by_names(&["SSLv3"], &NONE).unwrap_err().to_string();
-        assert_eq!(error, "tls.protocols: `SSLv3` is not spoken here, only TLSv1.3, TLSv1.2");
-        let error = Spoken::by_names(&NONE, &["TLS_RSA_WITH_AES_128_CBC_SHA"]).unwrap_err().to_string();
+    fn unsupported_name_is_reported_with_the_supported_ones() {
+        let error = ProtocolSettings::by_names(&["SSLv3"], &NONE).unwrap_err().to_string();
+        assert_eq!(error, "tls.protocols: `SSLv3` is not supported, only TLSv1.3, TLSv1.2");
+        let error =
+            ProtocolSettings::by_names(&NONE, &["TLS_RSA_WITH_AES_128_CBC_SHA"]).unwrap_err().to_string();
         assert!(error.contains("TLS_AES_128_GCM_SHA256"), "{error}");
     }
 }

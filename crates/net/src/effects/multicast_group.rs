@@ -1,4 +1,4 @@
-//! A multicast group that a layer joins on sockets of its own (MPING, facts 11.7).
+//! A multicast group that a layer joins with sockets of its own (MPING).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,28 +11,28 @@ use tokio::io::ReadBuf;
 use tokio::net::UdpSocket;
 
 use super::Outcomes;
-use crate::complaints::Complaints;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::udp::{MulticastOptions, group_socket, interface_index, unicast_socket};
+use crate::warnings::RateLimitedWarnings;
 
-/// The longest datagram that is read. Discovery requests have a few hundred bytes.
+/// Length of the read buffer. Discovery requests have a few hundred bytes.
 const DATAGRAM_LEN_MAX: usize = 64 * 1024;
 
-/// Datagrams received in one go, so that a flood does not starve the driver.
+/// Datagrams received per cycle, so that a flood does not starve the driver.
 const DATAGRAMS_PER_CYCLE: usize = 16;
 
 /// A joined group.
 pub(super) struct Group {
     token: Token,
     receiver: UdpSocket,
-    /// Not the runtime's: a socket that the runtime has not yet seen ready would refuse the first request, and there
-    /// may be no other.
+    /// Not tokio's: a socket that tokio has not yet seen ready would refuse the first request, which may be the only
+    /// one.
     sender: std::net::UdpSocket,
     group: SocketAddr,
     waker: Waker,
     has_more: bool,
     buffer: Vec<u8>,
-    complaints: Complaints,
+    warnings: RateLimitedWarnings,
 }
 
 impl Group {
@@ -57,22 +57,22 @@ impl Group {
             receiver: UdpSocket::from_std(receiver.into())?,
             sender: sender.into(),
             group: group.socket_addr(),
-            waker: SourceWaker::waker(signals, Key { owner: Owner::SideGroup(token.layer()), index: 0 }),
+            waker: SourceWaker::waker(signals, Key { owner: Owner::EffectGroup(token.layer()), index: 0 }),
             token,
             has_more: true,
             buffer: vec![0; DATAGRAM_LEN_MAX],
-            complaints: Complaints::default(),
+            warnings: RateLimitedWarnings::default(),
         })
     }
 
-    /// Sends a datagram; one that the system does not take now is lost, as datagrams may be.
+    /// Sends a datagram. It is lost if the system does not take it now.
     pub(super) fn send(&mut self, now: Time, datagram: Bytes) {
         if let Err(error) = self.sender.send_to(&datagram, self.group) {
-            self.complaints.count(now, "group_send_failed", || format!("{}: {error}", self.group));
+            self.warnings.count(now, "group_send_failed", || format!("{}: {error}", self.group));
         }
     }
 
-    /// Whether [`Group::receive`] stopped before the socket was empty.
+    /// Returns whether [`Group::receive`] stopped before the socket was empty.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
@@ -87,7 +87,7 @@ impl Group {
                     outcomes.push_back((self.token, Outcome::Datagram { from: from.into(), datagram }));
                 }
                 Poll::Ready(Err(error)) => {
-                    self.complaints.count(now, "group_receive_failed", || error.to_string());
+                    self.warnings.count(now, "group_receive_failed", || error.to_string());
                     return;
                 }
                 Poll::Pending => return,

@@ -1,27 +1,26 @@
-//! Whether a stack has what a member cannot be without. JGroups looks for the same, by the events that protocols need.
+//! The check for layers that each member needs. JGroups makes the same check, by the events that protocols need.
 
 use consort_group::config::StackConfig;
 
 use crate::error::{ConfigError, Fault};
 
-/// Checks that members of this stack can find each other, agree on a view, and send to all: that there is a GMS, and below
-/// it a discovery and a NAKACK.
+/// Checks that members of this stack can find each other, agree on a view, and multicast: that there is a GMS, and
+/// below it a discovery and a NAKACK.
 ///
 /// # Errors
 ///
-/// What is missing, with GMS' place.
-pub fn check_whole(stack: &StackConfig) -> Result<(), ConfigError> {
+/// The missing layer, with GMS' place.
+pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
     let named = |wanted: &dyn Fn(&str) -> bool| {
         stack.protocols.iter().position(|protocol| wanted(protocol.short_name()))
     };
     let Some(gms) = named(&|name| name == "GMS") else {
-        let fault =
-            Fault::Structure("the stack has no pbcast.GMS: nobody would ever be in a view".to_owned());
+        let fault = Fault::Structure("the stack has no pbcast.GMS, which members need for views".to_owned());
         return Err(ConfigError::new(&stack.source, None, fault));
     };
     let below = |wanted: &dyn Fn(&str) -> bool| named(wanted).is_some_and(|at| at < gms);
     let missing = if !below(&|name| name.ends_with("PING") || name == "TCPGOSSIP") {
-        "a discovery below it, such as TCPPING or PING, or it finds nobody"
+        "a discovery below it, such as TCPPING or PING, to find other members"
     } else if !below(&|name| name.starts_with("NAKACK")) {
         "a NAKACK below it (pbcast.NAKACK2, NAKACK4), or views would be lost"
     } else {
@@ -33,27 +32,27 @@ pub fn check_whole(stack: &StackConfig) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use super::check_whole;
+    use super::check_required_layers;
     use crate::{STOCK, Variables, parse_stack};
 
     fn error(text: &str) -> String {
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
-        check_whole(&stack.config).unwrap_err().to_string()
+        check_required_layers(&stack.config).unwrap_err().to_string()
     }
 
     #[test]
-    fn stock_stacks_are_whole() {
+    fn stock_stacks_have_all_required_layers() {
         for (name, text) in STOCK.iter().filter(|(name, _)| !name.ends_with("-default.xml")) {
             let stack = parse_stack(name, text, &Variables::new()).unwrap();
-            check_whole(&stack.config).unwrap_or_else(|error| panic!("{error}"));
+            check_required_layers(&stack.config).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 
     #[test]
-    fn what_is_missing_is_named_with_the_place_of_who_needs_it() {
+    fn a_missing_layer_is_reported_with_gms_place() {
         assert_eq!(
             error("<config><TCP/></config>"),
-            "my.xml: the stack has no pbcast.GMS: nobody would ever be in a view"
+            "my.xml: the stack has no pbcast.GMS, which members need for views"
         );
         let no_discovery = error("<config>\n<TCP/>\n<pbcast.NAKACK2/>\n<pbcast.GMS/></config>");
         assert!(no_discovery.starts_with("my.xml:4:1: GMS needs a discovery below it"), "{no_discovery}");

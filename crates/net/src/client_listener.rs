@@ -1,16 +1,16 @@
-//! The socket of a program that clients connect to.
+//! The listening socket of a program with clients.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-/// Listens where the host's name says, at the first of its addresses that can be had. The port can be had again as soon as
-/// whoever listened there is gone. So many connections may wait to be accepted, as far as the system allows.
+/// Listens at the first of the host's addresses that can be bound. `waiting_max` connections may wait to be accepted,
+/// as far as the system allows. The port is free again as soon as its listener has closed.
 ///
 /// # Errors
 ///
-/// If the name has no address, or the port cannot be had at any.
+/// If the name has no address, or the port cannot be bound at any.
 pub async fn listen(host: &str, port: u16, waiting_max: u32) -> io::Result<TcpListener> {
     let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
     for address in lookup_host((host, port)).await? {
@@ -24,7 +24,7 @@ pub async fn listen(host: &str, port: u16, waiting_max: u32) -> io::Result<TcpLi
 
 fn listen_at(address: SocketAddr, waiting_max: u32) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // While connections of before are remembered.
+    // Otherwise the port stays taken while the system remembers earlier connections.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(waiting_max)
@@ -41,17 +41,17 @@ mod tests {
 
     const WAITING_MAX: u32 = 4_096;
 
-    /// What the system allows at a socket (Linux).
+    /// Returns the system's limit of waiting connections (Linux).
     fn allowed() -> usize {
         let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         allowed.trim().parse().unwrap()
     }
 
     #[tokio::test]
-    async fn clients_that_come_at_once_all_have_a_place() {
+    async fn concurrent_clients_all_fit_the_backlog() {
         let listener = listen("127.0.0.1", 0, WAITING_MAX).await.unwrap();
         let at = listener.local_addr().unwrap();
-        // Nobody is accepted meanwhile: who had no place would never be connected.
+        // No connection is accepted meanwhile: one above the backlog would never be connected.
         let connecting = async {
             let mut connected = Vec::new();
             for _ in 0..allowed().min(WAITING_MAX as usize).min(500) {

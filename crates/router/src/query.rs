@@ -1,4 +1,4 @@
-//! Asking a router who is registered there, of either kind.
+//! Queries of a router for its members, of Consort's or JGroups' kind.
 
 use std::io;
 use std::time::Duration;
@@ -6,54 +6,58 @@ use std::time::Duration;
 use bytes::BytesMut;
 use consort_group::PingData;
 use consort_group::wire::{self, GossipData, GossipKind, WireError};
-use consort_net::framing::{BadLength, Frame, next_frame, put_frame, room_wanted};
+use consort_net::framing::{BadLength, Frame, next_frame, put_frame, read_capacity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::routes::group_of_all;
+use crate::routes::own_group_name;
 
-/// The longest answer that is read: ten thousand members of a group.
+/// Longest response that is read, in bytes: ten thousand members of a group.
 const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
 
-/// Groups that are read of at most.
+/// Most groups that are read.
 const GROUPS_MAX: usize = 10_000;
 
-/// A router cannot be asked.
+/// A query of a router failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AskError {
-    /// It is not there, or goes away.
+pub enum RouterQueryError {
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It says nothing.
+    /// There was no response.
     #[error("no answer within {0:?}")]
-    Silent(Duration),
-    /// It ends the connection.
-    #[error("it ends the connection instead of answering: it is no router, or it is about to end")]
-    Ended,
-    /// It is something else than a router.
-    #[error("what listens there is no router: {0}")]
+    TimedOut(Duration),
+    /// The peer closed the connection.
+    #[error("the peer closed the connection without a response: it is no router, or it is shutting down")]
+    ConnectionClosed,
+    /// The peer is not a router.
+    #[error("the peer is no router: {0}")]
     Frame(#[from] BadLength),
-    /// It is something else than a router.
-    #[error("what listens there is no router: {0}")]
+    /// The peer is not a router.
+    #[error("the peer is no router: {0}")]
     Wire(#[from] WireError),
 }
 
-/// All groups with their members, in the order of their names.
+/// Returns all groups with their members, sorted by name.
 ///
 /// # Errors
 ///
-/// If nobody answers within that time, or not as a router does.
-pub async fn ask(router: &str, patience: Duration) -> Result<Vec<(String, Vec<PingData>)>, AskError> {
-    match timeout(patience, converse(router)).await {
+/// If there is no response within the time, or the peer is not a router.
+pub async fn list_members(
+    router: &str,
+    within: Duration,
+) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
+    match timeout(within, request_members(router)).await {
         Ok(answer) => answer,
-        Err(_) => Err(AskError::Silent(patience)),
+        Err(_) => Err(RouterQueryError::TimedOut(within)),
     }
 }
 
-/// A router of JGroups' says nothing if there are no groups, so a question that both answer comes after.
-async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError> {
+/// Queries the members, and sends a heartbeat after it: JGroups' router does not respond if there are no groups, and
+/// both kinds respond to the heartbeat.
+async fn request_members(router: &str) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
     let mut stream = TcpStream::connect(router).await?;
     let mut asked = BytesMut::new();
     for kind in [GossipKind::GetMembers, GossipKind::Heartbeat] {
@@ -71,19 +75,19 @@ async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError
                     (GossipKind::Members | GossipKind::LastMembers, Some(group))
                         if groups.len() < GROUPS_MAX =>
                     {
-                        groups.push((group_of_all(&group).to_owned(), data.members));
+                        groups.push((own_group_name(&group).to_owned(), data.members));
                     }
                     _ => {}
                 }
             }
-            Some(Frame::Close) => return Err(AskError::Ended),
+            Some(Frame::Close) => return Err(RouterQueryError::ConnectionClosed),
             None => {
-                buffer.reserve(room_wanted(&buffer, 16 * 1024));
+                buffer.reserve(read_capacity(&buffer, 16 * 1024));
                 match stream.read_buf(&mut buffer).await {
                     Ok(1..) => {}
-                    Ok(0) => return Err(AskError::Ended),
+                    Ok(0) => return Err(RouterQueryError::ConnectionClosed),
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                        return Err(AskError::Ended);
+                        return Err(RouterQueryError::ConnectionClosed);
                     }
                     Err(error) => return Err(error.into()),
                 }

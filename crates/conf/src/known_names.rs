@@ -1,4 +1,4 @@
-//! Which protocols and attributes there are: what our layers have, and what JGroups has.
+//! Known protocols and attributes: Consort's and JGroups'.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,21 +8,21 @@ use consort_group::protocols::registry;
 
 use crate::error::{ConfigError, Fault};
 
-/// An attribute that JGroups has and Consort has no use for, such as a thread pool's size.
+/// An attribute that JGroups has and that has no effect in Consort, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ignored {
+pub struct IgnoredAttribute {
     /// The protocol.
     pub protocol: String,
     /// The attribute.
     pub attribute: String,
-    /// Where it stands.
+    /// Its place.
     pub position: Position,
-    /// Whether JGroups, too, has no use for it any more.
+    /// Whether it has no effect in JGroups either.
     pub is_deprecated: bool,
 }
 
-/// What members of JGroups' kind would do otherwise than asked, were nobody told that an attribute has no effect.
-const MISSED: &[&str] = &[
+/// Attributes whose lack of effect changes a member's behaviour, so that the operator must know.
+const SIGNIFICANT: &[&str] = &[
     "after_creation_hook",
     "dns_address",
     "diag.bind_interfaces",
@@ -32,31 +32,31 @@ const MISSED: &[&str] = &[
     "tls.sni_matchers",
 ];
 
-/// JGroups' own membership-change policy, which is ours, too.
+/// JGroups' own membership-change policy, which is Consort's default too.
 const DEFAULT_POLICY: &str = "GMS$DefaultMembershipPolicy";
 
-impl Ignored {
-    /// Whether what was asked for is missing, so that somebody should know: other attributes set the size of what is not
-    /// here, such as thread pools.
-    pub fn is_missed(&self) -> bool {
-        MISSED.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
+impl IgnoredAttribute {
+    /// Returns whether the operator must know that the attribute has no effect. Other attributes configure parts that
+    /// Consort does not have, such as thread pools.
+    pub fn is_significant(&self) -> bool {
+        SIGNIFICANT.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
     }
 
-    /// What to do instead, if there is something.
-    pub fn instead(&self) -> Option<&'static str> {
+    /// Returns an alternative to the attribute, if there is one.
+    pub fn alternative(&self) -> Option<&'static str> {
         (self.attribute == "membership_change_policy")
-            .then_some("classes of Java's are not run: ChannelBuilder::membership_policy sets a policy")
+            .then_some("Java classes are not supported: set a policy with ChannelBuilder::membership_policy")
     }
 
-    /// Those that are missed, or those that are not, as one line: `TCP.linger (tcp.xml:3:5), …`.
-    pub fn line(all: &[Self], stack: &StackConfig, is_missed: bool) -> Option<String> {
-        let told = all.iter().filter(|one| one.is_missed() == is_missed).map(|one| {
+    /// Returns the significant ones, or the others, as one line: `TCP.linger (tcp.xml:3:5), …`.
+    pub fn line(all: &[Self], stack: &StackConfig, is_significant: bool) -> Option<String> {
+        let lines = all.iter().filter(|one| one.is_significant() == is_significant).map(|one| {
             let place = format!("{}:{}", stack.file(one.position), one.position);
-            let instead = one.instead().map(|instead| format!("; {instead}")).unwrap_or_default();
-            format!("{}.{} ({place}{instead})", one.protocol, one.attribute)
+            let alternative = one.alternative().map(|text| format!("; {text}")).unwrap_or_default();
+            format!("{}.{} ({place}{alternative})", one.protocol, one.attribute)
         });
-        let told: Vec<String> = told.collect();
-        (!told.is_empty()).then(|| told.join(", "))
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join(", "))
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn is_transport(protocol: &str) -> bool {
     registry::TRANSPORTS.iter().any(|(transport, _)| *transport == protocol)
 }
 
-/// Whether an attribute that the protocol is known to have has an effect here.
+/// Returns whether a known attribute of a protocol has an effect.
 fn is_used(protocol: &str, attribute: &str) -> bool {
     if is_transport(protocol) {
         let is_meant = protocol != "SHARED_LOOPBACK" || !UNUSED_WITHOUT_SOCKETS.contains(&attribute);
@@ -92,7 +92,7 @@ fn is_used(protocol: &str, attribute: &str) -> bool {
     entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
 }
 
-/// The name among `names` that is closest to `wrong`, unless all are far from it.
+/// Returns the name among `names` that is most similar to `wrong`, if any is similar.
 pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
     let (distance, name) =
@@ -100,12 +100,12 @@ pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) ->
     (distance <= 2.max(wrong.chars().count() / 3)).then_some(name)
 }
 
-/// Checks the names of all protocols and attributes. Returns what is known and has no effect.
+/// Checks the names of all protocols and attributes. Returns the known ones that have no effect.
 ///
 /// # Errors
 ///
-/// The first name that nobody knows, with its place and the nearest name that somebody does.
-pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
+/// The first unknown name, with its place and the most similar known name.
+pub fn check(stack: &StackConfig) -> Result<Vec<IgnoredAttribute>, ConfigError> {
     let names = registry::names();
     let (common, elsewhere) = (&KNOWN["*"], &KNOWN["-"]);
     let mut ignored = Vec::new();
@@ -135,7 +135,7 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
             };
             let is_ours = attribute == "membership_change_policy" && value.trim().ends_with(DEFAULT_POLICY);
             if !is_used(name, attribute) && !is_ours {
-                ignored.push(Ignored {
+                ignored.push(IgnoredAttribute {
                     protocol: name.to_owned(),
                     attribute: attribute.to_owned(),
                     position: *position,
@@ -149,7 +149,7 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
     Ok(ignored)
 }
 
-/// A protocol's headers are filed under its own number: members that file them under another would not understand us.
+/// Checks that `id` is the protocol's own number, under which all members read and write its headers.
 fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position) -> Result<(), ConfigError> {
     let own = registry::id(protocol);
     if own.is_some_and(|own| value.trim().parse() == Ok(own.0)) {
@@ -160,18 +160,18 @@ fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position
     Err(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
 }
 
-/// Attributes that say what nobody can guess.
+/// Checks attributes that have no default.
 fn check_required(stack: &StackConfig) -> Result<(), ConfigError> {
     for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
         if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
-            let what = "DNS_PING has no dns_query: the name that stands for all members".to_owned();
+            let what = "DNS_PING has no dns_query: set it to the DNS name of all members".to_owned();
             return Err(ConfigError::at(stack, protocol.position, Fault::Structure(what)));
         }
     }
     Ok(())
 }
 
-/// A transport is at the bottom, and nowhere else.
+/// Checks that exactly the first protocol is a transport.
 fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
     for (place, protocol) in stack.protocols.iter().enumerate() {
         let name = protocol.short_name();
@@ -186,7 +186,7 @@ fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
             _ => {}
         }
         if stack.protocols[..place].iter().any(|other| other.short_name() == name) {
-            return fail(format!("{name} stands in the stack twice"));
+            return fail(format!("{name} is in the stack twice"));
         }
     }
     if stack.protocols.is_empty() {
@@ -196,10 +196,10 @@ fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Attributes of SHARED_LOOPBACK that say something about sockets, of which it has none.
+/// Attributes of SHARED_LOOPBACK that concern sockets, which it does not have.
 const UNUSED_WITHOUT_SOCKETS: &[&str] = &["bind_addr", "external_addr", "external_port", "port_range"];
 
-/// Attributes of transports that the transport's layer, the edge or the channel uses. Each transport takes those of
+/// Attributes of transports that the transport's layer, the edge or the channel uses. Each transport has those of
 /// them that JGroups knows of it.
 pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "accept_any_version",
@@ -257,7 +257,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::{Ignored, registry};
+    use super::{IgnoredAttribute, registry};
     use crate::{ConfigError, Variables, parse_stack};
 
     fn error(text: &str) -> String {
@@ -289,8 +289,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_for_all_members_has_to_be_said() {
-        let refused = "my.xml:1:15: DNS_PING has no dns_query: the name that stands for all members";
+    fn dns_ping_without_dns_query_is_refused() {
+        let refused = "my.xml:1:15: DNS_PING has no dns_query: set it to the DNS name of all members";
         assert_eq!(error("<config><TCP/><DNS_PING/></config>"), refused);
         assert_eq!(error("<config><TCP/><DNS_PING dns_query=\" \"/></config>"), refused);
         let mut variables = Variables::new();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_protocol_refuses_is_told_with_the_attributes_place() {
+    fn a_refused_value_is_reported_with_its_attributes_place() {
         let error = |text: &str| {
             let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
             let mut nowhere = |_: &str| Ok(Vec::new());
@@ -342,11 +342,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_is_told_apart_from_what_is_not() {
+    fn significant_attributes_without_effect_are_listed_apart() {
         let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\" tls.provider=\"y\"/>\n\
                     <pbcast.GMS membership_change_policy=\"org.example.Mine\"/></config>";
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
-        let line = |is_missed| Ignored::line(&stack.ignored, &stack.config, is_missed).unwrap();
+        let line =
+            |is_significant| IgnoredAttribute::line(&stack.ignored, &stack.config, is_significant).unwrap();
         assert_eq!(line(false), "TCP.thread_pool.max_threads (my.xml:1:14)");
         let missed = line(true);
         assert!(missed.starts_with("TCP.tls.sni_matchers (my.xml:1:44), TCP.tls.provider ("), "{missed}");
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn jgroups_own_membership_policy_is_ours() {
+    fn jgroups_membership_policy_is_the_default() {
         let text = "<config><TCP/><pbcast.GMS \
                     membership_change_policy=\"org.jgroups.protocols.pbcast.GMS$DefaultMembershipPolicy\"/></config>";
         assert_eq!(parse_stack("my.xml", text, &Variables::new()).unwrap().ignored, []);
@@ -390,7 +391,7 @@ mod tests {
         }
     }
 
-    /// What a layer can be told can be written in a file, except for what only its younger sibling heeds.
+    /// Each property of a layer can be written in a file, except for those of its newer variant.
     #[test]
     fn every_property_of_every_layer_is_known() {
         let mut unknown = Vec::new();
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_is_either_here_or_elsewhere() {
+    fn jgroups_protocols_are_either_known_or_absent() {
         for name in registry::names() {
             assert!(super::KNOWN.contains_key(name), "{name} is not listed");
             assert!(!super::KNOWN["-"].contains_key(name), "{name} is listed as missing");

@@ -1,30 +1,30 @@
-//! How long a connection may be silent after a link that was cut has healed.
+//! Limits of TCP's retransmissions, for links that fail and heal.
 //!
-//! TCP waits twice as long after each attempt: a cut of 15 s is over for it after 25 s. A member waits for one key so long,
-//! and so do all who wait for that member. Attempts once a second cost a packet each.
+//! TCP doubles the time between attempts: a cut of 15 s ends for it after 25 s. A member waits that long for one key,
+//! and so do all that wait for that member. Attempts once a second cost a packet each.
 
 use std::io;
 use std::time::Duration;
 
 use socket2::SockRef;
 
-/// The most between two attempts to send what is not acknowledged; less, the kernel does not take.
-const ATTEMPTS_EVERY: Duration = Duration::from_secs(1);
+/// Greatest time between two retransmissions; the kernel's minimum for this limit.
+const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long attempts are made before the connection is given up. The system's own limit counts attempts, which are more
-/// now: this is as long as fifteen of them took. Failure detection is much sooner.
+/// Time after which TCP gives up. The system's own limit counts attempts, which are more now; this is as long as
+/// fifteen attempts took. Failure detection is much faster.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(924);
 
-/// Sets both. A kernel before Linux 6.15 does not know the first, and then nothing is changed.
-pub(super) fn apply(socket: &SockRef<'_>) -> io::Result<()> {
+/// Sets both limits. A kernel before Linux 6.15 does not have the first; then neither is set.
+pub(super) fn set_retransmit_limits(socket: &SockRef<'_>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    if option::set_attempts_every(socket, ATTEMPTS_EVERY)? {
+    if option::set_attempt_interval(socket, ATTEMPT_INTERVAL)? {
         socket.set_tcp_user_timeout(Some(GIVE_UP_AFTER))?;
     }
     Ok(())
 }
 
-/// The option, which no crate has yet. Its block states why it is sound.
+/// The socket option, which no crate has yet.
 #[cfg(target_os = "linux")]
 mod option {
     #![allow(unsafe_code)]
@@ -38,12 +38,12 @@ mod option {
     /// `TCP_RTO_MAX_MS` of `linux/tcp.h`.
     const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-    /// False if the kernel does not know it.
-    pub(super) fn set_attempts_every(socket: &SockRef<'_>, most: Duration) -> io::Result<bool> {
+    /// Returns false if the kernel does not have the option.
+    pub(super) fn set_attempt_interval(socket: &SockRef<'_>, most: Duration) -> io::Result<bool> {
         let ms = libc::c_int::try_from(most.as_millis()).unwrap_or(libc::c_int::MAX);
         let fd: RawFd = socket.as_raw_fd();
-        // SAFETY: the descriptor is open as long as `socket` is borrowed, and the kernel reads the four bytes of `ms`, of
-        // which it is told the length, within the call.
+        // SAFETY: the descriptor is open while `socket` is borrowed, and the kernel reads the four bytes of `ms`,
+        // whose length it gets, within the call.
         let result = unsafe {
             libc::setsockopt(
                 fd,
@@ -70,10 +70,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let socket = SockRef::from(&stream);
-        apply(&socket).unwrap();
+        set_retransmit_limits(&socket).unwrap();
         #[cfg(target_os = "linux")]
         {
-            let is_known = option::set_attempts_every(&socket, ATTEMPTS_EVERY).unwrap();
+            let is_known = option::set_attempt_interval(&socket, ATTEMPT_INTERVAL).unwrap();
             let wanted = is_known.then_some(GIVE_UP_AFTER);
             assert_eq!(socket.tcp_user_timeout().unwrap(), wanted);
         }

@@ -1,5 +1,5 @@
-//! A member on a thread of its own, which can be made to stop: it reads nothing, as a process does that is swapped out
-//! or stopped by a debugger, while its connections stand.
+//! A member on a thread of its own that can be stalled: it reads nothing, like a process that is swapped out or
+//! stopped by a debugger, while its connections stay open.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 use super::{Cluster, Inbox, fill, one_view};
 
-/// The member. Dropped, it goes on, and then ends as a crash does.
-pub struct Apart {
+/// The member. On drop it resumes and then ends as a crash does.
+pub struct StallableMember {
     runtime: Option<Runtime>,
     pub channel: Channel,
-    go_on: Option<Sender<()>>,
+    resume: Option<Sender<()>>,
 }
 
-impl Apart {
+impl StallableMember {
     pub async fn join(cluster: &Cluster, name: &'static str, receiver: impl Receiver) -> Self {
         let builder = cluster.builder(name).receiver(receiver);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -26,36 +26,36 @@ impl Apart {
         let joining = runtime.spawn(async move { builder.connect(&cluster).await });
         let channel = tokio::time::timeout(super::PATIENCE, joining).await.expect("joined in time");
         let channel = channel.expect("no panic").unwrap_or_else(|error| panic!("{name}: {error}"));
-        Self { runtime: Some(runtime), channel, go_on: None }
+        Self { runtime: Some(runtime), channel, resume: None }
     }
 
-    /// Lets it go on.
-    pub fn go_on(&mut self) {
-        self.go_on = None;
+    /// Resumes the member.
+    pub fn resume(&mut self) {
+        self.resume = None;
     }
 
     /// Stops its only thread, in the middle of the stack's work.
     pub async fn stall(&mut self) {
-        let (go_on, held) = channel();
-        let (told, is_stalled) = oneshot::channel();
+        let (resume, held) = channel();
+        let (stalled, is_stalled) = oneshot::channel();
         let stack = self.channel.clone();
         tokio::spawn(async move {
             let stop = move |_: &mut consort_group::Stack, _| {
-                let _ = told.send(());
+                let _ = stalled.send(());
                 let _: Result<(), _> = held.recv();
             };
             stack.with_stack(stop).await
         });
         is_stalled.await.expect("the stack stops");
-        self.go_on = Some(go_on);
+        self.resume = Some(resume);
     }
 }
 
-impl Drop for Apart {
+impl Drop for StallableMember {
     fn drop(&mut self) {
-        self.go_on();
+        self.resume();
         if let Some(runtime) = self.runtime.take() {
-            // It may not be waited for in a task.
+            // Blocking on its end is not possible in a task.
             runtime.shutdown_background();
         }
     }
@@ -65,23 +65,24 @@ impl Drop for Apart {
 pub const TRANSPORTS: [(&str, &str); 3] =
     [("UDP", "udp.xml"), ("TCP_NIO2", "tcp-nio.xml"), ("TCP", "tcp.xml")];
 
-/// Bytes of a message to the member that does not read.
+/// Bytes of a message to the stalled member.
 const FILLING: usize = 10_000;
 
-/// A member that sends, one that has stopped reading, and one that has not.
-pub struct Beside {
+/// A sender, a stalled member and another member.
+pub struct StalledCluster {
     pub sender: Channel,
-    pub stalled: Apart,
-    /// What the one that has stopped gets when it goes on.
+    pub stalled: StallableMember,
+    /// The inbox of the stalled member.
     pub inbox: Arc<Inbox>,
     pub other: Channel,
-    /// How many messages are on their way to the one that has stopped.
+    /// Messages sent to the stalled member.
     pub waiting: usize,
 }
 
-impl Beside {
-    /// Makes the cluster, stops the one member, and sends as much to it as there is room for. The kernel's buffers are
-    /// small, so that over TCP most of it waits in the sender; over UDP what finds no room is lost, and sent again.
+impl StalledCluster {
+    /// Makes the cluster, stalls one member, and sends to it until there is no capacity. The kernel's buffers are
+    /// small, so that over TCP most messages are queued in the sender; over UDP those that do not fit are lost and
+    /// retransmitted.
     pub async fn new((transport, config): (&'static str, &'static str), receiver: impl Receiver) -> Self {
         let buffers = match transport {
             "UDP" => "",
@@ -90,7 +91,7 @@ impl Beside {
         let cluster = Cluster::new(config).transport(transport, buffers);
         let inbox = Arc::new(Inbox::default());
         let sender = cluster.join("A", Silent).await;
-        let mut stalled = Apart::join(&cluster, "B", inbox.clone()).await;
+        let mut stalled = StallableMember::join(&cluster, "B", inbox.clone()).await;
         let other = cluster.join("C", receiver).await;
         one_view(&[&sender, &stalled.channel, &other]).await;
         stalled.stall().await;

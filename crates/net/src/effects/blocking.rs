@@ -1,5 +1,5 @@
-//! Work that blocks, one job after the other, on the runtime's threads for it: on files (FILE_PING, facts 27.1), and what
-//! names stand for (DNS_PING, 27.4).
+//! Blocking work on the runtime's blocking threads, one job after the other: files (FILE_PING) and name look-ups
+//! (DNS_PING).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -17,16 +17,16 @@ use tokio::task::JoinHandle;
 use super::Outcomes;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 
-/// Jobs that may wait: a layer has one or two under way.
+/// Jobs that may be queued; a layer has one or two.
 const JOBS_MAX: usize = 256;
 
-/// Files of a directory that are read: one per member of the largest cluster, with room for stale ones.
+/// Files that are read of a directory: one per member of the largest cluster, and stale ones.
 const FILES_MAX: usize = 4096;
 
-/// Bytes that are read of one file: a line per member.
+/// Bytes that are read of one file, which has a line per member.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
-/// Something to do.
+/// A blocking job.
 pub(super) enum Job {
     Read { directory: String, ending: &'static str },
     Write { directory: String, name: String, content: String },
@@ -34,7 +34,7 @@ pub(super) enum Job {
     LookUp { name: String },
 }
 
-/// What is to be done, in order.
+/// The queue of jobs.
 pub(super) struct Jobs {
     waiting: VecDeque<(Token, Job)>,
     running: Option<Running>,
@@ -55,7 +55,7 @@ impl Jobs {
 
     pub(super) fn add(&mut self, token: Token, job: Job, outcomes: &mut Outcomes) {
         if self.waiting.len() >= JOBS_MAX {
-            outcomes.push_back((token, Outcome::Failed("too much to do already".into())));
+            outcomes.push_back((token, Outcome::Failed("too many jobs are queued".into())));
             return;
         }
         self.waiting.push_back((token, job));
@@ -83,7 +83,8 @@ impl Jobs {
         }
     }
 
-    /// Nobody waits for answers any more: only what changes files is still done.
+    /// Drops jobs without lasting effect, because their results have no receiver any more. Changes of files are still
+    /// made.
     pub(super) fn begin_close(&mut self) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
         self.running.take_if(|running| running.changes_nothing);
@@ -120,7 +121,7 @@ fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>>
         else {
             continue;
         };
-        // A member may remove its file while we read.
+        // A member may remove its file meanwhile.
         let Ok(file) = fs::File::open(entry.path()) else { continue };
         let mut content = Vec::new();
         file.take(FILE_LEN_MAX).read_to_end(&mut content)?;
@@ -133,7 +134,7 @@ fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>>
 fn write(directory: &Path, name: &str, content: &str) -> io::Result<()> {
     let target = plain(directory, name)?;
     fs::create_dir_all(directory)?;
-    // Readers see the old file or the new one, never a part. Writers of one name are one member.
+    // Readers see the old file or the new one, never a part. One member writes files of one name.
     let draft = plain(directory, &format!("{name}.{}.draft", std::process::id()))?;
     fs::write(&draft, content)?;
     fs::rename(&draft, &target)
@@ -146,7 +147,7 @@ fn remove(directory: &Path, name: &str) -> io::Result<()> {
     }
 }
 
-/// All addresses of a name, in their order.
+/// Returns all addresses of a name, sorted.
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     let found = (name, 0).to_socket_addrs();
     let found = found.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
@@ -156,7 +157,8 @@ fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(all)
 }
 
-/// A file of this directory and no other: names hold what members call themselves.
+/// Returns the path of a file in this directory. A name that leads elsewhere is an error, because names contain
+/// members' own names.
 fn plain(directory: &Path, name: &str) -> io::Result<PathBuf> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
     if is_plain {
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_in_name_order() {
+    fn written_files_are_read_in_name_order() {
         let directory = scratch("order");
         assert_eq!(read_all(&directory, ".list").unwrap(), []);
         write(&directory, "b.list", "2").unwrap();

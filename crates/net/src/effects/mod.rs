@@ -1,9 +1,9 @@
-//! What layers ask of the world besides packets ([`Effect`]): connections of their own, a multicast group, files, names, and
-//! the members of this process.
+//! Effects that layers request besides packets ([`Effect`]): connections of their own, a multicast group, files,
+//! names, and the members of this process.
 
-mod group;
-mod jobs;
-mod local;
+mod blocking;
+mod in_process;
+mod multicast_group;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -13,27 +13,27 @@ use std::sync::Arc;
 use consort_group::{ConnId, Effect, ExternalAddress, Lane, Outcome, PhysAddr, Shared, Time, Token};
 use tokio::net::TcpListener;
 
-use self::group::Group;
-use self::jobs::{Job, Jobs};
-use self::local::Announcement;
+use self::blocking::{Job, Jobs};
+use self::in_process::Announcement;
+use self::multicast_group::Group;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
 
-/// Where outcomes gather until the stack takes them.
+/// Outcomes that the stack has not taken yet.
 type Outcomes = VecDeque<(Token, Outcome)>;
 
 /// The connections of one layer.
 struct Table {
     links: Links,
-    /// Accepted connections are told under this effect's token.
+    /// The effect whose token accepted connections are reported under.
     listener: Option<Token>,
-    /// Under which token each connection is told of.
+    /// The token of each connection's outcomes.
     tokens: HashMap<u64, Token>,
 }
 
-/// Everything that layers have asked for.
-pub(crate) struct Side {
+/// Carries out the effects that layers request.
+pub(crate) struct EffectRunner {
     signals: Arc<Signals>,
     settings: LinkSettings,
     tables: BTreeMap<u16, Table>,
@@ -43,7 +43,7 @@ pub(crate) struct Side {
     outcomes: Outcomes,
 }
 
-impl Side {
+impl EffectRunner {
     pub(crate) fn new(signals: Arc<Signals>, settings: LinkSettings) -> Self {
         Self {
             jobs: Jobs::new(&signals),
@@ -56,7 +56,7 @@ impl Side {
         }
     }
 
-    /// Does what a layer asks, or begins to.
+    /// Carries out an effect, or begins to.
     pub(crate) fn perform(&mut self, now: Time, token: Token, effect: Effect, shared: &Shared) {
         match effect {
             Effect::Listen { bind, ports, external } => {
@@ -73,7 +73,7 @@ impl Side {
                     Some(index) => {
                         table.tokens.insert(table.links.link_of(index), token);
                     }
-                    None => self.tell(token, Outcome::Failed("too many connections".into())),
+                    None => self.report(token, Outcome::Failed("too many connections".into())),
                 }
             }
             Effect::Write { conn, frame } => {
@@ -111,15 +111,15 @@ impl Side {
             Effect::AnnounceLocally(data) => {
                 let cluster = shared.cluster.clone().unwrap_or_default();
                 self.announced.insert(token.layer(), Announcement::new(cluster, data));
-                self.tell(token, Outcome::Done);
+                self.report(token, Outcome::Done);
             }
             Effect::RetractLocally => {
                 self.announced.remove(&token.layer());
-                self.tell(token, Outcome::Done);
+                self.report(token, Outcome::Done);
             }
             Effect::FindLocally => {
-                let found = local::find(shared.cluster.as_deref().unwrap_or_default());
-                self.tell(token, Outcome::Local(found));
+                let found = in_process::find(shared.cluster.as_deref().unwrap_or_default());
+                self.report(token, Outcome::Local(found));
             }
         }
     }
@@ -128,12 +128,14 @@ impl Side {
     pub(crate) fn service(&mut self, now: Time, key: Key) {
         let outcomes = &mut self.outcomes;
         match key.owner {
-            Owner::SideLinks(layer) => {
+            Owner::EffectLinks(layer) => {
                 if let Some(Table { links, listener, tokens }) = self.tables.get_mut(&layer) {
-                    links.service(now, key.index, &mut |event| tell_of(event, *listener, tokens, outcomes));
+                    links.service(now, key.index, &mut |event| {
+                        report_link_event(event, *listener, tokens, outcomes)
+                    });
                 }
             }
-            Owner::SideGroup(layer) => {
+            Owner::EffectGroup(layer) => {
                 if let Some(group) = self.groups.get_mut(&layer) {
                     group.receive(now, outcomes);
                 }
@@ -143,12 +145,13 @@ impl Side {
         }
     }
 
-    /// Polls the sources that want it although no waker named them. Returns whether there are more.
+    /// Polls the sources that stopped with input left. Returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time) -> bool {
         let mut has_more = false;
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
-            has_more |= links.service_again(now, &mut |event| tell_of(event, *listener, tokens, outcomes));
+            has_more |=
+                links.service_again(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
         for group in self.groups.values_mut().filter(|group| group.has_more()) {
             group.receive(now, &mut self.outcomes);
@@ -157,11 +160,11 @@ impl Side {
         has_more
     }
 
-    /// Writes what is queued.
+    /// Writes queued frames.
     pub(crate) fn flush(&mut self, now: Time) {
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
-            links.flush(now, &mut |event| tell_of(event, *listener, tokens, outcomes));
+            links.flush(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
     }
 
@@ -172,21 +175,21 @@ impl Side {
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
-            links.handle_timeout(now, &mut |event| tell_of(event, *listener, tokens, outcomes));
+            links.handle_timeout(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
     }
 
-    /// The next outcome for the stack.
+    /// Takes the next outcome for the stack.
     pub(crate) fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
         self.outcomes.pop_front()
     }
 
-    /// Whether there is one.
+    /// Returns whether there is an outcome.
     pub(crate) fn has_outcomes(&self) -> bool {
         !self.outcomes.is_empty()
     }
 
-    /// Ends everything; what changes files and was asked for is still done.
+    /// Closes everything. Requested changes of files are still made.
     pub(crate) fn begin_close(&mut self, now: Time) {
         self.groups.clear();
         self.announced.clear();
@@ -200,19 +203,21 @@ impl Side {
         self.jobs.is_idle() && self.tables.values().all(|table| table.links.is_empty())
     }
 
-    fn tell(&mut self, token: Token, outcome: Outcome) {
+    fn report(&mut self, token: Token, outcome: Outcome) {
         self.outcomes.push_back((token, outcome));
     }
 
     fn table(&mut self, token: Token) -> &mut Table {
         let layer = token.layer();
         self.tables.entry(layer).or_insert_with(|| {
-            let owner = Owner::SideLinks(layer);
+            let owner = Owner::EffectLinks(layer);
             // A stack has one range of connection numbers; each layer draws from its own part.
             let first = u64::from(layer) << 40;
-            let nobody = PhysAddr { ip: None, scope_id: 0, port: 0 };
-            let mut links = Links::new(owner, self.signals.clone(), self.settings.clone(), nobody, first);
-            // Whoever connects here sends little, member or not: what is there in part is bounded as that of others.
+            let unspecified = PhysAddr { ip: None, scope_id: 0, port: 0 };
+            let mut links =
+                Links::new(owner, self.signals.clone(), self.settings.clone(), unspecified, first);
+            // Peers of these connections send little, so that the bound for non-members' unfinished frames applies to
+            // all.
             links.set_members(Some(&[]));
             Table { links, listener: None, tokens: HashMap::new() }
         })
@@ -237,7 +242,7 @@ impl Side {
             }
             Err(error) => Outcome::Failed(error.to_string()),
         };
-        self.tell(token, outcome);
+        self.report(token, outcome);
     }
 
     fn join(&mut self, token: Token, group: PhysAddr, ttl: u32, phys: PhysAddr) {
@@ -248,7 +253,7 @@ impl Side {
             }
             Err(error) => Outcome::Failed(error.to_string()),
         };
-        self.tell(token, outcome);
+        self.report(token, outcome);
     }
 
     fn block(&mut self, token: Token, job: Job) {
@@ -256,7 +261,8 @@ impl Side {
     }
 }
 
-/// A listener for one layer, and its address for peers: the transport's host if it takes connections to any address.
+/// Opens a layer's listener. Returns it with its address for peers: the transport's host if it is bound to a wildcard
+/// address.
 fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Result<(TcpListener, PhysAddr)> {
     let ports = || ports.iter().copied();
     let listener = match bind {
@@ -275,14 +281,14 @@ fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Res
     Ok((TcpListener::from_std(listener)?, own))
 }
 
-/// Puts what happened on a connection under the right token.
-fn tell_of(
+/// Reports a connection's event under its token.
+fn report_link_event(
     event: LinkEvent,
     listener: Option<Token>,
     tokens: &mut HashMap<u64, Token>,
     outcomes: &mut Outcomes,
 ) {
-    let told = match event {
+    let outcome = match event {
         LinkEvent::Frame { is_current: false, .. } => None,
         LinkEvent::Frame { link, frame, .. } => {
             tokens.get(&link).map(|token| (*token, Outcome::Frame { conn: ConnId(link), frame }))
@@ -301,5 +307,5 @@ fn tell_of(
             tokens.remove(&link).map(|token| (token, Outcome::Closed { conn: ConnId(link), is_graceful }))
         }
     };
-    outcomes.extend(told);
+    outcomes.extend(outcome);
 }

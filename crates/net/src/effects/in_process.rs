@@ -1,4 +1,4 @@
-//! The members of this process, by cluster (LOCAL_PING).
+//! The registry of members in this process, by cluster (LOCAL_PING).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use consort_group::{Address, PingData};
 
 type Clusters = BTreeMap<Arc<str>, BTreeMap<Address, (u64, PingData)>>;
 
-/// Tells a member's announcements apart: the end of an older one must not take the newer one with it.
+/// Numbers a member's announcements: the end of an older one must not remove the newer one.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 static CLUSTERS: Mutex<Clusters> = Mutex::new(BTreeMap::new());
@@ -17,7 +17,7 @@ fn clusters() -> MutexGuard<'static, Clusters> {
     CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A member's entry, which ends with this value.
+/// A member's registry entry, removed on drop.
 pub(super) struct Announcement {
     cluster: Arc<str>,
     member: Address,
@@ -47,7 +47,7 @@ impl Drop for Announcement {
     }
 }
 
-/// Everybody who has announced itself for a cluster.
+/// Returns all announced members of a cluster.
 pub(super) fn find(cluster: &str) -> Vec<PingData> {
     clusters()
         .get(cluster)

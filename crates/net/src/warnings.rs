@@ -1,21 +1,21 @@
-//! Warnings at a bounded rate: every cause is counted, and logged at most once a minute.
+//! Warnings at a bounded rate: each cause is counted, and logged at most once a minute.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use consort_group::Time;
 
-/// One warning per cause in this time.
+/// Time between two warnings of one cause.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// What went wrong so far, by cause.
+/// Counters of faults by cause, with a rate-limited warning for each cause.
 #[derive(Default, Debug)]
-pub struct Complaints {
+pub struct RateLimitedWarnings {
     causes: BTreeMap<&'static str, (u64, Option<Time>)>,
 }
 
-impl Complaints {
-    /// Counts one; the detail is only made when a warning is due. Returns whether one was.
+impl RateLimitedWarnings {
+    /// Counts one fault. `detail` is only called if a warning is due. Returns whether it was.
     pub fn count(&mut self, now: Time, cause: &'static str, detail: impl FnOnce() -> String) -> bool {
         let (count, warned) = self.causes.entry(cause).or_default();
         *count += 1;
@@ -27,7 +27,7 @@ impl Complaints {
         is_due
     }
 
-    /// The counts by cause.
+    /// Returns the counts by cause.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.causes.iter().map(|(&cause, &(count, _))| (cause, count))
     }
@@ -38,11 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once_a_minute_and_counted_always() {
-        let mut complaints = Complaints::default();
+    fn a_cause_is_logged_once_a_minute_and_always_counted() {
+        let mut warnings = RateLimitedWarnings::default();
         let second = |second| Time::ZERO + Duration::from_secs(second);
-        let told = (0..=60).filter(|&at| complaints.count(second(at), "x", String::new)).count();
-        assert_eq!(told, 2);
-        assert_eq!(complaints.iter().collect::<Vec<_>>(), [("x", 61)]);
+        let logged = (0..=60).filter(|&at| warnings.count(second(at), "x", String::new)).count();
+        assert_eq!(logged, 2);
+        assert_eq!(warnings.iter().collect::<Vec<_>>(), [("x", 61)]);
     }
 }
