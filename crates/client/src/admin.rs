@@ -4,10 +4,10 @@ use bytes::Bytes;
 use consort_hotrod::ops::task;
 use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Text};
 
-use crate::bounds::TIMEOUT;
+use crate::limits::TIMEOUT;
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::operation::{Answer, Ask};
+use crate::operation::{Answer, RequestSpec};
 
 /// What would be lost if a degraded cache went on without the members that are away.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ pub struct CacheLoss {
     /// The number of those of which no owner is there: the entries in them are lost.
     pub segments_without_owner: u64,
     /// The names of the members that are away.
-    pub away: Vec<String>,
+    pub unreachable: Vec<String>,
 }
 
 /// Administration of a cluster's caches.
@@ -41,7 +41,7 @@ impl Administration<'_> {
             (Text::from_static(name), Bytes::copy_from_slice(value.as_bytes()))
         };
         let params = params.iter().map(param).collect();
-        let ask = Ask {
+        let ask = RequestSpec {
             body: RequestBody::Task(task::Request::Exec(Text::from_static(task), params)),
             flags: Flags::NONE,
             key_type: MediaType::Unspecified,
@@ -165,7 +165,7 @@ fn losses(answer: &Answer) -> Option<Vec<CacheLoss>> {
             cache: loss["cache"].as_str()?.to_owned(),
             segments: loss["segments"].as_u64()?,
             segments_without_owner: loss["segments_without_owner"].as_u64()?,
-            away: loss["away"]
+            unreachable: loss["away"]
                 .as_array()?
                 .iter()
                 .filter_map(|name| name.as_str().map(str::to_owned))

@@ -13,11 +13,11 @@ use consort_hotrod::{
     Expiration, Flags, MediaType, Metadata, Previous, RequestBody, ResponseBody, Status, Timed,
 };
 
-use crate::bounds::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
 use crate::near::NearCache;
-use crate::operation::{Answer, Ask};
+use crate::operation::{Answer, RequestSpec};
 use crate::options::{CacheOptions, Lifetime};
 use crate::server::Server;
 
@@ -72,7 +72,7 @@ impl<K, V, KE, VE> fmt::Debug for Cache<K, V, KE, VE> {
 }
 
 /// What servers are told of keys or values: what has a number, others can mean. The rest is bytes as they are.
-fn told_type(encoding: &impl Encoding) -> MediaType {
+fn wire_media_type(encoding: &impl Encoding) -> MediaType {
     match MediaType::named(encoding.media_type()) {
         known @ MediaType::Known { .. } => known,
         MediaType::Named { .. } | MediaType::Unspecified => MediaType::Unspecified,
@@ -87,7 +87,7 @@ impl<K, V, KE: Encoding, VE: Encoding> Cache<K, V, KE, VE> {
         values: VE,
         options: CacheOptions,
     ) -> Self {
-        let (key_type, value_type) = (told_type(&keys), told_type(&values));
+        let (key_type, value_type) = (wire_media_type(&keys), wire_media_type(&values));
         let near = None;
         Self { client, state, keys, values, key_type, value_type, near, options, types: PhantomData }
     }
@@ -189,7 +189,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         flags: Flags,
         at: Option<Arc<Server>>,
     ) -> Result<Answer, ClientError> {
-        let ask = Ask {
+        let ask = RequestSpec {
             body,
             flags: self.options.flags | flags,
             key_type: self.key_type.clone(),
@@ -200,7 +200,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// The same for what is of other types, from any server.
-    pub(crate) async fn perform(&self, ask: Ask) -> Result<Answer, ClientError> {
+    pub(crate) async fn perform(&self, ask: RequestSpec) -> Result<Answer, ClientError> {
         self.client.perform(&self.state, ask, None).await
     }
 

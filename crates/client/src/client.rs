@@ -13,16 +13,16 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::bounds::SWITCH_AFTER;
+use crate::limits::SWITCH_AFTER;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::connection::Traffic;
-use crate::counter_events::CountersHeard;
+use crate::counter_events::CounterListenerTable;
 use crate::credentials::Credentials;
 use crate::error::{ConnectError, ConnectionError};
-use crate::link::Link;
+use crate::connection_handle::ConnectionHandle;
 use crate::near::NearCache;
-use crate::older;
+use crate::legacy;
 use crate::options::CacheOptions;
 use crate::routing::{Routing, in_turn};
 use crate::security::Security;
@@ -146,7 +146,7 @@ impl ClientBuilder {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(self) -> Result<Client, ConnectError> {
-        if self.settings.version.is_some_and(|version| version < older::OLDEST) {
+        if self.settings.version.is_some_and(|version| version < legacy::OLDEST) {
             let reason = "versions before 3.0 are spoken with the feature legacy".to_owned();
             return Err(ConnectError::Uri { reason });
         }
@@ -160,7 +160,7 @@ impl ClientBuilder {
             caches: Mutex::default(),
             tasks: Mutex::default(),
             changed: Arc::default(),
-            counters_heard: CountersHeard::default(),
+            counter_listeners: CounterListenerTable::default(),
             turn: AtomicUsize::new(0),
             has_strangers: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -315,7 +315,7 @@ pub(crate) struct Inner {
     /// One for each server. They end when this is dropped.
     tasks: Mutex<JoinSet<()>>,
     pub(crate) changed: Arc<Notify>,
-    pub(crate) counters_heard: CountersHeard,
+    pub(crate) counter_listeners: CounterListenerTable,
     turn: AtomicUsize,
     /// There are servers that no topology names. They go once one of those can be used that are named.
     pub(crate) has_strangers: AtomicBool,
@@ -422,7 +422,7 @@ impl Inner {
         preferred: Option<&Arc<Server>>,
         key: Option<&[u8]>,
         avoided: &[Arc<Server>],
-    ) -> Option<(Arc<Server>, Arc<Link>)> {
+    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
         // A server that may hang is asked if there is no other.
         let found = self.choose_among(routing, preferred, key, avoided, |link| !link.is_silent());
         found.or_else(|| self.choose_among(routing, preferred, key, avoided, |_| true))
@@ -434,8 +434,8 @@ impl Inner {
         preferred: Option<&Arc<Server>>,
         key: Option<&[u8]>,
         avoided: &[Arc<Server>],
-        is_good: impl Fn(&Link) -> bool,
-    ) -> Option<(Arc<Server>, Arc<Link>)> {
+        is_good: impl Fn(&ConnectionHandle) -> bool,
+    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
         let usable = |server: &Arc<Server>| {
             if avoided.iter().any(|avoided| Arc::ptr_eq(avoided, server)) {
                 return None;
@@ -475,7 +475,7 @@ impl Inner {
 
     /// Parts with servers that no topology names, if one that is named can be used: what servers say of themselves need
     /// not be how they can be reached from here.
-    pub(crate) fn retire_strangers(&self) {
+    pub(crate) fn retire_unlisted_servers(&self) {
         if !self.has_strangers.load(Ordering::Acquire) {
             return;
         }

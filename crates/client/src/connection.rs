@@ -15,15 +15,15 @@ use consort_hotrod::{
 };
 use consort_sasl::scram::Keys;
 
-use crate::bounds::{
-    ANSWER_BYTES_MAX, ASK_AFTER, OTHERS_RECENT, PING_AFTER, SILENCE_MAX, SILENT_AFTER, TICK, UNANSWERED_MAX,
+use crate::limits::{
+    ANSWER_BYTES_MAX, ASK_AFTER, OTHERS_RECENT, PING_AFTER, SILENCE_MAX, SILENT_AFTER, TICK, RESPONSE_TIMEOUT_MAX,
 };
 use crate::clock::Time;
 use crate::error::ConnectionError;
-use crate::login::{Derivation, Login, Next};
-use crate::older;
-use crate::sinks::{Sinks, Told};
-use crate::slots::{Failure, Slot, Slots};
+use crate::login::{KeyDerivation, Login, LoginStep};
+use crate::legacy;
+use crate::sinks::{Sinks, ServerEvent};
+use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
 
 /// What has to be done outside.
 #[derive(Default)]
@@ -94,7 +94,7 @@ pub(crate) struct Connection {
     greeting: ProtocolVersion,
     /// The server has not understood the greeting.
     is_not_understood: bool,
-    slots: Slots,
+    slots: PendingRequests,
     /// Requests under way that callers have made and that belong to no stream.
     others: usize,
     /// When one of them was last made or answered.
@@ -137,7 +137,7 @@ impl Connection {
             wanted,
             greeting,
             is_not_understood: false,
-            slots: Slots::default(),
+            slots: PendingRequests::default(),
             others: 0,
             others_at: None,
             decoder: ResponseDecoder::new(limits),
@@ -170,12 +170,12 @@ impl Connection {
     fn ask(&mut self, now: Time, body: RequestBody) {
         let header = RequestHeader::new(self.slots.next_id(), self.greeting);
         let request = Request { header, body };
-        let slot = Slot::own(request.asked(), self.encoded, now + SILENCE_MAX);
+        let slot = PendingRequest::own(request.asked(), self.encoded, now + SILENCE_MAX);
         self.encode(now, &request, slot);
         (self.is_pinged, self.pinged_at) = (true, now);
     }
 
-    fn encode(&mut self, now: Time, request: &Request, slot: Slot) {
+    fn encode(&mut self, now: Time, request: &Request, slot: PendingRequest) {
         if self.slots.is_empty() {
             self.heard_at = now;
             self.looked_at = now;
@@ -220,7 +220,7 @@ impl Connection {
         let id = self.slots.next_id();
         (request.header.id, request.header.version) = (id, spoken);
         self.offer_notice(spoken, request);
-        let older = older::worded(request);
+        let older = legacy::rewrite_for_version(request);
         let request = older.as_ref().unwrap_or(request);
         let needed = request.body.since();
         if spoken < needed {
@@ -228,7 +228,7 @@ impl Connection {
         }
         self.has_offered_notice = true;
         let asked = request.asked();
-        let slot = Slot::awaited(asked, self.encoded, deadline, units, by.clone());
+        let slot = PendingRequest::awaited(asked, self.encoded, deadline, units, by.clone());
         self.encode(now, request, slot);
         if !is_of_stream(asked.opcode) {
             self.others += 1;
@@ -278,16 +278,16 @@ impl Connection {
             let slots = &self.slots;
             match self.decoder.decode(input, |id| slots.asked(id))? {
                 Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
-                Some(Incoming::Event(event)) => self.told(Told::Entry(event), effects),
-                Some(Incoming::CounterEvent(event)) => self.told(Told::Counter(event), effects),
+                Some(Incoming::Event(event)) => self.dispatch_event(ServerEvent::Entry(event), effects),
+                Some(Incoming::CounterEvent(event)) => self.dispatch_event(ServerEvent::Counter(event), effects),
                 None => return Ok(()),
             }
         }
     }
 
-    fn told(&mut self, told: Told, effects: &mut Effects) {
+    fn dispatch_event(&mut self, event: ServerEvent, effects: &mut Effects) {
         self.traffic.events += 1;
-        effects.wake.extend(self.sinks.tell(told));
+        effects.wake.extend(self.sinks.dispatch(event));
     }
 
     fn answered(
@@ -297,11 +297,11 @@ impl Connection {
         effects: &mut Effects,
     ) -> Result<(), ConnectionError> {
         let is_new = matches!(self.phase, Phase::LoggingIn(_) | Phase::Greeting);
-        self.is_not_understood |= is_new && older::is_not_understood(response.status);
+        self.is_not_understood |= is_new && legacy::is_not_understood(response.status);
         if self.slots.is_own(response.id) {
             self.is_pinged = false;
             match self.phase {
-                Phase::LoggingIn(_) => self.log_in(now, &response)?,
+                Phase::LoggingIn(_) => self.continue_login(now, &response)?,
                 Phase::Greeting => self.phase = Phase::Open(self.agreed(&response)?),
                 Phase::Open(_) | Phase::Draining | Phase::Lost => {}
             }
@@ -331,7 +331,7 @@ impl Connection {
     }
 
     /// Goes on with what shows whose the connection is.
-    fn log_in(&mut self, now: Time, response: &Response) -> Result<(), ConnectionError> {
+    fn continue_login(&mut self, now: Time, response: &Response) -> Result<(), ConnectionError> {
         let Phase::LoggingIn(login) = &mut self.phase else { return Ok(()) };
         let next = match &response.body {
             ResponseBody::Auth(response) => login.answered(response)?,
@@ -339,9 +339,9 @@ impl Connection {
             _ => return Err(login.refused("its answer is another one").into()),
         };
         match next {
-            Next::Ask(request) => self.ask(now, RequestBody::Auth(request)),
-            Next::Derive => {}
-            Next::Done => {
+            LoginStep::Send(request) => self.ask(now, RequestBody::Auth(request)),
+            LoginStep::Derive => {}
+            LoginStep::Done => {
                 self.phase = Phase::Greeting;
                 self.ping(now);
             }
@@ -350,7 +350,7 @@ impl Connection {
     }
 
     /// What keys are to be derived with before it can go on, if there is something.
-    pub(crate) fn derivation(&self) -> Option<Derivation> {
+    pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         match &self.phase {
             Phase::LoggingIn(login) => login.derivation(),
             _ => None,
@@ -358,9 +358,9 @@ impl Connection {
     }
 
     /// Here are the keys.
-    pub(crate) fn prove(&mut self, now: Time, keys: &Keys) {
+    pub(crate) fn authenticate(&mut self, now: Time, keys: &Keys) {
         let Phase::LoggingIn(login) = &mut self.phase else { return };
-        if let Some(request) = login.prove(keys) {
+        if let Some(request) = login.authenticate(keys) {
             self.ask(now, RequestBody::Auth(request));
         }
     }
@@ -374,9 +374,9 @@ impl Connection {
             ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
             _ => 0,
         };
-        let needed = self.wanted.unwrap_or(older::OLDEST);
+        let needed = self.wanted.unwrap_or(legacy::OLDEST);
         if newest < needed.byte() {
-            return Err(ConnectionError::TooOld { newest, needed });
+            return Err(ConnectionError::VersionTooOld { newest, needed });
         }
         let spoken = ProtocolVersion::ALL.into_iter().rev().find(|version| version.byte() <= newest);
         Ok(self.wanted.or(spoken).unwrap_or(needed))
@@ -385,7 +385,7 @@ impl Connection {
     /// In which version another connection may be understood, if that was what went wrong.
     pub(crate) fn next_greeting(&self) -> Option<ProtocolVersion> {
         let may_be_older = self.is_not_understood && self.wanted.is_none();
-        if may_be_older { older::before(self.greeting) } else { None }
+        if may_be_older { legacy::previous_version(self.greeting) } else { None }
     }
 
     /// When [`Connection::handle_timeout`] wants to be called.
@@ -402,13 +402,13 @@ impl Connection {
         self.looked_at = now;
         let silence = now.saturating_sub(self.heard_at);
         if self.is_pinged && silence >= SILENCE_MAX {
-            return Err(ConnectionError::Silent(SILENCE_MAX));
+            return Err(ConnectionError::PingTimedOut(SILENCE_MAX));
         }
-        if self.slots.open().any(|slot| slot.deadline + UNANSWERED_MAX <= now) {
-            return Err(ConnectionError::Unanswered(UNANSWERED_MAX));
+        if self.slots.open().any(|slot| slot.deadline + RESPONSE_TIMEOUT_MAX <= now) {
+            return Err(ConnectionError::ResponseTimedOut(RESPONSE_TIMEOUT_MAX));
         }
         let handed_out = self.handed_out;
-        let failure = |slot: &Slot| {
+        let failure = |slot: &PendingRequest| {
             let is_late = slot.deadline <= now;
             is_late.then_some(Failure { cause: None, was_sent: slot.start < handed_out })
         };
@@ -420,13 +420,13 @@ impl Connection {
         } else if !self.is_pinged && silence >= ASK_AFTER && !self.slots.is_empty() && self.is_open() {
             self.ping(now);
         }
-        self.look_for_silence(now, effects);
+        self.detect_silence(now, effects);
         Ok(())
     }
 
     /// Once the server has become silent, ends the requests under way that can be made at another server. Later ones are made here
     /// only if all servers are silent, and wait.
-    fn look_for_silence(&mut self, now: Time, effects: &mut Effects) {
+    fn detect_silence(&mut self, now: Time, effects: &mut Effects) {
         let has_answered = self.heard_at > self.pinged_at;
         let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;
         if !self.is_open() || self.is_silent || !self.is_pinged || has_answered || !is_late {
@@ -434,8 +434,8 @@ impl Connection {
         }
         self.is_silent = true;
         let handed_out = self.handed_out;
-        let failure = |slot: &Slot| {
-            let cause = Some(ConnectionError::Silent(SILENT_AFTER));
+        let failure = |slot: &PendingRequest| {
+            let cause = Some(ConnectionError::PingTimedOut(SILENT_AFTER));
             slot.can_move.then_some(Failure { cause, was_sent: slot.start < handed_out })
         };
         self.slots.fail(failure, &mut effects.wake);
@@ -479,12 +479,12 @@ impl Connection {
         self.phase = Phase::Lost;
         // A server that ends says so when it has answered all requests that it has begun.
         let may_be_begun = !matches!(cause, ConnectionError::ServerEnds);
-        let failure = |slot: &Slot| Failure {
+        let failure = |slot: &PendingRequest| Failure {
             cause: Some(cause.clone()),
             was_sent: may_be_begun && slot.start < written,
         };
         self.slots.close(failure, &mut effects.wake);
-        effects.wake.extend(self.sinks.lose());
+        effects.wake.extend(self.sinks.disconnect());
     }
 }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
 use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Status, Text};
 
-use crate::bounds::TIMEOUT;
+use crate::limits::TIMEOUT;
 use crate::client::{CacheState, Client, Inner};
 use crate::error::ClientError;
-use crate::operation::{Answer, Ask};
+use crate::operation::{Answer, RequestSpec};
 
 /// What the official clients name in the place of a cache.
 const COUNTERS: &str = "org.infinispan.COUNTER";
 
 /// A counter on the servers, which all clients share. Cheap to clone.
 ///
-/// An operation of which nobody knows whether it was done is not repeated: [`ClientError::may_be_done`] tells.
+/// An operation of which nobody knows whether it was done is not repeated: [`ClientError::is_outcome_unknown`] tells.
 #[derive(Clone)]
 pub struct Counter {
     client: Arc<Inner>,
@@ -50,7 +50,7 @@ impl Client {
 }
 
 async fn ask(client: &Inner, counters: &CacheState, request: Request) -> Result<Answer, ClientError> {
-    let ask = Ask {
+    let ask = RequestSpec {
         body: RequestBody::Counter(request),
         flags: Flags::NONE,
         key_type: MediaType::Unspecified,

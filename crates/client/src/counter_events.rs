@@ -11,12 +11,12 @@ use consort_hotrod::ops::event::CounterState;
 use consort_hotrod::{MediaType, RequestBody, Text};
 use futures_core::Stream;
 
-use crate::bounds::{EVENTS_MAX, TIMEOUT};
+use crate::limits::{EVENTS_MAX, TIMEOUT};
 use crate::counter::Counter;
 use crate::error::ClientError;
-use crate::hearing::{Heard, Hearing, Kept, Weighed, Wish};
+use crate::subscription::{Delivery, Subscription, SharedListener, ByteSize, SubscriptionSpec};
 use crate::sinks::Told;
-use crate::standing::{Listened, Subject};
+use crate::registration::{ListenedCache, ListenTarget};
 
 /// What a counter has, or had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,14 +49,14 @@ pub enum CounterEvent {
 #[derive(Debug)]
 pub struct CounterListenBuilder {
     counter: Counter,
-    events_max: usize,
+    queue_len_max: usize,
 }
 
 impl CounterListenBuilder {
     /// Events that may wait until they are taken, [`EVENTS_MAX`] by default. If there are more, all that wait are dropped and
     /// [`CounterEvent::Gap`] comes instead: the connection is shared, and is not held up for one reader.
-    pub fn events_max(mut self, events_max: usize) -> Self {
-        self.events_max = events_max;
+    pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
+        self.queue_len_max = queue_len_max;
         self
     }
 
@@ -68,50 +68,50 @@ impl CounterListenBuilder {
     /// [`ClientError::NoSuchCounter`], [`ClientError::Unsupported`] before 2.7; if no server can be reached in time, or the one
     /// that is refuses: it may have too many listeners.
     pub async fn start(self) -> Result<CounterEvents, ClientError> {
-        let Self { counter, events_max } = self;
+        let Self { counter, queue_len_max } = self;
         let (client, _) = counter.at();
-        let kept = client.counters_heard.kept(counter.name_text(), || counter.wish());
-        Ok(CounterEvents { hearing: Hearing::of(client.clone(), kept, events_max).await?, counter })
+        let listener = client.counter_listeners.listener(counter.name_text(), || counter.spec());
+        Ok(CounterEvents { subscription: Subscription::of(client.clone(), listener, queue_len_max).await?, counter })
     }
 }
 
 /// The counters to which somebody listens through a client, each with its listener. There is one for each name that the
 /// application listens to; those that have ended go when another one begins.
 #[derive(Default)]
-pub(crate) struct CountersHeard(Mutex<BTreeMap<Text, Weak<Kept<Change>>>>);
+pub(crate) struct CounterListenerTable(Mutex<BTreeMap<Text, Weak<SharedListener<Change>>>>);
 
-impl CountersHeard {
+impl CounterListenerTable {
     /// A counter's listener, which begins if there is none.
-    fn kept(&self, name: &Text, wish: impl FnOnce() -> Wish<Change>) -> Arc<Kept<Change>> {
+    fn listener(&self, name: &Text, spec: impl FnOnce() -> SubscriptionSpec<Change>) -> Arc<SharedListener<Change>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = all.get(name).and_then(Weak::upgrade).filter(|kept| !kept.has_ended()) {
-            return kept;
+        if let Some(listener) = all.get(name).and_then(Weak::upgrade).filter(|listener| !listener.has_ended()) {
+            return listener;
         }
-        all.retain(|_, kept| kept.strong_count() > 0);
-        let kept = Kept::begin(wish());
-        all.insert(name.clone(), Arc::downgrade(&kept));
-        kept
+        all.retain(|_, listener| listener.strong_count() > 0);
+        let listener = SharedListener::begin(spec());
+        all.insert(name.clone(), Arc::downgrade(&listener));
+        listener
     }
 }
 
 impl Counter {
-    fn wish(&self) -> Wish<Change> {
+    fn spec(&self) -> SubscriptionSpec<Change> {
         let name = self.name_text().clone();
         let (client, cache) = self.at();
-        Wish {
-            listened: Listened {
+        SubscriptionSpec {
+            listened: ListenedCache {
                 client: client.clone(),
                 cache: cache.clone(),
                 key_type: MediaType::Unspecified,
                 value_type: MediaType::Unspecified,
-                subject: Subject::Counter(name.clone()),
+                subject: ListenTarget::Counter(name.clone()),
             },
             timeout: TIMEOUT,
             with_state: false,
             request: Box::new(move |id| {
                 RequestBody::Counter(Request::Of(name.clone(), Action::AddListener(id)))
             }),
-            hears: Box::new(Change::heard),
+            to_event: Box::new(Change::from_event),
         }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) struct Change {
     new: CounterValue,
 }
 
-impl Weighed for Change {
+impl ByteSize for Change {
     /// Servers cannot make it larger.
     fn bytes(&self) -> usize {
         0
@@ -131,8 +131,8 @@ impl Weighed for Change {
 }
 
 impl Change {
-    fn heard(told: Told) -> Option<Self> {
-        let Told::Counter(event) = told else { return None };
+    fn from_event(event: ServerEvent) -> Option<Self> {
+        let ServerEvent::Counter(event) = event else { return None };
         let value = |(value, state)| CounterValue { value, state };
         Some(Self { old: value(event.old), new: value(event.new) })
     }
@@ -144,7 +144,7 @@ impl Change {
 /// counter had when it was told of last to what it has; Consort's do. When the listener's server is lost there is
 /// [`CounterEvent::Gap`], and another server is asked: what has changed between is told by nobody.
 pub struct CounterEvents {
-    hearing: Hearing<Change>,
+    subscription: Subscription<Change>,
     counter: Counter,
 }
 
@@ -158,10 +158,10 @@ impl Stream for CounterEvents {
     type Item = Result<CounterEvent, ClientError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.hearing.poll(cx).map_ok(|heard| match heard {
-            Heard::Event(Change { old, new }) => CounterEvent::Changed { old, new },
+        self.subscription.poll(cx).map_ok(|delivery| match delivery {
+            Delivery::Event(Change { old, new }) => CounterEvent::Changed { old, new },
             // Counters have no state that is told first.
-            Heard::Gap | Heard::Complete => CounterEvent::Gap,
+            Delivery::Gap | Delivery::Complete => CounterEvent::Gap,
         })
     }
 }
@@ -181,6 +181,6 @@ impl CounterEvents {
 impl Counter {
     /// Being told how it changes, whoever changes it.
     pub fn listen(&self) -> CounterListenBuilder {
-        CounterListenBuilder { counter: self.clone(), events_max: EVENTS_MAX }
+        CounterListenBuilder { counter: self.clone(), queue_len_max: EVENTS_MAX }
     }
 }

@@ -6,7 +6,7 @@ use consort_sasl::scram::Keys;
 use consort_sasl::{Mechanism, prepare};
 
 use crate::error::ConnectionError;
-use crate::login::{Derivation, LoginError};
+use crate::login::{KeyDerivation, LoginError};
 
 /// Names, passwords and tokens.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Credentials {
     token: Option<String>,
     only: Option<Mechanism>,
     /// The keys that were derived last: a cluster's servers have one verifier of a user.
-    derived: Mutex<Option<(Derivation, Arc<Keys>)>>,
+    derived: Mutex<Option<(KeyDerivation, Arc<Keys>)>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -81,7 +81,7 @@ impl Credentials {
     }
 
     /// The keys that follow from the password, derived where nobody waits for the thread.
-    pub(crate) async fn keys(&self, wanted: Derivation) -> Result<Arc<Keys>, ConnectionError> {
+    pub(crate) async fn keys(&self, wanted: KeyDerivation) -> Result<Arc<Keys>, ConnectionError> {
         let known = self.derived.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, keys)) = known.filter(|(derived, _)| *derived == wanted) {
             return Ok(keys);
@@ -92,7 +92,7 @@ impl Credentials {
             let keys = Keys::derive(wanted.hash, &password, &wanted.salt, wanted.iterations);
             (wanted, Arc::new(keys))
         });
-        let (wanted, keys) = deriving.await.map_err(|_| ConnectionError::Ended)?;
+        let (wanted, keys) = deriving.await.map_err(|_| ConnectionError::ClosedLocally)?;
         *self.derived.lock().unwrap_or_else(PoisonError::into_inner) = Some((wanted, keys.clone()));
         Ok(keys)
     }

@@ -13,11 +13,11 @@ use consort_hotrod::Output;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Sleep;
 
-use crate::bounds::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
+use crate::limits::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
 use crate::clock::Time;
 use crate::connection::{Connection, Effects};
 use crate::error::ConnectionError;
-use crate::link::Link;
+use crate::connection_handle::ConnectionHandle;
 use crate::stream::Stream;
 
 /// How it stands after a look at the connection.
@@ -31,7 +31,7 @@ struct Moved {
 /// A connection and what moves it.
 pub(crate) struct Driver {
     stream: Stream,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<ConnectionHandle>,
     input: BytesMut,
     output: Output,
     written: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(stream: Stream, link: Arc<Link>) -> Self {
+    pub(crate) fn new(stream: Stream, link: Arc<ConnectionHandle>) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(link.clock.instant(link.clock.now())));
         Self {
             stream,
@@ -205,6 +205,6 @@ impl Driver {
 impl Drop for Driver {
     /// Whoever ends the task: nobody waits for ever.
     fn drop(&mut self) {
-        self.lose(&ConnectionError::Ended);
+        self.lose(&ConnectionError::ClosedLocally);
     }
 }

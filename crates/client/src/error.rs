@@ -44,7 +44,7 @@ pub enum ClientError {
     OutOfBounds(String),
     /// The caller's: handles of this client have a near cache of it already, of other bounds or with other encodings.
     #[error("there is another near cache of {0}")]
-    OtherNearCache(String),
+    NearCacheConflict(String),
     /// The server speaks no version that has this operation. Nothing was changed.
     #[error("{operation} needs version {needed}, {server} speaks {spoken}")]
     Unsupported {
@@ -63,7 +63,7 @@ pub enum ClientError {
         /// How long that was.
         after: Duration,
         /// A write was sent: it may have been done, or may still be.
-        may_be_done: bool,
+        is_outcome_unknown: bool,
     },
     /// The network's: no server could be reached in time. Nothing was changed.
     #[error("no server could be reached within {after:?}{}", because(.cause.as_ref()))]
@@ -108,7 +108,7 @@ pub enum ClientError {
     /// The network's or a server's: a walk was interrupted, and what is left of it cannot be told any more. What came
     /// before was right.
     #[error("a walk through cache {cache} was interrupted and cannot go on elsewhere")]
-    Interrupted {
+    IterationInterrupted {
         /// The cache.
         cache: String,
     },
@@ -124,7 +124,7 @@ pub enum ClientError {
     },
     /// The server's: it answers something that was not asked.
     #[error("{server} answers {operation} with {found}")]
-    Misbehaved {
+    ProtocolViolation {
         /// The server.
         server: String,
         /// What was asked.
@@ -140,10 +140,10 @@ fn because(cause: Option<&ConnectionError>) -> String {
 
 impl ClientError {
     /// Whether a write that ended so may have been done, or may still be. After other errors nothing was changed.
-    pub const fn may_be_done(&self) -> bool {
+    pub const fn is_outcome_unknown(&self) -> bool {
         match self {
-            Self::Closed | Self::Uncertain { .. } | Self::Misbehaved { .. } => true,
-            Self::TimedOut { may_be_done, .. } => *may_be_done,
+            Self::Closed | Self::Uncertain { .. } | Self::ProtocolViolation { .. } => true,
+            Self::TimedOut { is_outcome_unknown, .. } => *is_outcome_unknown,
             Self::Server { status, .. } => matches!(status, Status::ServerError | Status::TimedOut),
             _ => false,
         }
@@ -209,7 +209,7 @@ pub enum ConnectionError {
     Refused(String),
     /// The server only speaks versions that are older than the one that is asked for, or than all that are spoken here.
     #[error("the server speaks {} at most, {needed} is needed", spoken(*.newest))]
-    TooOld {
+    VersionTooOld {
         /// Its newest version, by its byte.
         newest: u8,
         /// The oldest that would do.
@@ -217,10 +217,10 @@ pub enum ConnectionError {
     },
     /// Nobody answers any more.
     #[error("the server has said nothing for {0:?}")]
-    Silent(Duration),
+    PingTimedOut(Duration),
     /// A request was forgotten.
     #[error("a request had no answer {0:?} after its deadline")]
-    Unanswered(Duration),
+    ResponseTimedOut(Duration),
     /// Another member that the server needed is suspected.
     #[error("the server says: {0}")]
     Suspected(String),
@@ -229,7 +229,7 @@ pub enum ConnectionError {
     ServerEnds,
     /// It is not needed any more.
     #[error("the connection was closed here")]
-    Ended,
+    ClosedLocally,
 }
 
 fn spoken(newest: u8) -> String {

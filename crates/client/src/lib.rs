@@ -37,7 +37,7 @@
 //! A connection that is lost is made again, after pauses that double from 50 ms to 5 s. Meanwhile requests go to other
 //! servers. Those that were under way are repeated there if that makes no difference: reads, and writes of which nothing
 //! was sent. Other writes fail with [`ClientError::Uncertain`]: nobody can know whether they were done.
-//! [`ClientError::may_be_done`] tells it of any error.
+//! [`ClientError::is_outcome_unknown`] tells it of any error.
 //!
 //! # Sites
 //!
@@ -91,7 +91,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod bounds;
+mod limits;
 mod bulk;
 mod cache;
 mod client;
@@ -104,18 +104,18 @@ mod credentials;
 mod driver;
 mod error;
 mod filter;
-mod hearing;
+mod subscription;
 mod iteration;
-mod link;
+mod connection_handle;
 mod listeners;
 mod login;
 mod multimap;
 mod near;
-mod older;
+mod legacy;
 mod operation;
 mod options;
-mod pause;
-mod pieces;
+mod backoff;
+mod chunked_values;
 mod query;
 mod reader;
 mod routing;
@@ -123,14 +123,14 @@ mod security;
 mod server;
 mod sinks;
 mod sites;
-mod slots;
-mod standing;
+mod pending_requests;
+mod registration;
 mod stream;
 mod uri;
 mod writer;
 
 pub use admin::{Administration, CacheLoss};
-pub use bounds::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
+pub use limits::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::Traffic;
@@ -145,13 +145,13 @@ pub use counter::Counter;
 pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};
 pub use error::{ClientError, ConnectError, ConnectionError, KeysError};
 pub use filter::Filter;
-pub use iteration::Walk;
+pub use iteration::EntryStream;
 pub use listeners::{EntryEvent, Event, EventKind, Events, ListenBuilder};
 pub use login::LoginError;
 pub use multimap::Multimap;
-pub use near::{Near, NearStats};
+pub use near::{NearCacheConfig, NearStats};
 pub use options::{CacheOptions, Lifetime};
-pub use query::{Found, Query};
+pub use query::{Query, QueryResult};
 pub use reader::ValueReader;
 pub use sites::DEFAULT_CLUSTER;
 pub use stream::Tls;

@@ -12,13 +12,13 @@ use consort_hotrod::ops::event::{self, EventData};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use futures_core::Stream;
 
-use crate::bounds::EVENTS_MAX;
+use crate::limits::EVENTS_MAX;
 use crate::cache::{Cache, Version};
 use crate::error::ClientError;
 use crate::filter::{Filter, PARAMS_MAX};
-use crate::hearing::{Heard, Hearing, Weighed, Wish};
+use crate::subscription::{Delivery, Subscription, ByteSize, SubscriptionSpec};
 use crate::sinks::Told;
-use crate::standing::{Listened, Subject};
+use crate::registration::{ListenedCache, ListenTarget};
 
 /// What has happened to a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -70,10 +70,10 @@ pub enum Event<K> {
 /// What is to be told. From [`Cache::listen`].
 #[must_use = "nothing is told before it is started"]
 pub struct ListenBuilder<K> {
-    listened: Listened,
+    listened: ListenedCache,
     wanted: Wanted,
     timeout: Duration,
-    events_max: usize,
+    queue_len_max: usize,
     decode: Box<DecodeKey<K>>,
 }
 
@@ -139,8 +139,8 @@ impl<K> ListenBuilder<K> {
 
     /// Events that may wait until they are taken, [`EVENTS_MAX`] by default, and 16 MiB of keys. If there are more, all
     /// that wait are dropped and [`Event::Gap`] comes instead: the connection is shared, and is not held up for one reader.
-    pub fn events_max(mut self, events_max: usize) -> Self {
-        self.events_max = events_max;
+    pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
+        self.queue_len_max = queue_len_max;
         self
     }
 
@@ -151,16 +151,16 @@ impl<K> ListenBuilder<K> {
     /// If no server can be reached in time, or if the one that is refuses: it does not know the cache or a filter, or has
     /// too many listeners.
     pub async fn start(self) -> Result<Events<K>, ClientError> {
-        let Self { listened, wanted, timeout, events_max, decode } = self;
+        let Self { listened, wanted, timeout, queue_len_max, decode } = self;
         let (interests, with_state) = (wanted.interests, wanted.with_state);
-        let wish = Wish {
+        let spec = SubscriptionSpec {
             listened,
             timeout,
             with_state,
             request: Box::new(move |id| RequestBody::Listener(wanted.request(id))),
-            hears: Box::new(move |told| Change::heard(told, interests)),
+            to_event: Box::new(move |event| Change::from_event(event, interests)),
         };
-        Ok(Events { hearing: Hearing::begin(wish, events_max).await?, decode })
+        Ok(Events { subscription: Subscription::begin(spec, queue_len_max).await?, decode })
     }
 }
 
@@ -170,7 +170,7 @@ impl<K> ListenBuilder<K> {
 /// another server is asked: what has changed between is told by nobody, and what has changed just before may be told again
 /// in the state.
 pub struct Events<K> {
-    hearing: Hearing<Change>,
+    subscription: Subscription<Change>,
     decode: Box<DecodeKey<K>>,
 }
 
@@ -184,16 +184,16 @@ impl<K> Stream for Events<K> {
     type Item = Result<Event<K>, ClientError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let heard = std::task::ready!(self.hearing.poll(cx));
+        let heard = std::task::ready!(self.subscription.poll(cx));
         let decoded = |heard| {
             Ok(match heard {
-                Heard::Event(Change::Key { kind, key, version, is_repeated }) => {
+                Delivery::Event(Change::Key { kind, key, version, is_repeated }) => {
                     let (key, version) = ((self.decode)(key)?, version.map(Version));
                     Event::Entry(EntryEvent { kind, key, version, is_repeated })
                 }
-                Heard::Event(Change::Converted { kind, data }) => Event::Converted { kind, data },
-                Heard::Complete => Event::Complete,
-                Heard::Gap => Event::Gap,
+                Delivery::Event(Change::Converted { kind, data }) => Event::Converted { kind, data },
+                Delivery::Complete => Event::Complete,
+                Delivery::Gap => Event::Gap,
             })
         };
         Poll::Ready(heard.map(|heard| heard.and_then(decoded)))
@@ -219,7 +219,7 @@ enum Change {
     Converted { kind: EventKind, data: Bytes },
 }
 
-impl Weighed for Change {
+impl ByteSize for Change {
     fn bytes(&self) -> usize {
         match self {
             Self::Key { key: bytes, .. } | Self::Converted { data: bytes, .. } => bytes.len(),
@@ -234,8 +234,8 @@ fn own(bytes: &Bytes) -> Bytes {
 
 impl Change {
     /// What is wanted of what is told: before 2.6, servers tell everything.
-    fn heard(told: Told, interests: Interests) -> Option<Self> {
-        let Told::Entry(event) = told else { return None };
+    fn from_event(event: ServerEvent, interests: Interests) -> Option<Self> {
+        let ServerEvent::Entry(event) = event else { return None };
         let (kind, interest) = match event.kind {
             event::EventKind::Created if event.id != 0 => (EventKind::Existing, Interests::CREATED),
             event::EventKind::Created => (EventKind::Created, Interests::CREATED),
@@ -268,13 +268,13 @@ impl Wanted {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    pub(crate) fn listened(&self) -> Listened {
-        Listened {
+    pub(crate) fn listened(&self) -> ListenedCache {
+        ListenedCache {
             client: self.client.clone(),
             cache: self.state.clone(),
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
-            subject: Subject::Entries,
+            subject: ListenTarget::Entries,
         }
     }
 
@@ -288,7 +288,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             listened: self.listened(),
             wanted: Wanted { with_state: false, filter: None, converter: None, interests: Interests::ALL },
             timeout: self.options().timeout,
-            events_max: EVENTS_MAX,
+            queue_len_max: EVENTS_MAX,
             decode: Box::new(move |key| Ok(keys.decode(key)?)),
         }
     }

@@ -57,9 +57,9 @@ pub enum LoginError {
 
 /// What is to be done next.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub(crate) enum LoginStep {
     /// This is to be asked.
-    Ask(auth::Request),
+    Send(auth::Request),
     /// Keys are to be derived from the password, which takes time.
     Derive,
     /// The server knows who we are, and we know that it is the right one.
@@ -68,9 +68,9 @@ pub(crate) enum Next {
 
 #[derive(Debug)]
 enum State {
-    Begun,
+    Started,
     /// Everything was said in one message.
-    Told(Mechanism),
+    CredentialsSent(Mechanism),
     Challenging(First, Hash),
     /// Keys are awaited.
     Deriving(Challenged),
@@ -80,7 +80,7 @@ enum State {
 
 /// What keys are to be derived with.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Derivation {
+pub(crate) struct KeyDerivation {
     pub(crate) hash: Hash,
     pub(crate) salt: Vec<u8>,
     pub(crate) iterations: u32,
@@ -105,15 +105,15 @@ impl Login {
         nonce: String,
         server: (String, u16),
     ) -> Self {
-        Self { credentials, is_private, nonce, server, state: State::Begun }
+        Self { credentials, is_private, nonce, server, state: State::Started }
     }
 
     /// What was asked is refused.
     pub(crate) fn refused(&mut self, message: &str) -> LoginError {
         let message = message.to_owned();
         let mechanism = match std::mem::replace(&mut self.state, State::Over) {
-            State::Begun | State::Over => return LoginError::NotAsked(message),
-            State::Told(mechanism) => mechanism,
+            State::Started | State::Over => return LoginError::NotAsked(message),
+            State::CredentialsSent(mechanism) => mechanism,
             State::Challenging(_, hash) | State::Proving(_, hash) => Mechanism::Scram(hash),
             State::Deriving(challenged) => Mechanism::Scram(challenged.hash()),
         };
@@ -125,35 +125,35 @@ impl Login {
     /// # Errors
     ///
     /// If it cannot go on.
-    pub(crate) fn answered(&mut self, response: &auth::Response) -> Result<Next, LoginError> {
+    pub(crate) fn answered(&mut self, response: &auth::Response) -> Result<LoginStep, LoginError> {
         match (std::mem::replace(&mut self.state, State::Over), response) {
-            (State::Begun, auth::Response::Mechanisms(names)) => {
+            (State::Started, auth::Response::Mechanisms(names)) => {
                 let offered: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-                self.choose(&offered).map(Next::Ask)
+                self.choose(&offered).map(LoginStep::Send)
             }
-            (State::Told(_), auth::Response::Done) => Ok(Next::Done),
+            (State::CredentialsSent(_), auth::Response::Done) => Ok(LoginStep::Done),
             // What a token is answered by: nothing if it is good, and else what is wrong with it.
-            (State::Told(Mechanism::OauthBearer), auth::Response::Challenge(said)) if said.is_empty() => {
-                Ok(Next::Done)
+            (State::CredentialsSent(Mechanism::OauthBearer), auth::Response::Challenge(said)) if said.is_empty() => {
+                Ok(LoginStep::Done)
             }
-            (State::Told(mechanism @ Mechanism::OauthBearer), auth::Response::Challenge(said)) => {
+            (State::CredentialsSent(mechanism @ Mechanism::OauthBearer), auth::Response::Challenge(said)) => {
                 let message = String::from_utf8_lossy(said).into_owned();
                 Err(LoginError::Rejected { mechanism, message })
             }
             (State::Challenging(first, hash), auth::Response::Challenge(challenge)) => {
                 self.state = State::Deriving(first.challenged(challenge).map_err(wrong(hash))?);
-                Ok(Next::Derive)
+                Ok(LoginStep::Derive)
             }
             (State::Proving(last, hash), auth::Response::Challenge(signature)) => {
                 last.check(signature).map_err(wrong(hash))?;
-                Ok(Next::Done)
+                Ok(LoginStep::Done)
             }
             // Done without the server's signature is not done.
             (State::Challenging(_, hash) | State::Proving(_, hash), _) => {
                 Err(LoginError::OutOfTurn(Mechanism::Scram(hash)))
             }
-            (State::Told(mechanism), _) => Err(LoginError::OutOfTurn(mechanism)),
-            (State::Begun | State::Deriving(_) | State::Over, _) => {
+            (State::CredentialsSent(mechanism), _) => Err(LoginError::OutOfTurn(mechanism)),
+            (State::Started | State::Deriving(_) | State::Over, _) => {
                 Err(LoginError::NotAsked("its answer is another one".to_owned()))
             }
         }
@@ -200,18 +200,18 @@ impl Login {
                 Plain { act_as: "", name, password }.write()
             }
         };
-        Ok((State::Told(mechanism), message))
+        Ok((State::CredentialsSent(mechanism), message))
     }
 
     /// What keys are to be derived with, if they are awaited.
-    pub(crate) fn derivation(&self) -> Option<Derivation> {
+    pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         let State::Deriving(challenged) = &self.state else { return None };
         let (hash, salt) = (challenged.hash(), challenged.salt().to_vec());
-        Some(Derivation { hash, salt, iterations: challenged.iterations() })
+        Some(KeyDerivation { hash, salt, iterations: challenged.iterations() })
     }
 
     /// Here they are: what is to be asked, if they were awaited.
-    pub(crate) fn prove(&mut self, keys: &Keys) -> Option<auth::Request> {
+    pub(crate) fn authenticate(&mut self, keys: &Keys) -> Option<auth::Request> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Deriving(challenged) => {
                 let hash = challenged.hash();
@@ -248,7 +248,7 @@ mod tests {
 
     fn chosen(credentials: Credentials, is_private: bool, names: &[&'static str]) -> Result<String, String> {
         match login(credentials, is_private).answered(&offer(names)) {
-            Ok(Next::Ask(auth::Request::Step(mechanism, _))) => Ok(mechanism.to_string()),
+            Ok(LoginStep::Send(auth::Request::Step(mechanism, _))) => Ok(mechanism.to_string()),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.to_string()),
         }
@@ -302,8 +302,8 @@ mod tests {
             login
         };
         let said = |text: &'static str| auth::Response::Challenge(bytes::Bytes::from_static(text.as_bytes()));
-        assert!(matches!(told().answered(&said("")), Ok(Next::Done)));
-        assert!(matches!(told().answered(&auth::Response::Done), Ok(Next::Done)));
+        assert!(matches!(told().answered(&said("")), Ok(LoginStep::Done)));
+        assert!(matches!(told().answered(&auth::Response::Done), Ok(LoginStep::Done)));
         let error = told().answered(&said("eyJzdGF0dXMiOiJpbnZhbGlkX3Rva2VuIn0=")).unwrap_err();
         assert!(matches!(error, LoginError::Rejected { mechanism: Mechanism::OauthBearer, .. }), "{error}");
     }
@@ -316,11 +316,11 @@ mod tests {
         let mut login = login(user(), false);
         login.answered(&offer(&["SCRAM-SHA-256"])).unwrap();
         let challenge = auth::Response::Challenge(bytes::Bytes::from_static(SERVER_FIRST));
-        assert!(matches!(login.answered(&challenge), Ok(Next::Derive)));
-        let Derivation { hash, salt, iterations } = login.derivation().unwrap();
+        assert!(matches!(login.answered(&challenge), Ok(LoginStep::Derive)));
+        let KeyDerivation { hash, salt, iterations } = login.derivation().unwrap();
         let keys = Keys::derive(hash, "pencil", &salt, iterations);
-        assert!(login.prove(&keys).is_some());
-        assert!(login.prove(&keys).is_none());
+        assert!(login.authenticate(&keys).is_some());
+        assert!(login.authenticate(&keys).is_none());
         login
     }
 
@@ -329,7 +329,7 @@ mod tests {
     fn the_server_has_to_show_that_it_knows_the_user() {
         let signature = |text: &'static str| auth::Response::Challenge(text.as_bytes().to_vec().into());
         let right = signature("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
-        assert!(matches!(proving().answered(&right), Ok(Next::Done)));
+        assert!(matches!(proving().answered(&right), Ok(LoginStep::Done)));
         let other = signature("v=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
         let error = proving().answered(&other).unwrap_err();
         assert!(matches!(error, LoginError::Scram { error: ScramError::Impostor, .. }), "{error}");

@@ -23,19 +23,19 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::bounds::BLOOM_BITS_PER_ENTRY;
+use crate::limits::BLOOM_BITS_PER_ENTRY;
 use crate::cache::Cache;
 use crate::clock::Time;
 use crate::error::ClientError;
-use crate::operation::{Ask, NotDone, Place};
-use crate::pause::Pauses;
-use crate::sinks::{Sink, Told};
-use crate::standing::{Listened, Standing};
-use table::{Kept, Look, Read, Table};
+use crate::operation::{RequestSpec, NotExecuted, ServerConnection};
+use crate::backoff::Backoff;
+use crate::sinks::{Sink, ServerEvent};
+use crate::registration::{ListenedCache, ListenerRegistration};
+use table::{NearEntry, Lookup, PendingRead, Table};
 
 /// What a near cache is to be like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Near {
+pub struct NearCacheConfig {
     /// Entries that are kept: 10,000 by default. With more, those go that are least likely to be read.
     pub max_entries: usize,
     /// Bytes of keys and values that are kept, each with about 128 besides: 64 MiB by default.
@@ -45,7 +45,7 @@ pub struct Near {
     pub bloom: bool,
 }
 
-impl Default for Near {
+impl Default for NearCacheConfig {
     fn default() -> Self {
         Self { max_entries: 10_000, max_bytes: 64 * 1024 * 1024, bloom: true }
     }
@@ -82,10 +82,10 @@ fn count(counter: &AtomicU64) {
 
 /// A near cache and what keeps it true.
 pub(crate) struct NearCache {
-    near: Near,
+    near: NearCacheConfig,
     types: (MediaType, MediaType),
     entries: Arc<Entries>,
-    begun: watch::Receiver<Option<Result<(), ClientError>>>,
+    started: watch::Receiver<Option<Result<(), ClientError>>>,
     task: JoinHandle<()>,
 }
 
@@ -98,7 +98,7 @@ impl Drop for NearCache {
 
 /// What callers, the connection and the task share.
 struct Entries {
-    table: Table<Place>,
+    table: Table<ServerConnection>,
     counters: Counters,
     /// Told when the server's filter has too many keys.
     is_stale: Notify,
@@ -107,7 +107,7 @@ struct Entries {
 }
 
 impl Entries {
-    fn look_after_filter(&self) {
+    fn refresh_filter_if_stale(&self) {
         if self.table.gone() >= self.gone_max {
             self.is_stale.notify_one();
         }
@@ -115,25 +115,25 @@ impl Entries {
 }
 
 /// Hears of changes at one server.
-struct Ear {
+struct InvalidationSink {
     entries: Arc<Entries>,
     lost: Arc<Notify>,
     is_lost: Arc<AtomicBool>,
 }
 
-impl Sink for Ear {
-    fn tell(&self, told: Told) -> Option<Waker> {
-        if let Told::Entry(event) = &told
-            && let EventData::Key(key, _) = &event.data
+impl Sink for InvalidationSink {
+    fn on_event(&self, event: ServerEvent) -> Option<Waker> {
+        if let ServerEvent::Entry(entry) = &event
+            && let EventData::Key(key, _) = &entry.data
         {
             count(&self.entries.counters.events);
             self.entries.table.forget(key);
-            self.entries.look_after_filter();
+            self.entries.refresh_filter_if_stale();
         }
         None
     }
 
-    fn lose(&self) -> Option<Waker> {
+    fn on_disconnect(&self) -> Option<Waker> {
         self.is_lost.store(true, Ordering::Release);
         self.entries.table.turn_off();
         self.lost.notify_one();
@@ -143,7 +143,7 @@ impl Sink for Ear {
 
 impl NearCache {
     /// The near cache that handles of this cache share.
-    fn of(listened: Listened, near: Near, timeout: Duration) -> Result<Arc<Self>, ClientError> {
+    fn of(listened: ListenedCache, near: NearCacheConfig, timeout: Duration) -> Result<Arc<Self>, ClientError> {
         let cache = listened.cache.clone();
         let mut shared = cache.near.lock().unwrap_or_else(PoisonError::into_inner);
         let types = (listened.key_type.clone(), listened.value_type.clone());
@@ -152,7 +152,7 @@ impl NearCache {
             return if is_same {
                 Ok(there)
             } else {
-                Err(ClientError::OtherNearCache(cache.name.as_str().to_owned()))
+                Err(ClientError::NearCacheConflict(cache.name.as_str().to_owned()))
             };
         }
         let entries = Arc::new(Entries {
@@ -162,30 +162,30 @@ impl NearCache {
             // As Java's clients do it.
             gone_max: near.max_entries as u64 / 16 + 3,
         });
-        let (begins, begun) = watch::channel(None);
+        let (begins, started) = watch::channel(None);
         let bits = u32::try_from(near.max_entries.max(1)).unwrap_or(u32::MAX);
         let bits = bits.saturating_mul(BLOOM_BITS_PER_ENTRY).min(BLOOM_BITS_MAX);
         let client = listened.client.clone();
-        let keeper = Keeper {
+        let task = NearCacheTask {
             listened,
             entries: entries.clone(),
             bits: if near.bloom { bits } else { 0 },
             timeout,
             begins,
         };
-        let task = client.spawn(keeper.keep());
-        let near = Arc::new(Self { near, types, entries, begun, task });
+        let task = client.spawn(task.keep());
+        let near = Arc::new(Self { near, types, entries, started, task });
         *shared = Arc::downgrade(&near);
         Ok(near)
     }
 
     /// Until it is told of changes for the first time.
-    async fn begun(&self, patience: Duration) -> Result<(), ClientError> {
-        let mut begun = self.begun.clone();
-        match timeout(patience, begun.wait_for(Option::is_some)).await {
+    async fn started(&self, start_timeout: Duration) -> Result<(), ClientError> {
+        let mut started = self.started.clone();
+        match timeout(start_timeout, started.wait_for(Option::is_some)).await {
             Ok(Ok(outcome)) => outcome.clone().unwrap_or(Err(ClientError::Closed)),
             Ok(Err(_)) => Err(ClientError::Closed),
-            Err(_) => Err(ClientError::TimedOut { after: patience, may_be_done: false }),
+            Err(_) => Err(ClientError::TimedOut { after: start_timeout, is_outcome_unknown: false }),
         }
     }
 
@@ -204,8 +204,8 @@ impl NearCache {
 }
 
 /// What keeps a near cache's listener at some server.
-struct Keeper {
-    listened: Listened,
+struct NearCacheTask {
+    listened: ListenedCache,
     entries: Arc<Entries>,
     /// Of the server's filter; 0 without one.
     bits: u32,
@@ -213,7 +213,7 @@ struct Keeper {
     begins: watch::Sender<Option<Result<(), ClientError>>>,
 }
 
-impl Keeper {
+impl NearCacheTask {
     fn request(&self, id: Bytes) -> Request {
         if self.bits > 0 {
             return Request::AddBloom(id, self.bits);
@@ -229,7 +229,7 @@ impl Keeper {
     }
 
     async fn keep(mut self) {
-        let mut pauses = Pauses::new(RandomState::new().build_hasher().finish());
+        let mut backoff = Backoff::new(RandomState::new().build_hasher().finish());
         loop {
             let mut is_lost = Arc::default();
             let added = self.listened.add(
@@ -237,14 +237,14 @@ impl Keeper {
                 self.timeout,
                 |_, lost| {
                     is_lost = Arc::new(AtomicBool::new(false));
-                    Arc::new(Ear { entries: self.entries.clone(), lost, is_lost: is_lost.clone() })
+                    Arc::new(InvalidationSink { entries: self.entries.clone(), lost, is_lost: is_lost.clone() })
                 },
             );
             match added.await {
                 Ok(standing) => {
                     self.serve(&standing, &is_lost).await;
                     self.entries.table.turn_off();
-                    pauses.reset();
+                    backoff.reset();
                 }
                 // Servers of 3.0 know no filters.
                 Err(ClientError::Unsupported { .. }) if self.bits > 0 => {
@@ -260,12 +260,12 @@ impl Keeper {
                     }
                 }
             }
-            tokio::time::sleep(pauses.next()).await;
+            tokio::time::sleep(backoff.next()).await;
         }
     }
 
     /// Until nothing more is told.
-    async fn serve(&mut self, standing: &Standing, is_lost: &AtomicBool) {
+    async fn serve(&mut self, standing: &ListenerRegistration, is_lost: &AtomicBool) {
         let Entries { table, is_stale, .. } = &*self.entries;
         table.turn_on(&standing.place);
         if is_lost.load(Ordering::Acquire) {
@@ -293,12 +293,12 @@ impl Keeper {
     }
 
     /// Tells the server which keys are kept.
-    async fn update(&self, standing: &Standing) -> Result<(), ClientError> {
+    async fn update(&self, standing: &ListenerRegistration) -> Result<(), ClientError> {
         let mut filter = BloomFilter::new(self.bits).expect("there are bits, and not too many");
         self.entries.table.begin_update(|key| filter.add(key));
         let update = RequestBody::Listener(Request::UpdateBloom(filter.to_bits()));
         let ask = self.listened.ask(update, self.timeout);
-        let Listened { client, cache, .. } = &self.listened;
+        let ListenedCache { client, cache, .. } = &self.listened;
         match client.perform_at(cache, ask, &standing.place).await {
             Ok(answer) if answer.status == Status::Success => {
                 self.entries.table.end_update();
@@ -306,8 +306,8 @@ impl Keeper {
                 Ok(())
             }
             Ok(answer) => Err(answer.unexpected()),
-            Err(NotDone::Failed(error) | NotDone::Elsewhere(Some(error))) => Err(error),
-            Err(NotDone::Elsewhere(None)) => {
+            Err(NotExecuted::Failed(error) | NotExecuted::TryAnotherServer(Some(error))) => Err(error),
+            Err(NotExecuted::TryAnotherServer(None)) => {
                 Err(ClientError::Unreachable { after: Duration::ZERO, cause: client.trouble() })
             }
         }
@@ -315,7 +315,7 @@ impl Keeper {
 }
 
 /// What a read has brought, if it can be kept. What lives by its use is used at the server only.
-fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<Kept> {
+fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<NearEntry> {
     if metadata.max_idle.is_some() {
         return None;
     }
@@ -329,20 +329,20 @@ fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<Kept> {
             Some(now + left)
         }
     };
-    Some(Kept { metadata, value: Bytes::copy_from_slice(value), until })
+    Some(NearEntry { metadata, value: Bytes::copy_from_slice(value), until })
 }
 
 /// A read that is ended, whatever becomes of it.
 struct Reading<'a> {
     entries: &'a Entries,
-    read: Option<Read>,
+    read: Option<PendingRead>,
 }
 
 impl Reading<'_> {
-    fn end(mut self, kept: Option<Kept>) {
+    fn end(mut self, kept: Option<NearEntry>) {
         if let Some(read) = self.read.take() {
             self.entries.table.end(read, kept);
-            self.entries.look_after_filter();
+            self.entries.refresh_filter_if_stale();
         }
     }
 }
@@ -356,19 +356,19 @@ impl Drop for Reading<'_> {
 }
 
 /// Keys that a write forgets when it has ended, or is waited for no more.
-pub(crate) struct Forgotten<'a> {
+pub(crate) struct Invalidations<'a> {
     entries: &'a Entries,
     /// All, if it does not say.
     keys: Option<SmallVec<[Bytes; 1]>>,
 }
 
-impl Drop for Forgotten<'_> {
+impl Drop for Invalidations<'_> {
     fn drop(&mut self) {
         match &self.keys {
             Some(keys) => keys.iter().for_each(|key| self.entries.table.forget(key)),
             None => self.entries.table.forget_all(),
         }
-        self.entries.look_after_filter();
+        self.entries.refresh_filter_if_stale();
     }
 }
 
@@ -379,13 +379,13 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     pub(crate) async fn read_near(&self, key: &Bytes) -> Result<Option<Found>, ClientError> {
         let Some(near) = &self.near else { return Ok(None) };
         let entries = &*near.entries;
-        let (place, read) = match entries.table.look(key, self.client.clock.now()) {
-            Look::Hit(kept) => {
+        let (place, read) = match entries.table.lookup(key, self.client.clock.now()) {
+            Lookup::Hit(kept) => {
                 count(&entries.counters.hits);
                 return Ok(Some(Some((kept.metadata, kept.value))));
             }
-            Look::Miss(place, read) => (place, read),
-            Look::Off => {
+            Lookup::Miss(place, read) => (place, read),
+            Lookup::Off => {
                 count(&entries.counters.misses);
                 return Ok(None);
             }
@@ -399,11 +399,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     async fn read_and_keep(
         &self,
         key: &Bytes,
-        place: Place,
+        place: ServerConnection,
         reading: Reading<'_>,
     ) -> Result<Option<Found>, ClientError> {
         let options = self.options();
-        let ask = Ask {
+        let ask = RequestSpec {
             body: RequestBody::Map(map::Request::GetWithMetadata(key.clone())),
             flags: options.flags,
             key_type: self.key_type.clone(),
@@ -412,9 +412,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         };
         let answer = match self.client.perform_at(&self.state, ask, &place).await {
             Ok(answer) => answer,
-            Err(NotDone::Failed(error)) => return Err(error),
+            Err(NotExecuted::Failed(error)) => return Err(error),
             // What another server says is not kept.
-            Err(NotDone::Elsewhere(_)) => return Ok(None),
+            Err(NotExecuted::TryAnotherServer(_)) => return Ok(None),
         };
         match answer.body {
             ResponseBody::Map(map::Response::WithMetadata(metadata, value)) => {
@@ -433,14 +433,14 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     pub(crate) fn forgotten<I: IntoIterator<Item = Bytes>>(
         &self,
         keys: impl FnOnce() -> I,
-    ) -> Option<Forgotten<'_>> {
+    ) -> Option<Invalidations<'_>> {
         let near = self.near.as_ref()?;
-        Some(Forgotten { entries: &near.entries, keys: Some(keys().into_iter().collect()) })
+        Some(Invalidations { entries: &near.entries, keys: Some(keys().into_iter().collect()) })
     }
 
     /// What a write of all keys makes forget.
-    pub(crate) fn forgotten_all(&self) -> Option<Forgotten<'_>> {
-        Some(Forgotten { entries: &self.near.as_ref()?.entries, keys: None })
+    pub(crate) fn forgotten_all(&self) -> Option<Invalidations<'_>> {
+        Some(Invalidations { entries: &self.near.as_ref()?.entries, keys: None })
     }
 
     /// What the near cache of this handle has done, if it has one.
@@ -462,12 +462,12 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
     ///
     /// # Errors
     ///
-    /// [`ClientError::OtherNearCache`] if handles of this client have one with other settings; if no server can be reached in
+    /// [`ClientError::NearCacheConflict`] if handles of this client have one with other settings; if no server can be reached in
     /// time, or if the one that is refuses.
-    pub async fn near(&self, near: Near) -> Result<Self, ClientError> {
+    pub async fn near(&self, near: NearCacheConfig) -> Result<Self, ClientError> {
         let timeout = self.options().timeout;
         let shared = NearCache::of(self.listened(), near, timeout)?;
-        shared.begun(timeout).await?;
+        shared.started(timeout).await?;
         let mut handle = self.clone();
         handle.near = Some(shared);
         Ok(handle)

@@ -12,20 +12,20 @@ use consort_protostream::QueryRequest;
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
-use crate::bounds::ROOM_UNIT;
+use crate::limits::ROOM_UNIT;
 use crate::client::{CacheState, Inner};
 use crate::clock::Time;
 use crate::error::{ClientError, ConnectionError};
-use crate::link::{CallError, Link};
+use crate::connection_handle::{CallError, ConnectionHandle};
 use crate::routing::Routing;
 use crate::server::Server;
-use crate::slots::Failure;
+use crate::pending_requests::Failure;
 
 /// The end of what is said of a write of which nobody knows.
 const MAY_BE_DONE: &str = "; the write may have been done";
 
 /// What is asked of a cache.
-pub(crate) struct Ask {
+pub(crate) struct RequestSpec {
     pub(crate) body: RequestBody,
     pub(crate) flags: Flags,
     pub(crate) key_type: MediaType,
@@ -35,9 +35,9 @@ pub(crate) struct Ask {
 
 /// A server and the connection with it, which is another one after it was lost.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct ServerConnection {
     pub(crate) server: Arc<Server>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<ConnectionHandle>,
 }
 
 /// The answer of a server.
@@ -45,21 +45,21 @@ pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
     /// Who has answered.
-    pub(crate) place: Place,
+    pub(crate) place: ServerConnection,
     operation: &'static str,
 }
 
 /// What was asked of one connection was not done there.
-pub(crate) enum NotDone {
+pub(crate) enum NotExecuted {
     Failed(ClientError),
     /// Another server may do it.
-    Elsewhere(Option<ClientError>),
+    TryAnotherServer(Option<ClientError>),
 }
 
 impl Answer {
     /// It is not what answers such a request.
     pub(crate) fn unexpected(&self) -> ClientError {
-        ClientError::Misbehaved {
+        ClientError::ProtocolViolation {
             server: self.place.server.to_string(),
             operation: self.operation,
             found: format!("{:?}", self.status),
@@ -131,11 +131,11 @@ pub(crate) fn units(body: &RequestBody) -> u32 {
 }
 
 /// What becomes of an operation after an attempt.
-enum Next {
+enum AttemptOutcome {
     Done(Answer),
     Failed(ClientError),
     /// Another server may do it. The error is for the case that there is none.
-    Elsewhere(Option<ClientError>),
+    TryAnotherServer(Option<ClientError>),
 }
 
 /// An operation that is under way.
@@ -154,7 +154,7 @@ impl Inner {
     pub(crate) async fn perform(
         &self,
         cache: &CacheState,
-        ask: Ask,
+        ask: RequestSpec,
         preferred: Option<Arc<Server>>,
     ) -> Result<Answer, ClientError> {
         self.perform_with(cache, ask, preferred, |_| {}).await
@@ -164,9 +164,9 @@ impl Inner {
     pub(crate) async fn perform_with(
         &self,
         cache: &CacheState,
-        ask: Ask,
+        ask: RequestSpec,
         preferred: Option<Arc<Server>>,
-        prepare: impl FnMut(&Place),
+        prepare: impl FnMut(&ServerConnection),
     ) -> Result<Answer, ClientError> {
         self.operation(cache, ask).run(preferred, prepare).await
     }
@@ -175,26 +175,26 @@ impl Inner {
     pub(crate) async fn perform_at(
         &self,
         cache: &CacheState,
-        ask: Ask,
-        place: &Place,
-    ) -> Result<Answer, NotDone> {
+        ask: RequestSpec,
+        place: &ServerConnection,
+    ) -> Result<Answer, NotExecuted> {
         let mut operation = self.operation(cache, ask);
         let topology_id = operation.topology_id(cache.routing().as_deref());
         match operation.attempt(place, topology_id).await {
-            Next::Done(answer) => Ok(answer),
-            Next::Failed(error) => Err(NotDone::Failed(error)),
-            Next::Elsewhere(error) => Err(NotDone::Elsewhere(error)),
+            AttemptOutcome::Done(answer) => Ok(answer),
+            AttemptOutcome::Failed(error) => Err(NotExecuted::Failed(error)),
+            AttemptOutcome::TryAnotherServer(error) => Err(NotExecuted::TryAnotherServer(error)),
         }
     }
 
     /// Asks for something at this connection whose answer nobody waits for.
-    pub(crate) fn tell(&self, cache: &CacheState, ask: Ask, place: &Place) {
+    pub(crate) fn send_detached(&self, cache: &CacheState, ask: RequestSpec, place: &ServerConnection) {
         let mut operation = self.operation(cache, ask);
-        place.link.tell(&mut operation.request, operation.deadline);
+        place.link.send_detached(&mut operation.request, operation.deadline);
     }
 
-    fn operation<'a>(&'a self, cache: &'a CacheState, ask: Ask) -> Operation<'a> {
-        let Ask { body, flags, key_type, value_type, timeout } = ask;
+    fn operation<'a>(&'a self, cache: &'a CacheState, ask: RequestSpec) -> Operation<'a> {
+        let RequestSpec { body, flags, key_type, value_type, timeout } = ask;
         let header = RequestHeader {
             cache: cache.name.clone(),
             flags,
@@ -219,7 +219,7 @@ impl Operation<'_> {
     async fn run(
         mut self,
         preferred: Option<Arc<Server>>,
-        mut prepare: impl FnMut(&Place),
+        mut prepare: impl FnMut(&ServerConnection),
     ) -> Result<Answer, ClientError> {
         // Servers that could not do it.
         let mut avoided: SmallVec<[Arc<Server>; 2]> = SmallVec::new();
@@ -239,13 +239,13 @@ impl Operation<'_> {
                 self.wait(preferred.as_ref()).await?;
                 continue;
             };
-            let place = Place { server, link };
+            let place = ServerConnection { server, link };
             prepare(&place);
             let topology_id = self.topology_id(routing.as_deref());
             match self.attempt(&place, topology_id).await {
-                Next::Done(answer) => return Ok(answer),
-                Next::Failed(error) => return Err(error),
-                Next::Elsewhere(error) => {
+                AttemptOutcome::Done(answer) => return Ok(answer),
+                AttemptOutcome::Failed(error) => return Err(error),
+                AttemptOutcome::TryAnotherServer(error) => {
                     told = error.or(told);
                     avoided.push(place.server);
                 }
@@ -258,7 +258,7 @@ impl Operation<'_> {
         routing.map_or_else(|| self.client.sites.no_topology(), Routing::id)
     }
 
-    async fn attempt(&mut self, place: &Place, topology_id: i32) -> Next {
+    async fn attempt(&mut self, place: &ServerConnection, topology_id: i32) -> AttemptOutcome {
         self.request.header.topology_id = topology_id;
         let called = place.link.call(&mut self.request, self.units, self.deadline, self.is_repeatable).await;
         self.ended(place, called)
@@ -269,7 +269,7 @@ impl Operation<'_> {
         routing: Option<&Routing<Arc<Server>>>,
         preferred: Option<&Arc<Server>>,
         avoided: &[Arc<Server>],
-    ) -> Option<(Arc<Server>, Arc<Link>)> {
+    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
         let key = self.request.body.key().map(|key| &key[..]);
         self.client.choose(routing, preferred, key, avoided)
     }
@@ -303,22 +303,22 @@ impl Operation<'_> {
     }
 
     fn timed_out(&self, was_sent: bool) -> ClientError {
-        ClientError::TimedOut { after: self.timeout, may_be_done: was_sent && !self.is_repeatable }
+        ClientError::TimedOut { after: self.timeout, is_outcome_unknown: was_sent && !self.is_repeatable }
     }
 
-    fn ended(&self, place: &Place, called: Result<Response, CallError>) -> Next {
+    fn ended(&self, place: &ServerConnection, called: Result<Response, CallError>) -> AttemptOutcome {
         let server = &place.server;
         let operation = self.request.body.opcode().name();
         let response = match called {
             Ok(response) => response,
-            Err(CallError::NotOpen) => return Next::Elsewhere(None),
-            Err(CallError::NoRoom) => return Next::Failed(self.timed_out(false)),
+            Err(CallError::NotOpen) => return AttemptOutcome::TryAnotherServer(None),
+            Err(CallError::NoRoom) => return AttemptOutcome::Failed(self.timed_out(false)),
             Err(CallError::Unsupported { needed, spoken }) => {
                 let server = server.to_string();
-                return Next::Failed(ClientError::Unsupported { operation, needed, server, spoken });
+                return AttemptOutcome::Failed(ClientError::Unsupported { operation, needed, server, spoken });
             }
             Err(CallError::Failed(Failure { cause: None, was_sent })) => {
-                return Next::Failed(self.timed_out(was_sent));
+                return AttemptOutcome::Failed(self.timed_out(was_sent));
             }
             Err(CallError::Failed(Failure { cause: Some(cause), was_sent })) => {
                 return self.uncertain(server, cause, was_sent);
@@ -327,45 +327,45 @@ impl Operation<'_> {
         if let Some(topology) = &response.topology {
             self.client.learn(self.cache, topology, server);
         }
-        self.client.retire_strangers();
+        self.client.retire_unlisted_servers();
         if let ResponseBody::Error(text) = &response.body {
             return self.refused(server, response.status, text.as_str());
         }
         let Response { status, body, .. } = response;
-        Next::Done(Answer { status, body, place: place.clone(), operation })
+        AttemptOutcome::Done(Answer { status, body, place: place.clone(), operation })
     }
 
     /// What was asked may have been done, or not.
-    fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> Next {
+    fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> AttemptOutcome {
         if self.client.is_closed() {
-            Next::Failed(ClientError::Closed)
+            AttemptOutcome::Failed(ClientError::Closed)
         } else if self.is_repeatable || !was_sent {
-            Next::Elsewhere(None)
+            AttemptOutcome::TryAnotherServer(None)
         } else {
-            Next::Failed(ClientError::Uncertain { server: server.to_string(), cause })
+            AttemptOutcome::Failed(ClientError::Uncertain { server: server.to_string(), cause })
         }
     }
 
-    fn refused(&self, server: &Server, status: Status, text: &str) -> Next {
+    fn refused(&self, server: &Server, status: Status, text: &str) -> AttemptOutcome {
         let error = || ClientError::Server { server: server.to_string(), status, message: text.to_owned() };
         match status {
             // There is no other sign (facts section 2.5).
             Status::ParseError if says(text, "CacheNotFoundException") => {
-                Next::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
+                AttemptOutcome::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
             }
             Status::ServerError if says(text, "SecurityException") => {
                 let (server, message) = (server.to_string(), text.to_owned());
-                Next::Failed(ClientError::Denied { server, message })
+                AttemptOutcome::Failed(ClientError::Denied { server, message })
             }
             // It does not run there, or no more: nothing was done.
-            Status::IllegalLifecycle => Next::Elsewhere(Some(error())),
-            Status::NodeSuspected if self.is_repeatable => Next::Elsewhere(Some(error())),
-            Status::NodeSuspected => Next::Failed(ClientError::Uncertain {
+            Status::IllegalLifecycle => AttemptOutcome::TryAnotherServer(Some(error())),
+            Status::NodeSuspected if self.is_repeatable => AttemptOutcome::TryAnotherServer(Some(error())),
+            Status::NodeSuspected => AttemptOutcome::Failed(ClientError::Uncertain {
                 server: server.to_string(),
                 // Our own servers say that, too.
                 cause: ConnectionError::Suspected(text.trim_end_matches(MAY_BE_DONE).to_owned()),
             }),
-            _ => Next::Failed(error()),
+            _ => AttemptOutcome::Failed(error()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use consort_hotrod::{Expiration, Flags, Span, TimeUnit};
 
-use crate::bounds::TIMEOUT;
+use crate::limits::TIMEOUT;
 
 /// How long an entry lives. `None` is for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]

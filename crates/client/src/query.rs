@@ -14,9 +14,9 @@ use crate::operation::Ask;
 
 /// What a query has found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found<T> {
-    /// What is told of it: no more than was asked for ([`Query::limit`]).
-    pub told: Vec<T>,
+pub struct QueryResult<T> {
+    /// What is hits of it: no more than was asked for ([`Query::limit`]).
+    pub hits: Vec<T>,
     /// How many there are in all.
     pub count: u64,
     /// Whether that is exact, and not only the least that there are.
@@ -46,7 +46,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// let cheap = items.query("FROM shop.Item WHERE price < :p ORDER BY name").parameter("p", 12).limit(20);
     /// println!("{} items", cheap.entities().await?.count);
     /// let sums = items.query("SELECT kind, SUM(price) FROM shop.Item GROUP BY kind").rows().await?;
-    /// println!("{} kinds", sums.told.len());
+    /// println!("{} kinds", sums.hits.len());
     /// # Ok(())
     /// # }
     /// ```
@@ -81,7 +81,7 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
     }
 
     async fn ask(self) -> Result<QueryResponse, ClientError> {
-        let ask = Ask {
+        let ask = RequestSpec {
             body: RequestBody::Task(task::Request::Query(self.request.write())),
             flags: self.cache.options().flags,
             key_type: MediaType::PROTOSTREAM,
@@ -100,14 +100,14 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
     /// # Errors
     ///
     /// [`ClientError`], with what is wrong with the query, and where.
-    pub async fn entities(self) -> Result<Found<V>, ClientError>
+    pub async fn entities(self) -> Result<QueryResult<V>, ClientError>
     where
         VE: Decode<V>,
     {
         let cache = self.cache;
         let QueryResponse { rows, count, is_exact, .. } = self.ask().await?;
-        let told = rows.into_iter().flatten().map(|entity| cache.decoded(entity));
-        Ok(Found { told: told.collect::<Result<_, _>>()?, count, is_exact })
+        let hits = rows.into_iter().flatten().map(|entity| cache.decoded(entity));
+        Ok(QueryResult { hits: hits.collect::<Result<_, _>>()?, count, is_exact })
     }
 
     /// The rows of a query with `SELECT`: a value for each column, or nothing where there is none.
@@ -115,15 +115,15 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
     /// # Errors
     ///
     /// As [`Query::entities`].
-    pub async fn rows(self) -> Result<Found<Vec<Option<Wrapped>>>, ClientError> {
+    pub async fn rows(self) -> Result<QueryResult<Vec<Option<Wrapped>>>, ClientError> {
         let QueryResponse { rows, count, is_exact, .. } = self.ask().await?;
         // An entity among columns is given as its bytes.
         let value = |wrapped: Bytes| match wrapped.is_empty() {
             true => None,
             false => Some(Wrapped::read(wrapped.clone()).unwrap_or(Wrapped::Bytes(wrapped))),
         };
-        let told = rows.into_iter().map(|row| row.into_iter().map(value).collect());
-        Ok(Found { told: told.collect(), count, is_exact })
+        let hits = rows.into_iter().map(|row| row.into_iter().map(value).collect());
+        Ok(QueryResult { hits: hits.collect(), count, is_exact })
     }
 
     /// Does what a `DELETE` says. How many entries were taken away.

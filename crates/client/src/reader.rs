@@ -9,11 +9,11 @@ use consort_encoding::{Encode, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
+use crate::limits::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
 use crate::cache::{Cache, Entry, Version, entry};
 use crate::error::ClientError;
 use crate::options::Lifetime;
-use crate::pieces::{Answered, Course, UnderWay};
+use crate::chunked_values::{Answered, PinnedConnection, InFlightChunks};
 
 enum State {
     /// There is more.
@@ -36,12 +36,12 @@ struct Ahead {
 /// three are, while others ask something on the same connection, whose answers come between them. Dropped before its end, it
 /// is forgotten by the server.
 pub struct ValueReader {
-    course: Course,
+    course: PinnedConnection,
     state: State,
     /// What has come and was not given yet.
     piece: Option<Bytes>,
     /// What was asked for, in its order.
-    ahead: UnderWay,
+    ahead: InFlightChunks,
     entry: Entry<()>,
 }
 
@@ -76,10 +76,10 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             _ => return Err(answer.unexpected()),
         };
         Ok(Some(ValueReader {
-            course: Course::of(self.bytes(), &answer),
+            course: PinnedConnection::of(self.bytes(), &answer),
             state: if is_last { State::Complete } else { State::Open(stream) },
             piece: Some(bytes).filter(|bytes| !bytes.is_empty()),
-            ahead: UnderWay::default(),
+            ahead: InFlightChunks::default(),
             entry: entry(metadata, ()),
         }))
     }
@@ -164,7 +164,7 @@ impl ValueReader {
                 self.piece = Some(piece.bytes).filter(|bytes| !bytes.is_empty());
                 Ok(())
             }
-            _ => Err(self.course.misbehaved(OPERATION, &response)),
+            _ => Err(self.course.protocol_violation(OPERATION, &response)),
         }
     }
 

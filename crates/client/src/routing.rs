@@ -3,7 +3,7 @@
 use consort_hotrod::hash::segment_of;
 use consort_hotrod::{CacheTopology, Owners};
 
-use crate::bounds::SERVERS_MAX;
+use crate::limits::SERVERS_MAX;
 
 /// A topology with servers in the place of their addresses.
 pub(crate) struct Routing<S> {

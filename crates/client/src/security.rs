@@ -51,7 +51,7 @@ impl Security {
             let (Some(wanted), Some(credentials)) = (wanted, &self.credentials) else { return Ok(()) };
             let keys = credentials.keys(wanted).await?;
             let now = driver.link.clock.now();
-            driver.link.lock().prove(now, &keys);
+            driver.link.lock().authenticate(now, &keys);
         }
     }
 }

@@ -8,20 +8,20 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::bounds::{CONNECT_TIME_MAX, PAUSE_MAX};
+use crate::limits::{CONNECT_TIME_MAX, PAUSE_MAX};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::driver::Driver;
 use crate::error::ConnectionError;
-use crate::link::Link;
-use crate::older;
-use crate::pause::Pauses;
+use crate::connection_handle::ConnectionHandle;
+use crate::legacy;
+use crate::backoff::Backoff;
 use crate::security::Security;
 
 /// How a server is to be had.
 enum State {
     Connecting,
-    Up(Arc<Link>),
+    Up(Arc<ConnectionHandle>),
     Down(ConnectionError),
 }
 
@@ -68,7 +68,7 @@ impl Server {
     }
 
     /// Its connection, if there is one.
-    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+    pub(crate) fn link(&self) -> Option<Arc<ConnectionHandle>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Up(link) => Some(link.clone()),
             State::Connecting | State::Down(_) => None,
@@ -94,7 +94,7 @@ impl Server {
 
     /// Keeps a connection to the server until it retires or the task is aborted. Tells of every change.
     pub(crate) async fn keep(self: Arc<Self>, seed: u64, changed: Arc<Notify>) {
-        let mut pauses = Pauses::new(seed);
+        let mut backoff = Backoff::new(seed);
         loop {
             let cause = tokio::select! {
                 connected = self.connect() => match connected {
@@ -106,7 +106,7 @@ impl Server {
                         tracing::debug!(server = %self, "connected");
                         let Err(cause) = self.run(driver).await else { return };
                         if self.clock.now() - since >= PAUSE_MAX {
-                            pauses.reset();
+                            backoff.reset();
                         }
                         cause
                     }
@@ -121,14 +121,14 @@ impl Server {
             self.set(State::Down(cause));
             changed.notify_waiters();
             tokio::select! {
-                () = tokio::time::sleep(pauses.next()) => {}
+                () = tokio::time::sleep(backoff.next()) => {}
                 () = self.retires.notified() => return,
             }
         }
     }
 
     async fn connect(&self) -> Result<Driver, ConnectionError> {
-        let mut greeting = older::greeting(self.version);
+        let mut greeting = legacy::initial_version(self.version);
         loop {
             match timeout(CONNECT_TIME_MAX, self.connect_in(greeting)).await {
                 Ok(Ok(driver)) => return Ok(driver),
@@ -152,7 +152,7 @@ impl Server {
             let stream = self.security.open(self.address.host.as_str(), stream).await?;
             let login = self.security.login(&self.address)?;
             let connection = Connection::new(self.clock.now(), self.version, greeting, login);
-            Ok(Driver::new(stream, Arc::new(Link::new(connection, self.clock))))
+            Ok(Driver::new(stream, Arc::new(ConnectionHandle::new(connection, self.clock))))
         };
         let mut driver = begin.await.map_err(|cause| (cause, None))?;
         match self.security.greet(&mut driver).await {

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use consort_hotrod::ops::event::{CounterEvent, Event};
 
 /// What a server says unasked.
-pub(crate) enum Told {
+pub(crate) enum ServerEvent {
     /// An entry has changed.
     Entry(Event),
     /// A counter has changed.
     Counter(CounterEvent),
 }
 
-impl Told {
+impl ServerEvent {
     const fn listener(&self) -> &Bytes {
         match self {
             Self::Entry(event) => &event.listener,
@@ -28,10 +28,10 @@ impl Told {
 /// connection.
 pub(crate) trait Sink: Send + Sync {
     /// An event, in the order in which the connection has it among events and answers. Who is to be woken.
-    fn tell(&self, told: Told) -> Option<Waker>;
+    fn on_event(&self, event: ServerEvent) -> Option<Waker>;
 
     /// The connection is lost, and nothing more comes. Who is to be woken.
-    fn lose(&self) -> Option<Waker>;
+    fn on_disconnect(&self) -> Option<Waker>;
 }
 
 /// The sinks of a connection. Each is of a listener that the client has added, so that a server cannot make them grow.
@@ -49,12 +49,12 @@ impl Sinks {
     }
 
     /// Events of a listener that was removed may still come.
-    pub(crate) fn tell(&self, told: Told) -> Option<Waker> {
-        self.0.get(told.listener())?.tell(told)
+    pub(crate) fn dispatch(&self, event: ServerEvent) -> Option<Waker> {
+        self.0.get(event.listener())?.on_event(event)
     }
 
     /// No more events come. Who is to be woken.
-    pub(crate) fn lose(&mut self) -> impl Iterator<Item = Waker> {
-        std::mem::take(&mut self.0).into_values().filter_map(|sink| sink.lose())
+    pub(crate) fn disconnect(&mut self) -> impl Iterator<Item = Waker> {
+        std::mem::take(&mut self.0).into_values().filter_map(|sink| sink.on_disconnect())
     }
 }

@@ -114,7 +114,7 @@ impl Client {
     /// Goes on with the cluster of this name ([`ClientBuilder::cluster`]), and stays there until it cannot be reached. What
     /// is asked from now on is asked there; what was sent before is still answered by the other one. Near caches are empty,
     /// listeners are told of a gap and are added there, or end if there is no such cache or counter, walks that are under
-    /// way end with [`ClientError::Interrupted`], and values in pieces with [`ClientError::StreamLost`].
+    /// way end with [`ClientError::IterationInterrupted`], and values in pieces with [`ClientError::StreamLost`].
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Inner {
             if let Some(link) = server.link() {
                 let mut connection = link.lock();
                 connection.drain();
-                let told: Vec<Waker> = connection.sinks.lose().collect();
+                let told: Vec<Waker> = connection.sinks.disconnect().collect();
                 drop(connection);
                 told.into_iter().for_each(Waker::wake);
             }

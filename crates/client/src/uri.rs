@@ -6,7 +6,7 @@ use consort_tls::{Identity, Roots, TlsError};
 
 use crate::client::ClientBuilder;
 use crate::error::ConnectError;
-use crate::older;
+use crate::legacy;
 use crate::stream::Tls;
 
 /// Where Hot Rod servers listen unless something else is said.
@@ -44,7 +44,7 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         builder =
             builder.server(if is_perhaps_cut { server.map_err(|_| ENCODED.to_owned())? } else { server? });
     }
-    let mut found = Found { is_within_tls, ..Found::default() };
+    let mut found = ParsedUri { is_within_tls, ..ParsedUri::default() };
     if let Some(user) = user {
         let (name, password) = user.split_once(':').ok_or("a user has no password")?;
         (found.name, found.password) = (Some(decoded(name)?), Some(decoded(password)?));
@@ -95,13 +95,13 @@ fn is_scheme(text: &str) -> bool {
 
 /// A version that is spoken.
 fn version(text: &str) -> Option<ProtocolVersion> {
-    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= older::OLDEST);
+    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= legacy::OLDEST);
     spoken.find(|version| version.to_string() == text)
 }
 
 /// What belongs together, wherever in the text it is.
 #[derive(Default)]
-struct Found {
+struct ParsedUri {
     is_within_tls: bool,
     name: Option<String>,
     password: Option<String>,
@@ -119,7 +119,7 @@ fn password_of(file: &str) -> Result<String, String> {
     }
 }
 
-impl Found {
+impl ParsedUri {
     fn note(&mut self, name: &str, value: String) -> Result<(), String> {
         let place = match name {
             "auth_username" => &mut self.name,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn an_invalid_uri_is_refused_with_its_reason() {
         for (uri, reason) in [
             ("http://h", "http is not hotrod or hotrods"),
             ("hotrod://me@h", "a user has no password"),

@@ -9,10 +9,10 @@ use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{Request, Response, Target};
 use consort_hotrod::{Expiration, Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
+use crate::limits::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
 use crate::cache::{Cache, RawCache, Version};
 use crate::error::{ClientError, ConnectionError};
-use crate::pieces::{Course, UnderWay};
+use crate::chunked_values::{PinnedConnection, InFlightChunks};
 
 /// Under which condition the value is put.
 #[derive(Clone, Copy)]
@@ -35,8 +35,8 @@ pub struct ValueWriter {
     /// What is not sent yet. A piece is sent when it is full and there is more: the last is never empty.
     piece: BytesMut,
     /// The stream, once there is more than one piece.
-    stream: Option<(Course, i32)>,
-    under_way: UnderWay,
+    stream: Option<(PinnedConnection, i32)>,
+    under_way: InFlightChunks,
     state: State,
 }
 
@@ -74,7 +74,7 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             condition: Condition::Always,
             piece: BytesMut::new(),
             stream: None,
-            under_way: UnderWay::default(),
+            under_way: InFlightChunks::default(),
             state: State::Whole,
         })
     }
@@ -128,7 +128,7 @@ impl ValueWriter {
     ///
     /// # Errors
     ///
-    /// As any write's: [`ClientError::may_be_done`] tells whether the value may have been put.
+    /// As any write's: [`ClientError::is_outcome_unknown`] tells whether the value may have been put.
     pub async fn finish(mut self) -> Result<bool, ClientError> {
         self.check()?;
         let cache = self.cache.clone();
@@ -147,7 +147,7 @@ impl ValueWriter {
         let is_done = match response.status {
             status if status.is_success() => true,
             Status::NotExecuted | Status::NotFound => false,
-            _ => return Err(course.misbehaved(NEXT, &response)),
+            _ => return Err(course.protocol_violation(NEXT, &response)),
         };
         // It is none any more.
         self.stream = None;
@@ -164,7 +164,7 @@ impl ValueWriter {
 
     fn torn(&self) -> ClientError {
         let server = self.stream.as_ref().map_or(self.cache.name().to_owned(), |(course, _)| course.server());
-        ClientError::StreamLost { server, cause: ConnectionError::Ended }
+        ClientError::StreamLost { server, cause: ConnectionError::ClosedLocally }
     }
 
     /// There was but one piece.
@@ -204,10 +204,10 @@ impl ValueWriter {
             return Ok(());
         };
         let response = course.answered(first, NEXT, false)?;
-        if response.status == Status::Success { Ok(()) } else { Err(course.misbehaved(NEXT, &response)) }
+        if response.status == Status::Success { Ok(()) } else { Err(course.protocol_violation(NEXT, &response)) }
     }
 
-    async fn start(&self) -> Result<(Course, i32), ClientError> {
+    async fn start(&self) -> Result<(PinnedConnection, i32), ClientError> {
         let version = match self.condition {
             Condition::Always => 0,
             Condition::Absent => -1,
@@ -218,7 +218,7 @@ impl ValueWriter {
         let answer = self.cache.ask(request, Flags::NONE, None).await?;
         match answer.body {
             ResponseBody::Stream(Response::Started(stream)) => {
-                Ok((Course::of(self.cache.clone(), &answer), stream))
+                Ok((PinnedConnection::of(self.cache.clone(), &answer), stream))
             }
             _ => Err(answer.unexpected()),
         }

@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_added_is_there_also_after_its_bits_have_travelled(
+        fn added_keys_are_contained_also_after_encoding(
             keys in prop::collection::vec(any::<Vec<u8>>(), 0..20),
             bits in 1..3_000_u32,
         ) {

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_for_versions_before_3_0_means_the_same_there() {
+    fn expirations_encoded_for_versions_before_3_0_mean_the_same() {
         let (now, day) = (Duration::from_millis(1_700_000_000_500), 86_400);
         let told = |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
         let month = Span::Of(30 * day, TimeUnit::Seconds);

@@ -314,7 +314,7 @@ mod tests {
 
     /// The bytes are those of the facts, which Java's clients have sent.
     #[test]
-    fn what_clients_wrap_is_read_and_written() {
+    fn wrapped_values_of_clients_are_read_and_written() {
         for (bytes, wrapped, text, json) in [
             (
                 &b"\x4a\x04key1"[..],
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_and_no_text_is_nothing() {
+    fn invalid_numbers_and_texts_are_refused() {
         // A message with a type id, the same cut at every byte, and what follows something whole.
         let message = Bytes::from_static(b"\x98\x01\xea\x84\x3d\x8a\x01\x02\x08\x01");
         for length in 0..=message.len() {

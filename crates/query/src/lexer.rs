@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_query_has_is_told_with_its_place() {
+    fn a_character_outside_the_grammar_is_an_error_with_its_position() {
         for (text, place) in [("a\n  'b", (2, 3)), ("é @", (1, 3)), ("a; b", (1, 2)), ("a = 'b\\'", (1, 5))]
         {
             assert_eq!(tokens(text).unwrap_err().place, Some(place), "{text}");

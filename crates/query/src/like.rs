@@ -192,7 +192,7 @@ mod tests {
         }
 
         #[test]
-        fn what_owners_are_told_is_the_same(pattern: String, escape in prop::option::of(any::<char>())) {
+        fn a_pattern_is_read_back_from_its_canonical_text(pattern: String, escape in prop::option::of(any::<char>())) {
             let like = Like::read(&pattern, escape).unwrap();
             prop_assert_eq!(Like::read(like.text(), None), Ok(like.clone()));
         }

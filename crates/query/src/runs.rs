@@ -68,7 +68,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_none_of_it_is_nothing(bytes: Vec<u8>) {
+        fn arbitrary_bytes_cause_no_panic(bytes: Vec<u8>) {
             let _ = runs(&bytes.into());
         }
     }

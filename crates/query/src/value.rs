@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(value in value()) {
+        fn values_are_read_back_as_written(value in value()) {
             let mut bytes = Vec::new();
             value.write(&mut bytes);
             let read = Value::read(bytes.into()).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_token_is_refused() {
+    fn a_message_without_a_token_is_refused() {
         for message in [
             &b""[..],
             b"n,,",

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_three_parts_is_refused() {
+    fn a_message_without_three_parts_is_refused() {
         for message in [&b""[..], b"tim", b"\0tim", b"\0tim\0pass\0more", b"\0t\xffm\0pass"] {
             assert!(Plain::read(message).is_err(), "{message:?}");
         }

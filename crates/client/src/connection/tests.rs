@@ -45,7 +45,7 @@ impl Pair {
     fn begun(wanted: Option<ProtocolVersion>) -> Self {
         let mut pair = Self {
             now: SECOND,
-            connection: Connection::new(SECOND, wanted, older::greeting(wanted), None),
+            connection: Connection::new(SECOND, wanted, legacy::initial_version(wanted), None),
             caller: Arc::default(),
             asked: Vec::new(),
             requests: consort_hotrod::RequestDecoder::default(),
@@ -168,7 +168,7 @@ fn s002_21_servers_of_2_x_are_refused_and_told_why() {
     assert_eq!(error.to_string(), "the server speaks 2.9 at most, 3.0 is needed");
     let error = Pair::begun(Some(ProtocolVersion::V4_1)).answer(0, pong(40)).unwrap_err();
     assert!(
-        matches!(error, ConnectionError::TooOld { newest: 40, needed: ProtocolVersion::V4_1 }),
+        matches!(error, ConnectionError::VersionTooOld { newest: 40, needed: ProtocolVersion::V4_1 }),
         "{error}"
     );
     let mut pair = Pair::begun(None);
@@ -286,7 +286,7 @@ fn an_answer_that_comes_after_its_deadline_and_before_it_was_noticed_counts() {
 }
 
 #[test]
-fn who_gives_up_gets_room_back_when_the_answer_comes() {
+fn an_abandoned_request_frees_its_room_when_its_response_arrives() {
     let mut pair = Pair::open();
     let id = pair.get("k", Time::MAX).unwrap();
     pair.write();
@@ -382,7 +382,7 @@ fn a_silent_server_is_asked_and_then_given_up() {
     pair.write();
     pair.pass(SILENCE_MAX - SECOND).unwrap();
     let error = pair.pass(SECOND).unwrap_err();
-    assert!(matches!(error, ConnectionError::Silent(_)), "{error}");
+    assert!(matches!(error, ConnectionError::PingTimedOut(_)), "{error}");
 }
 
 /// A server that hangs: its kernel takes what is written, and nothing comes back.
@@ -402,7 +402,7 @@ fn requests_that_can_be_made_twice_end_when_the_server_has_become_silent() {
     pair.pass(SILENT_AFTER).unwrap();
     assert!(pair.connection.is_silent());
     let Poll::Ready((Err(failure), _)) = pair.poll(read) else { panic!("it can be made elsewhere") };
-    assert!(matches!(failure.cause, Some(ConnectionError::Silent(_))), "{failure:?}");
+    assert!(matches!(failure.cause, Some(ConnectionError::PingTimedOut(_))), "{failure:?}");
     assert!(pair.poll(write).is_pending());
     // Where there is no other server, requests wait here, and are not sent again and again.
     let later = pair.get("c", HOUR).unwrap();
@@ -445,7 +445,7 @@ fn a_request_that_is_forgotten_ends_the_connection() {
         }
         passed.err()
     });
-    assert!(matches!(ended, Some(ConnectionError::Unanswered(_))), "{ended:?}");
+    assert!(matches!(ended, Some(ConnectionError::ResponseTimedOut(_))), "{ended:?}");
 }
 
 #[test]
@@ -474,11 +474,11 @@ fn an_operation_that_is_too_new_is_not_sent() {
 
 /// Bad answers end the connection, and nothing else.
 #[test]
-fn what_is_no_answer_is_an_error_and_no_panic() {
+fn invalid_responses_end_the_connection_without_a_panic() {
     let complaint = {
         let mut out = Output::new();
         let asked = Asked {
-            version: older::GREETING,
+            version: legacy::GREETING,
             opcode: Opcode::Ping,
             intelligence: consort_hotrod::Intelligence::Basic,
         };
@@ -549,16 +549,16 @@ struct Hearer {
 }
 
 impl crate::sinks::Sink for Hearer {
-    fn tell(&self, told: Told) -> Option<Waker> {
-        self.keys.lock().unwrap().push(match told {
-            Told::Entry(event::Event { data: event::EventData::Key(key, _), .. }) => key,
-            Told::Counter(event) => Bytes::copy_from_slice(event.counter.as_bytes()),
-            Told::Entry(other) => panic!("{other:?}"),
+    fn on_event(&self, event: ServerEvent) -> Option<Waker> {
+        self.keys.lock().unwrap().push(match event {
+            ServerEvent::Entry(event::Event { data: event::EventData::Key(key, _), .. }) => key,
+            ServerEvent::Counter(event) => Bytes::copy_from_slice(event.counter.as_bytes()),
+            ServerEvent::Entry(other) => panic!("{other:?}"),
         });
         None
     }
 
-    fn lose(&self) -> Option<Waker> {
+    fn on_disconnect(&self) -> Option<Waker> {
         self.lost.fetch_add(1, Ordering::Relaxed);
         None
     }

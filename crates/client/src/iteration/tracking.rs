@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use consort_hotrod::hash::segment_of;
 
-use crate::bounds::WALKED_BYTES_MAX;
+use crate::limits::WALKED_BYTES_MAX;
 
 /// What a remembered key takes besides its bytes, about.
 const KEY_OVERHEAD: usize = 48;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_keys_are_bounded() {
         let mut tracking = Tracking { bytes_max: 1_000, ..Tracking::new(Some(16)) };
         for n in 0..100_u32 {
             assert!(tracking.is_new(&n.to_be_bytes()));

@@ -14,7 +14,7 @@ use consort_server::bounds::LISTENERS_MAX;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::foreign::{Conversation, Played};
+use crate::scripted_server::{ScriptedConnection, ScriptedServer};
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 use crate::verbs::{speaking, versions};
 
@@ -51,11 +51,11 @@ async fn a_bounded_counter_stays_within_its_bounds() {
     assert_eq!(counter.add(2).await.unwrap(), 2);
     let error = counter.add(1).await.unwrap_err();
     assert!(matches!(&error, ClientError::OutOfBounds(name) if name == "seats"), "{error}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_many_callers_of_two_clients_add_is_all_counted() {
+async fn additions_of_many_callers_and_two_clients_are_all_counted() {
     let server = Running::start("adding", "A").await;
     let clients = [server.client().await, server.client().await];
     assert!(clients[0].counter("sum").create(STRONG).await.unwrap());
@@ -131,20 +131,20 @@ async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
 }
 
 /// A listener of the server that a test plays, and its id.
-async fn heard(client: &Client, server: &mut Conversation) -> (CounterEvents, Bytes) {
-    let begun = tokio::spawn(client.counter("orders").listen().events_max(2).start());
+async fn heard(client: &Client, server: &mut ScriptedConnection) -> (CounterEvents, Bytes) {
+    let begun = tokio::spawn(client.counter("orders").listen().queue_len_max(2).start());
     let request = server.next().await.unwrap();
     let RequestBody::Counter(Request::Of(name, Action::AddListener(id))) = &request.body else {
         panic!("{request:?}")
     };
     assert_eq!((name.as_str(), request.header.cache.as_str()), ("orders", "org.infinispan.COUNTER"));
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
     (begun.await.unwrap().unwrap(), id.clone())
 }
 
 #[tokio::test]
 async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let (mut events, id) = heard(&client, &mut server).await;
     let mut out = Output::new();
@@ -162,12 +162,12 @@ async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
     let request = server.next().await.unwrap();
     let removal = Action::RemoveListener(id);
     assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
 }
 
 #[tokio::test]
 async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let (mut first, id) = heard(&client, &mut server).await;
     // The server is not asked.
@@ -201,7 +201,7 @@ async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
     let request = server.next().await.unwrap();
     let removal = Action::RemoveListener(id.clone());
     assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
     // The next one has another.
     let (_events, other) = heard(&client, &mut server).await;
     assert_ne!(other, id);
@@ -226,15 +226,15 @@ async fn many_can_listen_to_a_counter() {
 
 #[tokio::test]
 async fn a_counter_that_is_gone_when_its_listener_is_added_anew_is_an_error() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut first) = played.client().await;
     let (mut events, _) = heard(&client, &mut first).await;
     drop(first);
     assert_eq!(next(&mut events).await, CounterEvent::Gap);
-    let mut second = played.meet().await;
+    let mut second = played.accept().await;
     let request = second.next().await.unwrap();
     let missing = Response::new(request.header.id, Status::NotFound, ResponseBody::Empty);
-    second.say(&request, missing).await;
+    second.send(&request, missing).await;
     let mut told = timeout(PATIENCE, events.next()).await.unwrap();
     // There is another one for each attempt that fails.
     while matches!(told, Some(Ok(CounterEvent::Gap))) {

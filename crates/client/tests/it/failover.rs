@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::acknowledged::Callers;
+use crate::write_tracker::Callers;
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

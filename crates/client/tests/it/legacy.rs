@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_client::{
-    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime, Near,
+    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime, NearCacheConfig,
     ProtocolVersion,
 };
 use consort_hotrod::ops::{map, server};
 use consort_hotrod::{RequestBody, ResponseBody, Status};
 
-use crate::foreign::{Played, begin, pong};
+use crate::scripted_server::{ScriptedServer, begin, pong};
 use crate::iteration::all;
 use crate::listeners::next;
 use crate::security::{to, users, works};
@@ -90,12 +90,12 @@ async fn bulk(client: &Client) {
 /// In 2.0 each key has a request of its own, and all are there before the first is answered.
 #[tokio::test]
 async fn s002_22_many_keys_are_asked_for_together_where_no_request_is_for_many() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}?protocol_version=2.0", played.at());
     let serving = async {
-        let mut conversation = played.accept().await;
+        let mut conversation = played.accept_without_pong().await;
         let ping = conversation.next().await.unwrap();
-        conversation.answer(&ping, pong(0)).await;
+        conversation.reply(&ping, pong(0)).await;
         conversation
     };
     let (client, mut server) = tokio::join!(Client::connect(&uri), serving);
@@ -109,7 +109,7 @@ async fn s002_22_many_keys_are_asked_for_together_where_no_request_is_for_many()
         requests.push(request);
     }
     for (request, value) in requests.iter().zip(["1", "2"]).rev() {
-        server.answer(request, ResponseBody::Map(map::Response::Value(value.into()))).await;
+        server.reply(request, ResponseBody::Map(map::Response::Value(value.into()))).await;
     }
     let expected: Vec<Option<Bytes>> = ["1", "2", "1"].map(|value| Some(value.into())).into();
     assert_eq!(getting.await.unwrap().unwrap(), expected);
@@ -120,7 +120,7 @@ async fn s002_22_many_keys_are_asked_for_together_where_no_request_is_for_many()
         let request = server.next().await.unwrap();
         let RequestBody::Map(map::Request::Put(to)) = &request.body else { panic!("{request:?}") };
         assert_eq!((&to.key[..], &to.value[..]), (key.as_bytes(), value.as_bytes()));
-        server.answer(&request, ResponseBody::Empty).await;
+        server.reply(&request, ResponseBody::Empty).await;
     }
     putting.await.unwrap().unwrap();
 }
@@ -185,7 +185,7 @@ async fn listeners(client: &Client, version: ProtocolVersion) {
 /// Before 3.1 there are no filters; before 2.6 the client is told more than it wants to know.
 async fn near(client: &Client) {
     let written = client.cache::<u32, u32>("c");
-    let cache = written.near(Near::default()).await.unwrap();
+    let cache = written.near(NearCacheConfig::default()).await.unwrap();
     written.put(&1, &10).await.unwrap();
     for _ in 0..2 {
         assert_eq!(cache.get(&1).await.unwrap(), Some(10));
@@ -253,17 +253,17 @@ async fn s002_22_users_are_known_in_every_version_before_3_0() {
 /// S002-22: a server of 2.4 as it is met by who does not know that it is one.
 #[tokio::test]
 async fn s002_22_an_old_server_is_found_out_and_spoken_to_in_its_version() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}", played.at());
     let serving = async {
         let mut tried = Vec::new();
         loop {
-            let mut conversation = played.accept().await;
+            let mut conversation = played.accept_without_pong().await;
             let ping = conversation.next().await.unwrap();
             assert_eq!(ping.body, RequestBody::Server(server::Request::Ping));
             tried.push(ping.header.version);
             if ping.header.version <= ProtocolVersion::V2_4 {
-                conversation.answer(&ping, pong(0)).await;
+                conversation.reply(&ping, pong(0)).await;
                 return (tried, conversation);
             }
             conversation.refuse(&ping, Status::UnknownVersion, "Unknown version").await;
@@ -276,17 +276,17 @@ async fn s002_22_an_old_server_is_found_out_and_spoken_to_in_its_version() {
     let reading = begin(&client.unwrap().raw("c"), |cache| async move { cache.get(&b"k"[..]).await });
     let request = server.next().await.unwrap();
     assert_eq!(request.header.version, ProtocolVersion::V2_4);
-    server.answer(&request, ResponseBody::Map(map::Response::Value(Bytes::from("v")))).await;
+    server.reply(&request, ResponseBody::Map(map::Response::Value(Bytes::from("v")))).await;
     assert_eq!(reading.await.unwrap().unwrap().unwrap(), "v");
 }
 
 /// S002-22: it is said which version the server refuses, and nothing else is tried.
 #[tokio::test]
 async fn s002_22_a_forced_version_that_the_server_does_not_know_is_refused() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}?protocol_version=2.8", played.at());
     let serving = async {
-        let mut conversation = played.accept().await;
+        let mut conversation = played.accept_without_pong().await;
         let ping = conversation.next().await.unwrap();
         assert_eq!(ping.header.version, ProtocolVersion::V2_8);
         conversation.refuse(&ping, Status::UnknownVersion, "Unknown version 28").await;

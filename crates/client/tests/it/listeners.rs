@@ -11,7 +11,7 @@ use consort_hotrod::ops::listener::Request;
 use consort_hotrod::{RequestBody, ResponseBody};
 use tokio::time::timeout;
 
-use crate::foreign::{Played, begin};
+use crate::scripted_server::{ScriptedServer, begin};
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, connections_to, eventually};
 use crate::verbs::{speaking, versions};
 
@@ -40,7 +40,7 @@ fn of(kind: EventKind, key: &str) -> (EventKind, String) {
 
 /// Whatever writes it, one key or all of them.
 #[tokio::test]
-async fn who_writes_may_ask_that_no_listener_is_told_in_every_version() {
+async fn writes_that_skip_listeners_cause_no_events_in_every_version() {
     let (server, writer) = Running::with_cache("silent", "c").await;
     for (nth, settings) in [DISTRIBUTED, TRANSACTIONAL].into_iter().enumerate() {
         let name = format!("c{nth}");
@@ -113,7 +113,7 @@ async fn changes_are_told_in_their_order_on_the_one_connection_in_every_version(
 }
 
 #[tokio::test]
-async fn what_is_there_comes_first_and_filters_and_kinds_are_as_asked_for() {
+async fn initial_state_comes_first_and_filters_and_kinds_apply() {
     let (_server, client) = Running::with_cache("event-state", "c").await;
     let cache = client.raw("c");
     for key in ["a1", "a2", "b1"] {
@@ -177,7 +177,7 @@ async fn a_converter_of_the_servers_tells_values_in_every_version() {
 
 /// The server answers at once, and on another thread than the one that begins to listen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_there_is_told_however_soon_it_comes() {
+async fn initial_state_that_arrives_before_the_response_is_delivered() {
     let (_server, client) = Running::with_cache("event-soon", "c").await;
     let cache = client.cache::<String, u32>("c");
     cache.put("there", &1).await.unwrap();
@@ -243,7 +243,7 @@ async fn when_a_server_is_lost_another_one_tells_the_state_again() {
 async fn a_slow_reader_has_a_gap_and_holds_nobody_up() {
     let (_server, client) = Running::with_cache("events-slow", "c").await;
     let cache = client.cache::<String, u32>("c");
-    let mut events = cache.listen().events_max(10).start().await.unwrap();
+    let mut events = cache.listen().queue_len_max(10).start().await.unwrap();
     for n in 0..100 {
         cache.put(&n.to_string(), &n).await.unwrap();
     }
@@ -263,22 +263,22 @@ async fn a_slow_reader_has_a_gap_and_holds_nobody_up() {
 
 #[tokio::test]
 async fn a_dropped_listener_is_removed_and_late_events_disturb_nobody() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let listening = begin(&client.raw("c"), |cache: RawCache| async move { cache.listen().start().await });
     let request = server.next().await.unwrap();
     let RequestBody::Listener(Request::Add(listener)) = &request.body else { panic!("{request:?}") };
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
     let events = listening.await.unwrap().unwrap();
     drop(events);
     let request = server.next().await.unwrap();
     assert_eq!(request.body, RequestBody::Listener(Request::Remove(listener.id.clone())));
     let late = crate::near::modified(listener.id.clone(), "k");
-    server.tell(&late).await;
-    server.answer(&request, ResponseBody::Empty).await;
+    server.send_event(&late).await;
+    server.reply(&request, ResponseBody::Empty).await;
     let pinging = begin(&client.raw("c"), |cache: RawCache| async move { cache.ping().await });
     let request = server.next().await.unwrap();
-    server.answer(&request, crate::foreign::pong(41)).await;
+    server.reply(&request, crate::scripted_server::pong(41)).await;
     pinging.await.unwrap().unwrap();
     assert_eq!(client.traffic().events, 1);
 }

@@ -1,10 +1,10 @@
 //! The client against servers of this process, over real sockets.
 
-mod acknowledged;
+mod write_tracker;
 mod certificates;
 mod counters;
 mod failover;
-mod foreign;
+mod scripted_server;
 mod http;
 mod iteration;
 #[cfg(feature = "legacy")]
@@ -12,7 +12,7 @@ mod legacy;
 mod listeners;
 mod multimaps;
 mod near;
-mod pieces;
+mod chunked_values;
 mod queries;
 mod security;
 mod servers;

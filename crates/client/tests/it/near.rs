@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_client::{Cache, Client, ClientError, Flags, Lifetime, Near, ProtocolVersion, RawCache};
+use consort_client::{Cache, Client, ClientError, Flags, Lifetime, NearCacheConfig, ProtocolVersion, RawCache};
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::{listener, map};
 use consort_hotrod::{Metadata, Request, RequestBody, ResponseBody};
 use tokio::task::JoinSet;
 
-use crate::foreign::{Conversation, Played, begin};
+use crate::scripted_server::{ScriptedConnection, ScriptedServer, begin};
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 use crate::verbs::{speaking, versions};
 
@@ -21,19 +21,19 @@ pub(crate) fn modified(listener: Bytes, key: &'static str) -> Event {
     Event { id: 0, kind: EventKind::Modified, listener, is_retried: false, data }
 }
 
-async fn near(client: &Client, near: Near) -> Numbers {
+async fn near(client: &Client, near: NearCacheConfig) -> Numbers {
     client.cache::<u32, u32>("c").near(near).await.unwrap()
 }
 
 #[tokio::test]
-async fn what_was_read_is_not_asked_for_again_until_it_changes_in_every_version() {
+async fn a_near_cache_answers_reads_until_an_entry_changes_in_every_version() {
     let (server, writer) = Running::with_cache("near", "c").await;
     let written = writer.cache::<u32, u32>("c");
     for version in versions(ProtocolVersion::V2_1) {
         let client = speaking(&server, version).await.unwrap();
         for bloom in [true, false] {
             written.put(&1, &10).await.unwrap();
-            let cache = near(&client, Near { bloom, ..Near::default() }).await;
+            let cache = near(&client, NearCacheConfig { bloom, ..NearCacheConfig::default() }).await;
             assert_eq!(cache.get(&1).await.unwrap(), Some(10));
             let before = client.traffic().requests;
             for _ in 0..10 {
@@ -66,11 +66,11 @@ async fn what_was_read_is_not_asked_for_again_until_it_changes_in_every_version(
 
 /// As in Infinispan: near caches hear of changes by listeners, and no listener is told.
 #[tokio::test]
-async fn what_is_written_without_telling_listeners_stays_as_it_was_in_other_near_caches() {
+async fn writes_that_skip_listeners_leave_other_near_caches_stale() {
     let (server, writer) = Running::with_cache("near-silent", "c").await;
     let client = server.client().await;
     for bloom in [true, false] {
-        let cache = near(&client, Near { bloom, ..Near::default() }).await;
+        let cache = near(&client, NearCacheConfig { bloom, ..NearCacheConfig::default() }).await;
         let loud = writer.cache::<u32, u32>("c");
         let silent = loud.with_flags(Flags::SKIP_LISTENER_NOTIFICATION);
         for key in [1, 2] {
@@ -95,15 +95,15 @@ async fn what_is_written_without_telling_listeners_stays_as_it_was_in_other_near
 #[tokio::test]
 async fn handles_share_a_near_cache_of_one_kind() {
     let (_server, client) = Running::with_cache("near-shared", "c").await;
-    let first = near(&client, Near::default()).await;
+    let first = near(&client, NearCacheConfig::default()).await;
     first.put(&1, &10).await.unwrap();
     assert_eq!(first.get(&1).await.unwrap(), Some(10));
-    let second = near(&client, Near::default()).await.with_timeout(PATIENCE);
+    let second = near(&client, NearCacheConfig::default()).await.with_timeout(PATIENCE);
     assert_eq!(second.get(&1).await.unwrap(), Some(10));
     assert_eq!(second.near_stats().unwrap().hits, 1);
-    let other = Near { max_entries: 5, ..Near::default() };
+    let other = NearCacheConfig { max_entries: 5, ..NearCacheConfig::default() };
     let error = client.cache::<u32, u32>("c").near(other).await.unwrap_err();
-    assert!(matches!(error, ClientError::OtherNearCache(_)), "{error}");
+    assert!(matches!(error, ClientError::NearCacheConflict(_)), "{error}");
     drop((first, second));
     assert_eq!(near(&client, other).await.near_stats().unwrap().hits, 0);
     let error = client.cache::<u32, u32>("none").near(other).await.unwrap_err();
@@ -111,9 +111,9 @@ async fn handles_share_a_near_cache_of_one_kind() {
 }
 
 #[tokio::test]
-async fn what_lives_shortly_or_by_its_use_is_not_kept_too_long() {
+async fn entries_with_a_short_lifespan_or_max_idle_are_not_cached_too_long() {
     let (_server, client) = Running::with_cache("near-lifetimes", "c").await;
-    let cache = near(&client, Near::default()).await;
+    let cache = near(&client, NearCacheConfig::default()).await;
     let idle = Lifetime { lifespan: None, max_idle: Some(Duration::from_secs(100)) };
     cache.put_with(&1, &1, idle).await.unwrap();
     cache.put_with(&2, &2, Lifetime::lifespan(Duration::from_millis(300))).await.unwrap();
@@ -125,9 +125,9 @@ async fn what_lives_shortly_or_by_its_use_is_not_kept_too_long() {
 }
 
 #[tokio::test]
-async fn what_was_written_in_pieces_is_read_anew() {
+async fn a_value_written_in_chunks_is_read_again() {
     let (_server, client) = Running::with_cache("near-pieces", "c").await;
-    let cache = client.raw("c").near(Near::default()).await.unwrap();
+    let cache = client.raw("c").near(NearCacheConfig::default()).await.unwrap();
     cache.put(&b"k"[..], &b"old"[..]).await.unwrap();
     assert_eq!(cache.get(&b"k"[..]).await.unwrap().unwrap(), "old");
     let large = vec![7; 300_000];
@@ -145,7 +145,7 @@ async fn s002_18_servers_do_not_tell_of_keys_that_are_not_kept() {
     let all: BTreeMap<u32, u32> = (0..2_000).map(|n| (n, n)).collect();
     written.put_all(&all).await.unwrap();
     let client = server.client().await;
-    let cache = near(&client, Near { max_entries: 200, ..Near::default() }).await;
+    let cache = near(&client, NearCacheConfig { max_entries: 200, ..NearCacheConfig::default() }).await;
     for key in 0..100 {
         assert_eq!(cache.get(&key).await.unwrap(), Some(key));
     }
@@ -168,16 +168,16 @@ async fn s002_18_servers_do_not_tell_of_keys_that_are_not_kept() {
 }
 
 /// The near cache of a client, and the server that a test plays for it.
-async fn played() -> (RawCache, Conversation, Bytes) {
-    let played = Played::listen().await;
+async fn played() -> (RawCache, ScriptedConnection, Bytes) {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
-    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(Near::default()).await });
+    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(NearCacheConfig::default()).await });
     let request = server.next().await.unwrap();
     let RequestBody::Listener(listener::Request::AddBloom(id, bits)) = &request.body else {
         panic!("{request:?}")
     };
     assert_eq!(*bits, 80_000);
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
     (making.await.unwrap().unwrap(), server, id.clone())
 }
 
@@ -185,7 +185,7 @@ async fn read(cache: RawCache) -> Bytes {
     cache.get(&b"k"[..]).await.unwrap().unwrap()
 }
 
-async fn asked(server: &mut Conversation) -> Request {
+async fn asked(server: &mut ScriptedConnection) -> Request {
     let request = server.next().await.unwrap();
     let RequestBody::Map(map::Request::GetWithMetadata(key)) = &request.body else { panic!("{request:?}") };
     assert_eq!(key, "k");
@@ -202,18 +202,18 @@ async fn s002_18_what_changes_while_it_is_read_is_not_kept() {
     let (cache, mut server, id) = played().await;
     let reading = begin(&cache, read);
     let request = asked(&mut server).await;
-    server.tell(&modified(id.clone(), "k")).await;
-    server.answer(&request, value("old")).await;
+    server.send_event(&modified(id.clone(), "k")).await;
+    server.reply(&request, value("old")).await;
     assert_eq!(reading.await.unwrap(), "old");
 
     let reading = begin(&cache, read);
     let request = asked(&mut server).await;
-    server.answer(&request, value("new")).await;
+    server.reply(&request, value("new")).await;
     assert_eq!(reading.await.unwrap(), "new");
     assert_eq!(read(cache.clone()).await, "new", "it is kept");
     assert_eq!(cache.near_stats().unwrap().hits, 1);
 
-    server.tell(&modified(id.clone(), "k")).await;
+    server.send_event(&modified(id.clone(), "k")).await;
     eventually("it is forgotten", async || cache.near_stats().unwrap().entries == 0).await;
     let reading = begin(&cache, read);
     let request = asked(&mut server).await;
@@ -231,30 +231,30 @@ async fn s002_18_what_changes_while_it_is_read_is_not_kept() {
 /// S002-18: nothing is kept when nobody tells of changes.
 #[tokio::test]
 async fn s002_18_with_the_connection_everything_is_forgotten() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
-    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(Near::default()).await });
+    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(NearCacheConfig::default()).await });
     let request = server.next().await.unwrap();
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
     let cache = making.await.unwrap().unwrap();
     let reading = begin(&cache, read);
     let request = asked(&mut server).await;
-    server.answer(&request, value("v")).await;
+    server.reply(&request, value("v")).await;
     assert_eq!(reading.await.unwrap(), "v");
     assert_eq!(cache.near_stats().unwrap().entries, 1);
     drop(server);
     eventually("it is off", async || !cache.near_stats().unwrap().is_on).await;
     assert_eq!(cache.near_stats().unwrap().entries, 0);
-    let mut server = played.meet().await;
+    let mut server = played.accept().await;
     let adding = server.next().await.unwrap();
     assert!(matches!(&adding.body, RequestBody::Listener(listener::Request::AddBloom(..))), "{adding:?}");
     // Until it is answered, reads are as those of others, and nothing is kept.
     let reading = begin(&cache, read);
     let request = server.next().await.unwrap();
     assert!(matches!(&request.body, RequestBody::Map(map::Request::Get(_))), "{request:?}");
-    server.answer(&request, ResponseBody::Map(map::Response::Value("w".into()))).await;
+    server.reply(&request, ResponseBody::Map(map::Response::Value("w".into()))).await;
     assert_eq!(reading.await.unwrap(), "w");
-    server.answer(&adding, ResponseBody::Empty).await;
+    server.reply(&adding, ResponseBody::Empty).await;
     eventually("it is on again", async || cache.near_stats().unwrap().is_on).await;
     assert_eq!(cache.near_stats().unwrap().entries, 0);
 }
@@ -304,7 +304,7 @@ async fn s002_18_no_change_is_missed() {
     let mut near_ones = Vec::new();
     for (at, bloom, max_entries) in [("A", true, 30), ("B", true, 1_000), ("B", false, 30), ("C", true, 60)] {
         let client = servers[at].client().await;
-        let of = Near { bloom, max_entries, ..Near::default() };
+        let of = NearCacheConfig { bloom, max_entries, ..NearCacheConfig::default() };
         near_ones.push(near(&client, of).await.with_timeout(PATIENCE));
     }
     for round in 0..5_u64 {

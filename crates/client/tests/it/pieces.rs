@@ -11,7 +11,7 @@ use consort_hotrod::ops::{map, stream};
 use consort_hotrod::{Metadata, Request, RequestBody, ResponseBody, Status};
 use tokio::task::JoinHandle;
 
-use crate::foreign::{Conversation, Played};
+use crate::scripted_server::{ScriptedConnection, ScriptedServer};
 use crate::servers::{Running, connections_to};
 use crate::verbs::speaking;
 
@@ -83,7 +83,7 @@ async fn a_value_is_put_under_its_condition_and_with_its_lifetime() {
 }
 
 #[tokio::test]
-async fn who_reads_has_one_value_throughout_and_a_writer_that_is_dropped_changes_nothing() {
+async fn a_reader_sees_one_value_throughout_and_a_dropped_writer_changes_nothing() {
     let (_server, client) = Running::with_cache("throughout", "c").await;
     let (cache, key) = (client.raw("c"), &b"key"[..]);
     write(&cache, key, 5 * PIECE_BYTES).await;
@@ -167,7 +167,7 @@ fn get_small(cache: &RawCache) -> JoinHandle<Result<Option<Bytes>, ClientError>>
 }
 
 /// The next request, which is that.
-async fn small_is_asked(server: &mut Conversation) -> Request {
+async fn small_is_asked(server: &mut ScriptedConnection) -> Request {
     let get = server.next().await.unwrap();
     assert!(matches!(&get.body, RequestBody::Map(map::Request::Get(key)) if key == "small"), "{get:?}");
     get
@@ -177,7 +177,7 @@ async fn small_is_asked(server: &mut Conversation) -> Request {
 /// something.
 #[tokio::test]
 async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let waiting = get_small(&cache);
@@ -195,7 +195,7 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
     let start = server.next().await.unwrap();
     let RequestBody::Stream(stream::Request::StartPut(target)) = &start.body else { panic!("{start:?}") };
     assert_eq!((&target.key[..], target.version), (&b"large"[..], 0));
-    server.answer(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
+    server.reply(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
     let mut pieces = Vec::new();
     for expected in 0..2 {
         let piece = server.next().await.unwrap();
@@ -208,10 +208,10 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
     // Neither is acknowledged, and the next request is another's.
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
-    server.answer(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert_eq!(reading.await.unwrap().unwrap().as_deref(), Some(&b"value"[..]));
     for expected in 2..5 {
-        server.answer(&pieces.remove(0), ResponseBody::Empty).await;
+        server.reply(&pieces.remove(0), ResponseBody::Empty).await;
         let piece = server.next().await.unwrap();
         let RequestBody::Stream(stream::Request::NextPut(77, is_last, bytes)) = &piece.body else {
             panic!("{piece:?}")
@@ -220,10 +220,10 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
         pieces.push(piece);
     }
     for piece in &pieces {
-        server.answer(piece, ResponseBody::Empty).await;
+        server.reply(piece, ResponseBody::Empty).await;
     }
     assert!(writing.await.unwrap().unwrap());
-    server.answer(&waits, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&waits, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert!(waiting.await.unwrap().unwrap().is_some());
 }
 
@@ -231,7 +231,7 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
 #[tokio::test]
 async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
     const PIECES: u8 = 9;
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let writing = tokio::spawn({
@@ -245,9 +245,9 @@ async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
         }
     });
     let start = server.next().await.unwrap();
-    server.answer(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
+    server.reply(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
     let mut pieces = VecDeque::new();
-    let sent = async |server: &mut Conversation, pieces: &mut VecDeque<Request>, expected: u8| {
+    let sent = async |server: &mut ScriptedConnection, pieces: &mut VecDeque<Request>, expected: u8| {
         let piece = server.next().await.unwrap();
         let RequestBody::Stream(stream::Request::NextPut(77, is_last, bytes)) = &piece.body else {
             panic!("{piece:?}")
@@ -264,22 +264,22 @@ async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
     for expected in 6..PIECES {
         // While that waits there are two at most.
         while pieces.len() >= 2 {
-            server.answer(&pieces.pop_front().unwrap(), ResponseBody::Empty).await;
+            server.reply(&pieces.pop_front().unwrap(), ResponseBody::Empty).await;
         }
         sent(&mut server, &mut pieces, expected).await;
     }
     for piece in &pieces {
-        server.answer(piece, ResponseBody::Empty).await;
+        server.reply(piece, ResponseBody::Empty).await;
     }
     assert!(writing.await.unwrap().unwrap());
-    server.answer(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert!(reading.await.unwrap().unwrap().is_some());
 }
 
 /// S002-17: eight pieces are asked for ahead, two together; three while others ask something.
 #[tokio::test]
 async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let begin = tokio::spawn({
@@ -295,10 +295,10 @@ async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
         }))
     };
     let start = server.next().await.unwrap();
-    server.answer(&start, piece(0, true)).await;
+    server.reply(&start, piece(0, true)).await;
     let mut reader = begin.await.unwrap().unwrap().unwrap();
     let read = async |reader: &mut ValueReader| reader.next().await.unwrap().map(|piece| piece[0]);
-    let asked = async |server: &mut Conversation, count: usize| {
+    let asked = async |server: &mut ScriptedConnection, count: usize| {
         let mut requests = Vec::new();
         for _ in 0..count {
             let next = server.next().await.unwrap();
@@ -311,7 +311,7 @@ async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
     assert_eq!(read(&mut reader).await, Some(0));
     let mut waiting = asked(&mut server, 8).await;
     for n in 1..=2 {
-        server.answer(&waiting.remove(0), piece(n, false)).await;
+        server.reply(&waiting.remove(0), piece(n, false)).await;
     }
     for n in 1..=2 {
         assert_eq!(read(&mut reader).await, Some(n));
@@ -321,27 +321,27 @@ async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
     for n in 3..=11 {
-        server.answer(&waiting.remove(0), piece(n, false)).await;
+        server.reply(&waiting.remove(0), piece(n, false)).await;
         assert_eq!(read(&mut reader).await, Some(n));
         if waiting.len() < 3 && n < 11 {
             waiting.extend(asked(&mut server, 1).await);
         }
     }
     assert_eq!(read(&mut reader).await, None);
-    server.answer(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert!(reading.await.unwrap().unwrap().is_some());
 }
 
 #[tokio::test]
 async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let begin = async |server: &mut Conversation, writer: &mut consort_client::ValueWriter| {
+    let begin = async |server: &mut ScriptedConnection, writer: &mut consort_client::ValueWriter| {
         let write = writer.write(&[7; PIECE_BYTES + 1]);
         let serve = async {
             let start = server.next().await.unwrap();
-            server.answer(&start, ResponseBody::Stream(stream::Response::Started(1))).await;
+            server.reply(&start, ResponseBody::Stream(stream::Response::Started(1))).await;
             server.next().await.unwrap()
         };
         let (written, piece) = tokio::join!(write, serve);
@@ -351,22 +351,22 @@ async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
     let (mut torn, mut last) = (cache.writer(&b"torn"[..]).unwrap(), cache.writer(&b"last"[..]).unwrap());
     begin(&mut server, &mut torn).await;
     let piece = begin(&mut server, &mut last).await;
-    server.answer(&piece, ResponseBody::Empty).await;
+    server.reply(&piece, ResponseBody::Empty).await;
     let finishing = tokio::spawn(last.finish());
     server.next().await.expect("the last piece");
     drop(server);
     // The last piece may have done it.
     let error = finishing.await.unwrap().unwrap_err();
-    assert!(matches!(error, ClientError::Uncertain { .. }) && error.may_be_done(), "{error}");
+    assert!(matches!(error, ClientError::Uncertain { .. }) && error.is_outcome_unknown(), "{error}");
     // Without it nothing was done, also when there is another connection.
-    let _again = played.meet().await;
+    let _again = played.accept().await;
     let error = torn.finish().await.unwrap_err();
-    assert!(matches!(error, ClientError::StreamLost { .. }) && !error.may_be_done(), "{error}");
+    assert!(matches!(error, ClientError::StreamLost { .. }) && !error.is_outcome_unknown(), "{error}");
 }
 
 #[tokio::test]
 async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let reading = tokio::spawn(async move { cache.reader(&b"key"[..]).await });
@@ -377,7 +377,7 @@ async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
         metadata: is_first.then(|| Metadata::immortal(1)),
         bytes: bytes.into(),
     };
-    server.answer(&start, ResponseBody::Stream(stream::Response::Piece(piece(b"one", true)))).await;
+    server.reply(&start, ResponseBody::Stream(stream::Response::Piece(piece(b"one", true)))).await;
     let mut reader = reading.await.unwrap().unwrap().unwrap();
     assert_eq!(reader.next().await.unwrap().as_deref(), Some(&b"one"[..]));
     let next = server.next().await.unwrap();
@@ -389,19 +389,19 @@ async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
 }
 
 /// What a server does for who streams: it takes all, and gives as much as is wanted.
-async fn serve_streams(played: Played, length: usize) {
-    let mut client = played.meet().await;
+async fn serve_streams(played: ScriptedServer, length: usize) {
+    let mut client = played.accept().await;
     let value = Bytes::from(vec![7; PIECE_BYTES]);
     let mut given = 0;
     while let Some(request) = client.next().await {
         let RequestBody::Stream(asked) = &request.body else {
-            client.answer(&request, ResponseBody::Map(map::Response::Value("value".into()))).await;
+            client.reply(&request, ResponseBody::Map(map::Response::Value("value".into()))).await;
             continue;
         };
         let body = match asked {
             stream::Request::StartPut(_) => stream::Response::Started(1),
             stream::Request::NextPut(..) | stream::Request::EndPut(_) | stream::Request::EndGet(_) => {
-                client.answer(&request, ResponseBody::Empty).await;
+                client.reply(&request, ResponseBody::Empty).await;
                 continue;
             }
             _ => {
@@ -415,7 +415,7 @@ async fn serve_streams(played: Played, length: usize) {
                 })
             }
         };
-        client.answer(&request, ResponseBody::Stream(body)).await;
+        client.reply(&request, ResponseBody::Stream(body)).await;
     }
 }
 
@@ -428,7 +428,7 @@ fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
     let serving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let played = Played::listen().await;
+            let played = ScriptedServer::listen().await;
             told.send(played.at()).unwrap();
             serve_streams(played, LENGTH).await;
         });

@@ -111,7 +111,7 @@ async fn names_and_passwords_are_the_same_in_all_forms_that_saslprep_makes_one()
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_do_is_denied_by_name() {
+async fn an_operation_without_permission_is_denied() {
     let server = Running::secured("denied", "A", users()).await;
     works(&to(&server).user("admin", "secret").connect().await.unwrap()).await;
     let reader = to(&server).user("reader", "p@ss w:rd/").connect().await.unwrap();
@@ -120,7 +120,7 @@ async fn what_a_user_may_not_do_is_denied_by_name() {
     let error = cache.put("apples", &4).await.unwrap_err();
     let ClientError::Denied { message, .. } = &error else { panic!("{error}") };
     assert!(message.contains("user 'reader' lacks 'WRITE' permission, which PUT needs"), "{message}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
     assert_eq!(cache.get("apples").await.unwrap(), Some(3));
     // Who does not say who it is can find out that somebody is there, and nothing else.
     let stranger = to(&server).connect().await.unwrap();
@@ -131,7 +131,7 @@ async fn what_a_user_may_not_do_is_denied_by_name() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_is_told_before_anything_is() {
+async fn credentials_are_checked_before_any_are_sent() {
     let server = Running::secured("cannot", "A", users()).await;
     let error = login_error(to(&server).token("a.b.c")).await;
     assert!(
@@ -218,7 +218,7 @@ async fn certificates_that_nobody_vouches_for_are_not_believed() {
 
 /// Certificates are renewed while a server serves.
 #[tokio::test]
-async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
+async fn a_new_certificate_is_served_to_new_connections_and_open_ones_continue() {
     let (before, after) = (Authority::new("before"), Authority::new("after"));
     let asked = |authority: &Authority| ClientCertificates::Asked(authority.roots());
     let server = Running::secured("tls-renewed", "A", within_tls(&before, asked(&before))).await;
@@ -406,7 +406,7 @@ async fn a_connection_lasts_after_its_token_has_expired() {
 }
 
 #[tokio::test]
-async fn who_signs_tokens_changes_its_key_by_way_of_both() {
+async fn a_token_issuer_changes_its_key_while_both_keys_are_accepted() {
     const MINUTE: i64 = 60;
     let (authority, next) = (Authority::new("tokens-changed"), Authority::new("tokens-next"));
     let ((key, token), (next_key, next_token)) = (authority.tokens(), next.tokens());

@@ -122,7 +122,7 @@ async fn s002_11_connections_are_clients_times_servers() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_leaves_no_connection_and_no_task() {
+async fn a_dropped_client_leaves_no_connection_and_no_task() {
     let (server, client) = Running::with_cache("dropped", "c").await;
     let cache = client.cache::<u32, u32>("c");
     cache.put(&1, &1).await.unwrap();

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use consort_client::{
-    Client, ClientError, ConnectError, DEFAULT_CLUSTER, EntryEvent, Event, EventKind, Events, Near,
+    Client, ClientError, ConnectError, DEFAULT_CLUSTER, EntryEvent, Event, EventKind, Events, NearCacheConfig,
     ServerAddress,
 };
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use tokio::time::timeout;
 
-use crate::foreign::{Played, begin, topology, value};
+use crate::scripted_server::{ScriptedServer, begin, topology, value};
 use crate::servers::{PATIENCE, Running, eventually};
 
 /// A server with the cache `c`, in which `where` is a number.
@@ -38,7 +38,7 @@ async fn when_a_site_is_lost_the_client_goes_on_with_the_next_one_and_back_by_ha
     let ((lon, _lon), (nyc, there)) = (site("lost-lon", 1).await, site("lost-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c").with_timeout(PATIENCE);
-    let near = cache.near(Near::default()).await.unwrap();
+    let near = cache.near(NearCacheConfig::default()).await.unwrap();
     let mut events = cache.listen().start().await.unwrap();
     assert_eq!(client.cluster(), DEFAULT_CLUSTER);
     for _ in 0..2 {
@@ -74,7 +74,7 @@ async fn a_site_is_left_by_hand_while_it_is_there_and_come_back_to() {
     let ((lon, _lon), (nyc, _nyc)) = (site("hand-lon", 1).await, site("hand-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c");
-    let near = cache.near(Near::default()).await.unwrap();
+    let near = cache.near(NearCacheConfig::default()).await.unwrap();
     let mut events = cache.listen().with_state().start().await.unwrap();
     let existing = |event: &Event<String>| matches!(event, Event::Entry(EntryEvent { kind: EventKind::Existing, key, .. }) if key == "where");
     assert!(existing(&next(&mut events).await));
@@ -116,7 +116,7 @@ async fn a_walk_does_not_go_on_through_another_site() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(&end, ClientError::Interrupted { cache } if cache == "c"), "{end}");
+    assert!(matches!(&end, ClientError::IterationInterrupted { cache } if cache == "c"), "{end}");
     assert!(walk.next().await.is_none());
     assert_eq!(cache.entries().next().await.unwrap().unwrap(), ("where".to_owned(), 2));
 }
@@ -124,7 +124,7 @@ async fn a_walk_does_not_go_on_through_another_site() {
 #[tokio::test]
 async fn a_client_begins_at_another_site_if_the_first_is_not_there() {
     let (nyc, _nyc) = site("begin-nyc", 2).await;
-    let nobody = Played::listen().await.address();
+    let nobody = ScriptedServer::listen().await.address();
     let builder = Client::builder().server(nobody.clone());
     let client = builder.clone().cluster("SYD", [nobody.clone()]).cluster("NYC", [address(&nyc)]);
     let client = client.connect().await.unwrap();
@@ -138,9 +138,9 @@ async fn a_client_begins_at_another_site_if_the_first_is_not_there() {
 /// What was sent before is still answered, and what it says of owners is of the other site.
 #[tokio::test]
 async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_not_believed() {
-    let (lon, nyc) = (Played::listen().await, Played::listen().await);
+    let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let builder = Client::builder().server(lon.address()).cluster("NYC", [nyc.address()]);
-    let (client, mut there) = tokio::join!(builder.connect(), lon.meet());
+    let (client, mut there) = tokio::join!(builder.connect(), lon.accept());
     let client = client.unwrap();
     let cache = client.raw("c");
     let read = begin(&cache, |cache| async move { cache.get(&b"key1"[..]).await });
@@ -149,15 +149,15 @@ async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_no
     client.switch_to_cluster("NYC").unwrap();
     let mut response = Response::new(request.header.id, Status::Success, value("from LON"));
     response.topology = Some(topology(7, &[&lon], 0).into());
-    there.say(&request, response).await;
+    there.send(&request, response).await;
     assert_eq!(read.await.unwrap().unwrap().unwrap(), "from LON");
     assert!(there.next().await.is_none(), "the connection is closed");
 
-    let mut here = nyc.meet().await;
+    let mut here = nyc.accept().await;
     let read = begin(&cache, |cache| async move { cache.get(&b"key1"[..]).await });
     let request = here.next().await.unwrap();
     assert_eq!(request.header.topology_id, -2, "as Java's clients say that they have switched");
-    here.answer(&request, value("from NYC")).await;
+    here.reply(&request, value("from NYC")).await;
     assert_eq!(read.await.unwrap().unwrap().unwrap(), "from NYC");
     assert_eq!(client.states().len(), 1);
 }
@@ -165,25 +165,25 @@ async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_no
 /// One that is started again is not lost.
 #[tokio::test]
 async fn a_site_is_not_left_before_it_was_tried_as_often_as_is_said() {
-    let (lon, nyc) = (Played::listen().await, Played::listen().await);
+    let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let builder = Client::builder().server(lon.address()).cluster("NYC", [nyc.address()]).switch_after(2);
-    let (client, there) = tokio::join!(builder.connect(), lon.meet());
+    let (client, there) = tokio::join!(builder.connect(), lon.accept());
     let client = client.unwrap();
     let answering = tokio::spawn(async move {
-        let mut here = nyc.meet().await;
+        let mut here = nyc.accept().await;
         while let Some(request) = here.next().await {
-            here.answer(&request, ResponseBody::Empty).await;
+            here.reply(&request, ResponseBody::Empty).await;
         }
         nyc
     });
     drop(there);
     // The connection is refused as the server's own would be: no PING is answered.
-    drop(lon.accept().await);
-    let mut again = lon.meet().await;
+    drop(lon.accept_without_pong().await);
+    let mut again = lon.accept().await;
     let write = begin(&client.raw("c"), |cache| async move { cache.put(&b"k"[..], &b"v"[..]).await });
     let request = again.next().await.unwrap();
     assert!(matches!(request.body, RequestBody::Map(_)));
-    again.answer(&request, ResponseBody::Empty).await;
+    again.reply(&request, ResponseBody::Empty).await;
     write.await.unwrap().unwrap();
     assert_eq!(client.cluster(), DEFAULT_CLUSTER);
     // It was up between: the attempts are counted anew.

@@ -9,7 +9,7 @@ use consort_client::{
 };
 use consort_hotrod::ResponseBody;
 
-use crate::foreign::{Played, begin};
+use crate::scripted_server::{ScriptedServer, begin};
 use crate::servers::{Running, eventually};
 
 /// Those from this one on that are spoken.
@@ -139,7 +139,7 @@ async fn values_are_of_their_types_and_large_ones_arrive() {
     assert_eq!(raw.get(&b"large"[..]).await.unwrap().as_deref(), Some(&large[..]));
     let error = raw.put(&vec![0; 70_000][..], &b"v"[..]).await.unwrap_err();
     assert!(matches!(error, ClientError::TooLarge { what: "key", length: 70_000, .. }), "{error}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
     raw.put(&b"after"[..], &b"v"[..]).await.unwrap();
 }
 
@@ -209,9 +209,9 @@ async fn s002_19_servers_are_told_the_flags_of_each_handle() {
 
 /// What the server of a client is told that speaks this version.
 pub(crate) async fn told_flags(version: ProtocolVersion) {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let speaking = Client::builder().server(played.address()).version(version).connect();
-    let (client, mut server) = tokio::join!(speaking, played.meet());
+    let (client, mut server) = tokio::join!(speaking, played.accept());
     let plain = client.unwrap().raw("c");
     let flagged = plain.with_flags(Flags::SKIP_INDEXING);
     // These say with flags that the server's spans are meant.
@@ -229,7 +229,7 @@ pub(crate) async fn told_flags(version: ProtocolVersion) {
         });
         let request = server.next().await.unwrap();
         assert_eq!((request.header.version, request.header.flags), (version, expected));
-        server.answer(&request, ResponseBody::Empty).await;
+        server.reply(&request, ResponseBody::Empty).await;
         writing.await.unwrap().unwrap();
     }
 }

@@ -9,7 +9,7 @@ fn refused(bytes: &[u8], limits: Limits) -> RequestError {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_the_requests_id_and_a_status() {
+fn a_decode_error_has_the_id_of_its_request_and_a_status() {
     let cases: [(&[u8], u64, Status); 5] = [
         (b"GET / HTTP/1.1", 0, Status::InvalidMagic),
         (b"\xa0\x07\x13\x03", 7, Status::UnknownVersion),

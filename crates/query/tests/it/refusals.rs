@@ -5,7 +5,7 @@ use consort_query::{Statement, Wrong};
 use crate::shop::Shop;
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
+fn errors_name_their_position_and_suggest_a_correction() {
     let shop = Shop::open();
     for (query, told) in [
         ("", "SELECT, FROM or DELETE is expected, not the end (line 1, character 1)"),

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_may_not_begin_with_is_refused() {
+    fn an_invalid_client_first_message_is_refused() {
         let begun = |message: &str| server::First::read(message.as_bytes()).err();
         assert_eq!(begun("y,,n=user,r=abc"), None);
         assert_eq!(begun("p=tls-exporter,,n=user,r=abc"), Some(ScramError::ChannelBinding));

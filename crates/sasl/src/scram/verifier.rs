@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_verifier_is_refused_with_the_part_that_is_wrong() {
+    fn an_invalid_verifier_is_refused_with_its_invalid_part() {
         for (text, told) in [
             ("", "it does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$"),
             (

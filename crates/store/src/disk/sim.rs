@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_writes_no_more() {
+    fn a_killed_process_writes_no_more() {
         let disk = SimDisk::new(1);
         let file = disk.create("a").unwrap();
         disk.crash_after(1);

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_found_in_order_and_an_overwritten_time_is_forgotten() {
+    fn expired_entries_are_found_in_order_and_an_overwritten_time_is_forgotten() {
         let mut index = Index::new(1);
         let times = |lifespan| Times { lifespan: Some(lifespan), ..Times::default() };
         let [a, b] = [index.print(b"a"), index.print(b"b")];

@@ -235,7 +235,7 @@ fn another_number_of_segments_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn what_is_too_large_or_in_no_segment_is_refused_and_nothing_else_written() {
+fn a_batch_with_an_oversized_entry_or_an_invalid_segment_writes_nothing() {
     let config = FileStoreConfig { entry_bytes_max: 100, ..config() };
     let store = FileStore::open_on(Arc::new(SimDisk::new(1)), config).unwrap();
     let error = store.store(&[put(0, "a", "b"), put(0, "key", &"x".repeat(98))]).unwrap_err();

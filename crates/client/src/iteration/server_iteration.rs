@@ -11,11 +11,11 @@ use consort_hotrod::{BitSet, Flags, MediaType, RequestBody, ResponseBody, Status
 
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
-use crate::operation::{Ask, NotDone, Place};
+use crate::operation::{RequestSpec, NotExecuted, ServerConnection};
 use crate::server::Server;
 
 /// What all parts of a walk have in common.
-pub(super) struct Asking {
+pub(super) struct IterationRequest {
     pub(super) client: Arc<Inner>,
     pub(super) cache: Arc<CacheState>,
     pub(super) flags: Flags,
@@ -26,9 +26,9 @@ pub(super) struct Asking {
     pub(super) with_metadata: bool,
 }
 
-impl Asking {
-    pub(super) fn ask(&self, body: RequestBody) -> Ask {
-        Ask {
+impl IterationRequest {
+    pub(super) fn ask(&self, body: RequestBody) -> RequestSpec {
+        RequestSpec {
             body,
             flags: self.flags,
             key_type: self.key_type.clone(),
@@ -39,48 +39,48 @@ impl Asking {
 }
 
 /// Segments that are to be gone through at one server.
-pub(super) struct Part {
+pub(super) struct SegmentSet {
     pub(super) server: Option<Arc<Server>>,
     /// Those that are not finished; all, if it does not say.
     pub(super) segments: Option<BTreeSet<usize>>,
 }
 
 /// Why a part has no next batch.
-pub(super) enum Broken {
+pub(super) enum BatchError {
     /// The server or the connection is gone, or it does not know the walk any more.
     Interrupted(Option<ClientError>),
     Failed(ClientError),
 }
 
 /// A walk that a server has begun. When it is dropped, the server is told.
-pub(super) struct Begun {
-    asking: Arc<Asking>,
-    place: Place,
+pub(super) struct RemoteIteration {
+    request: Arc<IterationRequest>,
+    place: ServerConnection,
     id: Text,
 }
 
-impl Drop for Begun {
+impl Drop for RemoteIteration {
     fn drop(&mut self) {
-        let end = self.asking.ask(RequestBody::Iteration(Request::End(self.id.clone())));
-        self.asking.client.tell(&self.asking.cache, end, &self.place);
+        let end = self.request.ask(RequestBody::Iteration(Request::End(self.id.clone())));
+        self.request.client.send_detached(&self.request.cache, end, &self.place);
     }
 }
 
-pub(super) type Fetched = Result<(Begun, Batch), Broken>;
-pub(super) type Fetching = Pin<Box<dyn Future<Output = Fetched> + Send>>;
+pub(super) type FetchedBatch = Result<(RemoteIteration, Batch), BatchError>;
+pub(super) type Fetching = Pin<Box<dyn Future<Output = FetchedBatch> + Send>>;
 
 /// A part that is gone through.
-pub(super) struct Lane {
-    pub(super) part: Part,
-    pub(super) begun: Option<Begun>,
+pub(super) struct ServerIteration {
+    pub(super) part: SegmentSet,
+    pub(super) remote: Option<RemoteIteration>,
     fetching: Option<Fetching>,
     /// What is fetched is the first batch.
     begins: bool,
 }
 
-impl Lane {
-    pub(super) const fn new(part: Part) -> Self {
-        Self { part, begun: None, fetching: None, begins: false }
+impl ServerIteration {
+    pub(super) const fn new(part: SegmentSet) -> Self {
+        Self { part, remote: None, fetching: None, begins: false }
     }
 
     pub(super) const fn is_fetching(&self) -> bool {
@@ -88,21 +88,21 @@ impl Lane {
     }
 
     /// Asks for the next batch, of so many entries.
-    pub(super) fn fetch(&mut self, asking: &Arc<Asking>, batch: u32) {
-        let (asking, begun, server) = (asking.clone(), self.begun.take(), self.part.server.clone());
-        self.begins = begun.is_none();
+    pub(super) fn fetch(&mut self, request: &Arc<IterationRequest>, batch: u32) {
+        let (request, remote, server) = (request.clone(), self.remote.take(), self.part.server.clone());
+        self.begins = remote.is_none();
         let segments = self.part.segments.as_ref().map(|segments| segments.iter().copied().collect());
         self.fetching = Some(Box::pin(async move {
-            let begun = match begun {
-                Some(begun) => begun,
-                None => begin(asking, server, segments, batch).await?,
+            let remote = match remote {
+                Some(remote) => remote,
+                None => begin(request, server, segments, batch).await?,
             };
-            let batch = begun.next().await?;
-            Ok((begun, batch))
+            let batch = remote.next().await?;
+            Ok((remote, batch))
         }));
     }
 
-    pub(super) fn poll(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Fetched> {
+    pub(super) fn poll(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<FetchedBatch> {
         let Some(fetching) = &mut self.fetching else { return std::task::Poll::Pending };
         let fetched = std::task::ready!(fetching.as_mut().poll(cx));
         self.fetching = None;
@@ -117,38 +117,38 @@ impl Lane {
 }
 
 async fn begin(
-    asking: Arc<Asking>,
+    request: Arc<IterationRequest>,
     server: Option<Arc<Server>>,
     segments: Option<BitSet>,
     batch: u32,
-) -> Result<Begun, Broken> {
-    let start = Start { segments, filter: asking.filter.clone(), batch, with_metadata: asking.with_metadata };
-    let ask = asking.ask(RequestBody::Iteration(Request::Start(start)));
-    let answer = asking.client.perform(&asking.cache, ask, server).await.map_err(Broken::Failed)?;
+) -> Result<RemoteIteration, BatchError> {
+    let start = Start { segments, filter: request.filter.clone(), batch, with_metadata: request.with_metadata };
+    let ask = request.ask(RequestBody::Iteration(Request::Start(start)));
+    let answer = request.client.perform(&request.cache, ask, server).await.map_err(BatchError::Failed)?;
     match answer.body {
-        ResponseBody::Iteration(Response::Started(id)) => Ok(Begun { asking, place: answer.place, id }),
-        _ => Err(Broken::Failed(answer.unexpected())),
+        ResponseBody::Iteration(Response::Started(id)) => Ok(RemoteIteration { request, place: answer.place, id }),
+        _ => Err(BatchError::Failed(answer.unexpected())),
     }
 }
 
-impl Begun {
+impl RemoteIteration {
     /// The cluster that has begun it.
     pub(super) fn site(&self) -> u64 {
         self.place.server.site
     }
 
-    async fn next(&self) -> Result<Batch, Broken> {
-        let asking = &self.asking;
-        let ask = asking.ask(RequestBody::Iteration(Request::Next(self.id.clone())));
-        let answer = match asking.client.perform_at(&asking.cache, ask, &self.place).await {
+    async fn next(&self) -> Result<Batch, BatchError> {
+        let request = &self.request;
+        let ask = request.ask(RequestBody::Iteration(Request::Next(self.id.clone())));
+        let answer = match request.client.perform_at(&request.cache, ask, &self.place).await {
             Ok(answer) => answer,
-            Err(NotDone::Elsewhere(error)) => return Err(Broken::Interrupted(error)),
-            Err(NotDone::Failed(error)) => return Err(Broken::Failed(error)),
+            Err(NotExecuted::TryAnotherServer(error)) => return Err(BatchError::Interrupted(error)),
+            Err(NotExecuted::Failed(error)) => return Err(BatchError::Failed(error)),
         };
         match answer.body {
-            _ if answer.status == Status::InvalidIteration => Err(Broken::Interrupted(None)),
+            _ if answer.status == Status::InvalidIteration => Err(BatchError::Interrupted(None)),
             ResponseBody::Iteration(Response::Batch(batch)) => Ok(batch),
-            _ => Err(Broken::Failed(answer.unexpected())),
+            _ => Err(BatchError::Failed(answer.unexpected())),
         }
     }
 }

@@ -19,12 +19,12 @@ pub(crate) const OLDEST: ProtocolVersion =
 pub(crate) const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
 
 /// In which a connection begins: the wanted version, if that is an older one.
-pub(crate) fn greeting(wanted: Option<ProtocolVersion>) -> ProtocolVersion {
+pub(crate) fn initial_version(wanted: Option<ProtocolVersion>) -> ProtocolVersion {
     wanted.map_or(GREETING, |wanted| wanted.min(GREETING))
 }
 
 /// The one before this one, if it is spoken.
-pub(crate) fn before(version: ProtocolVersion) -> Option<ProtocolVersion> {
+pub(crate) fn previous_version(version: ProtocolVersion) -> Option<ProtocolVersion> {
     let older = ProtocolVersion::ALL.into_iter().rev().find(|older| *older < version);
     older.filter(|older| *older >= OLDEST)
 }
@@ -39,13 +39,13 @@ pub(crate) const fn is_not_understood(status: Status) -> bool {
 }
 
 /// How a request is put in its version, if not as it is.
-pub(crate) fn worded(request: &Request) -> Option<Request> {
+pub(crate) fn rewrite_for_version(request: &Request) -> Option<Request> {
     let version = request.header.version;
     if version >= ProtocolVersion::V3_0 {
         return None;
     }
-    let mut worded = request.clone();
-    match &mut worded.body {
+    let mut rewritten = request.clone();
+    match &mut rewritten.body {
         RequestBody::Map(
             map::Request::Put(to)
             | map::Request::PutIfAbsent(to)
@@ -59,7 +59,7 @@ pub(crate) fn worded(request: &Request) -> Option<Request> {
         }
         _ => return None,
     }
-    Some(worded)
+    Some(rewritten)
 }
 
 /// A span stays a span to servers that take long ones for points in time.
@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn older_versions_are_tried_one_after_the_other_if_they_are_spoken_at_all() {
-        let tried: Vec<_> = std::iter::successors(Some(GREETING), |version| before(*version)).collect();
+        let tried: Vec<_> = std::iter::successors(Some(GREETING), |version| previous_version(*version)).collect();
         let expected = ProtocolVersion::ALL.into_iter().rev().filter(|version| *version <= GREETING);
         assert!(tried.iter().copied().eq(expected.filter(|version| *version >= OLDEST)), "{tried:?}");
         assert_eq!(tried.len(), if cfg!(feature = "legacy") { 11 } else { 1 });
-        assert_eq!(greeting(None), GREETING);
-        assert_eq!(greeting(Some(ProtocolVersion::V4_1)), GREETING);
-        assert_eq!(greeting(Some(ProtocolVersion::V2_4)), ProtocolVersion::V2_4);
+        assert_eq!(initial_version(None), GREETING);
+        assert_eq!(initial_version(Some(ProtocolVersion::V4_1)), GREETING);
+        assert_eq!(initial_version(Some(ProtocolVersion::V2_4)), ProtocolVersion::V2_4);
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         let asked = |version, filter| {
             let start = Start { segments: None, filter, batch: 1, with_metadata: false };
             let body = RequestBody::Iteration(iteration::Request::Start(start));
-            worded(&Request { header: RequestHeader::new(1, version), body })
+            rewrite_for_version(&Request { header: RequestHeader::new(1, version), body })
         };
         let other = asked(ProtocolVersion::V2_6, filter("mine")).unwrap();
         assert_eq!(other.body.since(), ProtocolVersion::V2_4, "it is still there");

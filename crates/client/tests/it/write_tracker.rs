@@ -38,7 +38,7 @@ async fn write_and_read(
         }
         match cache.put(&key, &n).await {
             Ok(()) => known = Known { acknowledged: n, possible: Vec::new() },
-            Err(error) if error.may_be_done() => known.possible.push(n),
+            Err(error) if error.is_outcome_unknown() => known.possible.push(n),
             Err(error) => panic!("{error}"),
         }
         match cache.get(&key).await {

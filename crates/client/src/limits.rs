@@ -83,7 +83,7 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(25);
 
 /// A server that answers others, but not a request whose deadline has passed since so long, is given up: its place would
 /// never be free again.
-pub(crate) const UNANSWERED_MAX: Duration = Duration::from_secs(60);
+pub(crate) const RESPONSE_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// Failed attempts to connect with each of a cluster's servers until the client goes on with another cluster.
 pub(crate) const SWITCH_AFTER: u32 = 3;

@@ -12,21 +12,21 @@ use consort_hotrod::ops::{counter, listener};
 use consort_hotrod::{Flags, MediaType, RequestBody, Status, Text};
 use tokio::sync::Notify;
 
-use crate::bounds::TIMEOUT;
+use crate::limits::TIMEOUT;
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
-use crate::operation::{Ask, Place};
+use crate::operation::{RequestSpec, ServerConnection};
 use crate::sinks::Sink;
 
 /// What listeners are told of.
 #[derive(Clone)]
-pub(crate) enum Subject {
+pub(crate) enum ListenTarget {
     Entries,
     /// The counter of this name.
     Counter(Text),
 }
 
-impl Subject {
+impl ListenTarget {
     fn remove(&self, id: Bytes) -> RequestBody {
         match self {
             Self::Entries => RequestBody::Listener(listener::Request::Remove(id)),
@@ -40,35 +40,35 @@ impl Subject {
 
 /// The cache that listeners are of, and how its keys are told.
 #[derive(Clone)]
-pub(crate) struct Listened {
+pub(crate) struct ListenedCache {
     pub(crate) client: Arc<Inner>,
     pub(crate) cache: Arc<CacheState>,
     pub(crate) key_type: MediaType,
     pub(crate) value_type: MediaType,
-    pub(crate) subject: Subject,
+    pub(crate) subject: ListenTarget,
 }
 
 /// A listener that is being added or was. When it is dropped, its server is told.
-pub(crate) struct Standing {
-    listened: Listened,
-    pub(crate) place: Place,
+pub(crate) struct ListenerRegistration {
+    listened: ListenedCache,
+    pub(crate) place: ServerConnection,
     id: Bytes,
     /// Told when the connection is lost.
     lost: Arc<Notify>,
 }
 
-impl Standing {
+impl ListenerRegistration {
     /// Until nothing more is told.
     pub(crate) async fn lost(&self) {
         self.lost.notified().await;
     }
 }
 
-impl Drop for Standing {
+impl Drop for ListenerRegistration {
     fn drop(&mut self) {
         self.place.link.lock().sinks.remove(&self.id);
         let remove = self.listened.ask(self.listened.subject.remove(self.id.clone()), TIMEOUT);
-        self.listened.client.tell(&self.listened.cache, remove, &self.place);
+        self.listened.client.send_detached(&self.listened.cache, remove, &self.place);
     }
 }
 
@@ -78,9 +78,9 @@ fn new_id() -> Bytes {
     [random(), random()].concat().into()
 }
 
-impl Listened {
-    pub(crate) fn ask(&self, body: RequestBody, timeout: Duration) -> Ask {
-        Ask {
+impl ListenedCache {
+    pub(crate) fn ask(&self, body: RequestBody, timeout: Duration) -> RequestSpec {
+        RequestSpec {
             body,
             flags: Flags::NONE,
             key_type: self.key_type.clone(),
@@ -95,11 +95,11 @@ impl Listened {
         &self,
         request: impl FnOnce(Bytes) -> RequestBody,
         timeout: Duration,
-        mut sink: impl FnMut(&Place, Arc<Notify>) -> Arc<dyn Sink>,
-    ) -> Result<Standing, ClientError> {
+        mut sink: impl FnMut(&ServerConnection, Arc<Notify>) -> Arc<dyn Sink>,
+    ) -> Result<ListenerRegistration, ClientError> {
         let id = new_id();
         let ask = self.ask(request(id.clone()), timeout);
-        let mut standing: Option<Standing> = None;
+        let mut standing: Option<ListenerRegistration> = None;
         let added = self.client.perform_with(&self.cache, ask, None, |place| {
             // The one before may be of the same connection.
             standing = None;
@@ -112,12 +112,12 @@ impl Listened {
             }
             drop(connection);
             let (listened, place) = (self.clone(), place.clone());
-            standing = Some(Standing { listened, place, id: id.clone(), lost });
+            standing = Some(ListenerRegistration { listened, place, id: id.clone(), lost });
         });
         let answer = added.await?;
         match (&self.subject, answer.status, standing) {
             (_, Status::Success, Some(standing)) => Ok(standing),
-            (Subject::Counter(name), Status::NotFound, _) => {
+            (ListenTarget::Counter(name), Status::NotFound, _) => {
                 Err(ClientError::NoSuchCounter(name.to_string()))
             }
             _ => Err(answer.unexpected()),

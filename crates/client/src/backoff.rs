@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::bounds::{PAUSE_FIRST, PAUSE_MAX};
+use crate::limits::{PAUSE_FIRST, PAUSE_MAX};
 
 /// The pauses of one server.
-pub(crate) struct Pauses {
+pub(crate) struct Backoff {
     next: Duration,
     /// For what clients do not have in common.
     random: u64,
 }
 
-impl Pauses {
+impl Backoff {
     pub(crate) const fn new(seed: u64) -> Self {
         Self { next: PAUSE_FIRST, random: seed | 1 }
     }
@@ -38,25 +38,25 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_bound_and_begin_anew() {
-        let mut pauses = Pauses::new(7);
+        let mut backoff = Backoff::new(7);
         let mut whole = PAUSE_FIRST;
         for _ in 0..20 {
-            let pause = pauses.next();
+            let pause = backoff.next();
             assert!(whole / 2 <= pause && pause <= whole, "{pause:?} of {whole:?}");
             whole = (whole * 2).min(PAUSE_MAX);
         }
         assert_eq!(whole, PAUSE_MAX);
-        pauses.reset();
-        assert!(pauses.next() <= PAUSE_FIRST);
+        backoff.reset();
+        assert!(backoff.next() <= PAUSE_FIRST);
     }
 
     #[test]
     fn clients_with_different_seeds_wait_differently() {
-        let pauses = |seed| {
-            let mut pauses = Pauses::new(seed);
-            [(); 4].map(|()| pauses.next())
+        let backoff = |seed| {
+            let mut backoff = Backoff::new(seed);
+            [(); 4].map(|()| backoff.next())
         };
-        assert_ne!(pauses(1), pauses(2));
-        assert_eq!(pauses(3), pauses(3));
+        assert_ne!(backoff(1), backoff(2));
+        assert_eq!(backoff(3), backoff(3));
     }
 }

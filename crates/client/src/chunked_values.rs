@@ -12,16 +12,16 @@ use consort_hotrod::{ProtocolVersion, Request, RequestBody, RequestHeader, Respo
 
 use crate::cache::RawCache;
 use crate::error::{ClientError, ConnectionError};
-use crate::link::{Call, CallError, Link};
-use crate::operation::{Answer, Place, units};
-use crate::slots::Failure;
+use crate::connection_handle::{Call, CallError, ConnectionHandle};
+use crate::operation::{Answer, ServerConnection, units};
+use crate::pending_requests::Failure;
 
 /// What has come of a request for a piece.
 pub(crate) type Answered = Result<Response, CallError>;
 
 /// A request for a piece.
 enum Piece {
-    Asked(Call<Arc<Link>>),
+    Asked(Call<Arc<ConnectionHandle>>),
     /// It has its answer, or will have none.
     Answered(Answered),
 }
@@ -41,9 +41,9 @@ impl Piece {
 
 /// Requests for pieces that are under way, in their order, and answers that nobody has taken yet.
 #[derive(Default)]
-pub(crate) struct UnderWay(VecDeque<Piece>);
+pub(crate) struct InFlightChunks(VecDeque<Piece>);
 
-impl UnderWay {
+impl InFlightChunks {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -73,14 +73,14 @@ impl UnderWay {
 }
 
 /// Where a stream goes on.
-pub(crate) struct Course {
+pub(crate) struct PinnedConnection {
     /// Keeps the client's connections, too.
     cache: RawCache,
-    place: Place,
+    place: ServerConnection,
     timeout: Duration,
 }
 
-impl Course {
+impl PinnedConnection {
     /// Where this has come from.
     pub(crate) fn of(cache: RawCache, begun: &Answer) -> Self {
         let timeout = cache.options().timeout;
@@ -113,7 +113,7 @@ impl Course {
     pub(crate) async fn begin(
         &self,
         body: stream::Request,
-        under_way: &mut UnderWay,
+        under_way: &mut InFlightChunks,
     ) -> Result<(), ClientError> {
         let mut request = self.request(body);
         let deadline = self.place.link.clock.now() + self.timeout;
@@ -148,28 +148,28 @@ impl Course {
     /// Ends a stream that nobody wants any more. If that does not reach the server, it forgets it in its time.
     pub(crate) fn end(&self, body: stream::Request) {
         let deadline = self.place.link.clock.now() + self.timeout;
-        self.place.link.tell(&mut self.request(body), deadline);
+        self.place.link.send_detached(&mut self.request(body), deadline);
     }
 
     /// It is not what answers such a request.
-    pub(crate) fn misbehaved(&self, operation: &'static str, response: &Response) -> ClientError {
+    pub(crate) fn protocol_violation(&self, operation: &'static str, response: &Response) -> ClientError {
         let (server, found) = (self.server(), format!("{:?}", response.status));
-        ClientError::Misbehaved { server, operation, found }
+        ClientError::ProtocolViolation { server, operation, found }
     }
 
     fn error(&self, error: CallError, operation: &'static str, writes: bool) -> ClientError {
         let server = self.server();
         match error {
             CallError::NotOpen => {
-                let cause = self.place.server.trouble().unwrap_or(ConnectionError::Ended);
+                let cause = self.place.server.trouble().unwrap_or(ConnectionError::ClosedLocally);
                 ClientError::StreamLost { server, cause }
             }
-            CallError::NoRoom => ClientError::TimedOut { after: self.timeout, may_be_done: false },
+            CallError::NoRoom => ClientError::TimedOut { after: self.timeout, is_outcome_unknown: false },
             CallError::Unsupported { needed, spoken } => {
                 ClientError::Unsupported { operation, needed, server, spoken }
             }
             CallError::Failed(Failure { cause: None, was_sent }) => {
-                ClientError::TimedOut { after: self.timeout, may_be_done: writes && was_sent }
+                ClientError::TimedOut { after: self.timeout, is_outcome_unknown: writes && was_sent }
             }
             CallError::Failed(Failure { cause: Some(cause), was_sent }) if writes && was_sent => {
                 ClientError::Uncertain { server, cause }

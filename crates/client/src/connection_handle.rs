@@ -11,13 +11,13 @@ use consort_hotrod::{ProtocolVersion, Request, Response};
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
-use crate::bounds::ROOM;
+use crate::limits::ROOM;
 use crate::clock::{Clock, Time};
 use crate::connection::{Connection, Effects, Refused};
-use crate::slots::Failure;
+use crate::pending_requests::Failure;
 
 /// A connection that is open, or was.
-pub(crate) struct Link {
+pub(crate) struct ConnectionHandle {
     connection: Mutex<Connection>,
     room: Semaphore,
     /// The server may hang. Written by who moves the connection's bytes.
@@ -38,7 +38,7 @@ pub(crate) enum CallError {
     Failed(Failure),
 }
 
-impl Link {
+impl ConnectionHandle {
     pub(crate) fn new(connection: Connection, clock: Clock) -> Self {
         Self {
             connection: Mutex::new(connection),
@@ -122,7 +122,7 @@ impl Link {
 
     /// Sends a request whose answer nobody waits for, if the connection takes any. It needs no room: it must be small, and
     /// ends what had been begun here.
-    pub(crate) fn tell(&self, request: &mut Request, deadline: Time) {
+    pub(crate) fn send_detached(&self, request: &mut Request, deadline: Time) {
         // Whether it is sent shows in what the server does without it, which it does in its time.
         let _ =
             Call { link: self, units: 0, can_move: false, id: None }.send(request, deadline, Waker::noop());
@@ -130,7 +130,7 @@ impl Link {
 }
 
 /// A request that has room.
-pub(crate) struct Call<L: Deref<Target = Link>> {
+pub(crate) struct Call<L: Deref<Target = ConnectionHandle>> {
     link: L,
     /// What it gives back itself: as soon as it is submitted, that is the connection's.
     units: u32,
@@ -138,7 +138,7 @@ pub(crate) struct Call<L: Deref<Target = Link>> {
     id: Option<u64>,
 }
 
-impl<L: Deref<Target = Link>> Call<L> {
+impl<L: Deref<Target = ConnectionHandle>> Call<L> {
     fn poll(
         &mut self,
         request: &mut Request,
@@ -194,7 +194,7 @@ impl<L: Deref<Target = Link>> Call<L> {
 }
 
 /// The answer to a request that was sent.
-impl<L: Deref<Target = Link> + Unpin> Future for Call<L> {
+impl<L: Deref<Target = ConnectionHandle> + Unpin> Future for Call<L> {
     type Output = Result<Response, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -205,7 +205,7 @@ impl<L: Deref<Target = Link> + Unpin> Future for Call<L> {
     }
 }
 
-impl<L: Deref<Target = Link>> Drop for Call<L> {
+impl<L: Deref<Target = ConnectionHandle>> Drop for Call<L> {
     fn drop(&mut self) {
         let abandoned = self.id.take().map_or(0, |id| self.link.lock().abandon(id));
         self.link.free(self.units + abandoned);

@@ -31,7 +31,7 @@ enum Outcome {
 
 /// A request that is under way.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct PendingRequest {
     pub(crate) asked: Asked,
     /// Where it begins in everything that is written on the connection.
     pub(crate) start: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Slot {
     outcome: Outcome,
 }
 
-impl Slot {
+impl PendingRequest {
     pub(crate) const fn awaited(asked: Asked, start: u64, deadline: Time, units: u32, by: Waker) -> Self {
         let outcome = Outcome::Awaited(by);
         Self { asked, start, deadline, units, can_move: false, is_over: false, outcome }
@@ -63,13 +63,13 @@ impl Slot {
 /// All that are under way on a connection. Ids are small numbers from 1 on: 0 is that of events, and of complaints about
 /// what could not be read.
 #[derive(Default)]
-pub(crate) struct Slots {
-    places: Vec<Option<Slot>>,
+pub(crate) struct PendingRequests {
+    places: Vec<Option<PendingRequest>>,
     free: Vec<usize>,
     taken: usize,
 }
 
-impl Slots {
+impl PendingRequests {
     pub(crate) const fn is_empty(&self) -> bool {
         self.taken == 0
     }
@@ -79,8 +79,8 @@ impl Slots {
         self.free.last().map_or(self.places.len(), |place| *place) as u64 + 1
     }
 
-    /// Takes the place of [`Slots::next_id`].
-    pub(crate) fn insert(&mut self, slot: Slot) {
+    /// Takes the place of [`PendingRequests::next_id`].
+    pub(crate) fn insert(&mut self, slot: PendingRequest) {
         self.taken += 1;
         match self.free.pop() {
             Some(place) => self.places[place] = Some(slot),
@@ -99,7 +99,7 @@ impl Slots {
         usize::try_from(id).ok()?.checked_sub(1)
     }
 
-    fn get_mut(&mut self, id: u64) -> Option<&mut Slot> {
+    fn get_mut(&mut self, id: u64) -> Option<&mut PendingRequest> {
         self.places.get_mut(Self::place(id)?)?.as_mut()
     }
 
@@ -119,7 +119,7 @@ impl Slots {
     fn release(&mut self, id: u64) -> u32 {
         let Some(place) = Self::place(id) else { return 0 };
         let is_free =
-            |slot: &mut Slot| slot.is_over && matches!(slot.outcome, Outcome::Unwanted | Outcome::Own);
+            |slot: &mut PendingRequest| slot.is_over && matches!(slot.outcome, Outcome::Unwanted | Outcome::Own);
         let Some(slot) = self.places.get_mut(place).and_then(|slot| slot.take_if(is_free)) else { return 0 };
         self.free.push(place);
         self.taken -= 1;
@@ -136,7 +136,7 @@ impl Slots {
     }
 
     /// Ends those that are awaited and for which this says so.
-    pub(crate) fn fail(&mut self, mut failure: impl FnMut(&Slot) -> Option<Failure>, wake: &mut Vec<Waker>) {
+    pub(crate) fn fail(&mut self, mut failure: impl FnMut(&PendingRequest) -> Option<Failure>, wake: &mut Vec<Waker>) {
         for slot in self.places.iter_mut().flatten().filter(|slot| slot.is_awaited()) {
             if let Some(failure) = failure(slot) {
                 wake.extend(slot.end(Err(failure)));
@@ -145,13 +145,13 @@ impl Slots {
     }
 
     /// No more answers come.
-    pub(crate) fn close(&mut self, failure: impl Fn(&Slot) -> Failure, wake: &mut Vec<Waker>) {
+    pub(crate) fn close(&mut self, failure: impl Fn(&PendingRequest) -> Failure, wake: &mut Vec<Waker>) {
         self.fail(|slot| Some(failure(slot)), wake);
         self.places.iter_mut().flatten().for_each(|slot| slot.is_over = true);
     }
 
     /// All those for which an answer is still to come.
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = &PendingRequest> {
         self.places.iter().flatten().filter(|slot| !slot.is_over)
     }
 
@@ -182,7 +182,7 @@ impl Slots {
     }
 }
 
-impl Slot {
+impl PendingRequest {
     /// Keeps how it ended for who waits for it. An answer that comes late may still be in time.
     fn end(&mut self, ended: Result<Response, Failure>) -> Option<Waker> {
         match &mut self.outcome {
