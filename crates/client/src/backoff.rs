@@ -1,13 +1,13 @@
-//! How long to wait before a server is tried again: twice as long every time, and not as long as others wait.
+//! Exponential backoff with jitter between attempts to connect.
 
 use std::time::Duration;
 
 use crate::limits::{PAUSE_FIRST, PAUSE_MAX};
 
-/// The pauses of one server.
+/// The backoff of one server.
 pub(crate) struct Backoff {
     next: Duration,
-    /// For what clients do not have in common.
+    /// State of the jitter, seeded per client.
     random: u64,
 }
 
@@ -16,7 +16,8 @@ impl Backoff {
         Self { next: PAUSE_FIRST, random: seed | 1 }
     }
 
-    /// The next one: between half of what it is to be and all of it, so that many clients do not come back at once.
+    /// Returns the next delay: between half of the current step and all of it, so that clients do not
+    /// reconnect at the same time.
     pub(crate) fn next(&mut self) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(PAUSE_MAX);
@@ -26,7 +27,7 @@ impl Backoff {
         whole / 2 + whole / 2 * (self.random % 1_000) as u32 / 1_000
     }
 
-    /// From the beginning, after a connection that has lasted.
+    /// Starts again at the shortest delay, after a connection that lasted.
     pub(crate) const fn reset(&mut self) {
         self.next = PAUSE_FIRST;
     }

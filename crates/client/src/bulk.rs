@@ -1,4 +1,4 @@
-//! Operations on many keys and on whole caches. Keys go to their owners, in requests to all of them at once.
+//! Operations on many keys and on whole caches. Requests go to all owners of the keys in parallel.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -18,16 +18,17 @@ use crate::error::{ClientError, KeysError};
 use crate::operation::Answer;
 use crate::server::Server;
 
-/// Requests that are under way together at most; what is more begins as they end. Each is for [`BULK_ITEMS`] keys.
+/// Maximum number of requests in flight, each for [`BULK_ITEMS`] keys. Further requests start as these
+/// complete.
 const TOGETHER_MAX: usize = 256;
 
 type Asking<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
 
-/// Awaits all, so many at a time, and returns their answers in their order.
+/// Awaits all requests, a bounded number at a time, and returns their responses in order.
 ///
 /// # Errors
 ///
-/// The first that failed, and its number. The others are not waited for.
+/// The first failure and the index of its request. The other requests are not awaited.
 async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<Answer>, (usize, ClientError)> {
     let (mut more, mut running, mut answers) = (asking.enumerate(), Vec::new(), BTreeMap::new());
     poll_fn(|cx| {
@@ -58,7 +59,7 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
     Ok(answers.into_values().collect())
 }
 
-/// Things for one server, in as many requests as they need, each with the place of its key among those that the caller has given.
+/// The items for each server, split into requests, with each item's index in the caller's input.
 struct Parts<T> {
     by_server: BTreeMap<Option<usize>, Vec<Part<T>>>,
 }
@@ -69,7 +70,7 @@ struct Part<T> {
     bytes: usize,
 }
 
-/// What is asked of one server.
+/// A request to one server.
 struct Request<T> {
     server: Option<usize>,
     items: Vec<T>,
@@ -92,7 +93,7 @@ impl<T> Parts<T> {
         }
     }
 
-    /// The requests, and the places of the keys of each.
+    /// Returns the requests and, for each, the indices of its keys.
     fn into_requests(self) -> (Vec<Request<T>>, Vec<Vec<usize>>) {
         let each = self.by_server.into_iter();
         let each = each.flat_map(|(server, parts)| parts.into_iter().map(move |part| (server, part)));
@@ -100,17 +101,17 @@ impl<T> Parts<T> {
     }
 }
 
-/// What makes an error that of the key at this place.
+/// Returns a function that turns an error into that of the key at this index.
 fn at(place: usize) -> impl FnOnce(ClientError) -> KeysError {
     move |error| KeysError { places: vec![place], error }
 }
 
-/// Makes a request's error that of the keys it was for.
+/// Returns a function that turns a request's error into that of its keys.
 fn of<'p>(places: &'p [Vec<usize>]) -> impl Fn((usize, ClientError)) -> KeysError + 'p {
     |(number, error)| KeysError { places: places[number].clone(), error }
 }
 
-/// The servers of a cache, and the places that keys have among them.
+/// The servers of a cache, and the primary's index for each key.
 struct Owners {
     routing: Option<Arc<crate::routing::Routing<Arc<Server>>>>,
 }
@@ -140,18 +141,18 @@ where
         Box::pin(self.ask(request, Flags::NONE, at))
     }
 
-    /// A request for one key, which goes to its owner.
+    /// A request for one key, routed to its owner.
     fn single(&self, request: map::Request) -> Asking<'_> {
         self.asking(RequestBody::Map(request), None)
     }
 
-    /// What these keys have, in their order.
+    /// Returns the values of these keys, in their order.
     ///
-    /// Servers of 2.0 have no request for many keys: each is asked for by itself there, many at a time.
+    /// Servers of version 2.0 have no request for many keys: the client sends one request per key to them.
     ///
     /// # Errors
     ///
-    /// The first request's that failed, and for which keys that was.
+    /// The first failed request's error, with its keys.
     pub async fn get_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
@@ -163,7 +164,7 @@ where
         VE: Decode<V>,
     {
         let (owners, mut parts) = (self.owners(), Parts::new());
-        // A key may be asked for more than once; servers are asked once.
+        // A repeated key is requested once.
         let (mut values, mut places) = (Vec::new(), BTreeMap::<Bytes, Vec<usize>>::new());
         for key in keys {
             let place = values.len();
@@ -212,13 +213,14 @@ where
         Ok(values)
     }
 
-    /// Gives these keys these values. Each key is written by itself: others may see some of them before the rest.
+    /// Puts these entries. Each key is written by itself: other clients may see some of the entries before
+    /// the rest.
     ///
-    /// Servers of 2.0 have no request for many keys: each is put by itself there, many at a time.
+    /// Servers of version 2.0 have no request for many keys: the client sends one request per key to them.
     ///
     /// # Errors
     ///
-    /// The first request's that failed, and for which keys that was. What the others were to do goes on.
+    /// The first failed request's error, with its keys. The other requests continue.
     pub async fn put_all<'q, Q, W>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
@@ -232,7 +234,7 @@ where
         VE: Encode<W>,
     {
         let (owners, mut parts) = (self.owners(), Parts::new());
-        // Of a key that comes twice the last counts: requests overtake each other.
+        // The last value of a repeated key wins, because requests may overtake each other.
         let mut last = BTreeMap::new();
         for (place, (key, value)) in entries.into_iter().enumerate() {
             let key = self.key(key).map_err(at(place))?;
@@ -263,7 +265,7 @@ where
         answers.iter().enumerate().try_for_each(done)
     }
 
-    /// Takes these keys' values away. Which of them had one, in their order.
+    /// Removes these keys. Returns for each, in order, whether it had a value.
     ///
     /// # Errors
     ///
@@ -285,7 +287,7 @@ where
         Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
     }
 
-    /// How many keys there are.
+    /// Returns the number of entries.
     pub async fn size(&self) -> Result<u64, ClientError> {
         let answer = self.ask(RequestBody::Bulk(bulk::Request::Size), Flags::NONE, None).await?;
         match answer.body {
@@ -294,14 +296,14 @@ where
         }
     }
 
-    /// Takes all keys' values away.
+    /// Removes all entries.
     pub async fn clear(&self) -> Result<(), ClientError> {
         let _forgotten = self.forgotten_all();
         done(&self.ask(RequestBody::Bulk(bulk::Request::Clear), Flags::NONE, None).await?)
     }
 
-    /// What a server has counted of the cache, by the names that Infinispan gives it; -1 is what it has not counted. Names
-    /// that begin with `global` are of all servers.
+    /// Returns the cache's statistics of one server under Infinispan's names; -1 means not counted. Names
+    /// that begin with `global` cover all servers.
     pub async fn statistics(&self) -> Result<BTreeMap<String, i64>, ClientError> {
         let request = RequestBody::Server(server::Request::Stats);
         let answer = self.ask(request, Flags::NONE, None).await?;
@@ -312,7 +314,7 @@ where
         counted.iter().map(|(name, count)| Ok((name.to_string(), number(count.as_str())?))).collect()
     }
 
-    /// Whether the servers have the cache.
+    /// Checks that the servers have the cache.
     ///
     /// # Errors
     ///

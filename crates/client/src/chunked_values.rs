@@ -1,4 +1,5 @@
-//! A value that is read or written in pieces goes on where it was begun: on one connection (facts section 2.11).
+//! Values read or written in chunks. All requests of one value use the connection on which it was begun
+//! (facts section 2.11).
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -16,18 +17,18 @@ use crate::connection_handle::{Call, CallError, ConnectionHandle};
 use crate::operation::{Answer, ServerConnection, units};
 use crate::pending_requests::Failure;
 
-/// What has come of a request for a piece.
+/// The outcome of a request for a chunk.
 pub(crate) type Answered = Result<Response, CallError>;
 
-/// A request for a piece.
+/// A request for a chunk.
 enum Piece {
     Asked(Call<Arc<ConnectionHandle>>),
-    /// It has its answer, or will have none.
+    /// The request has its outcome.
     Answered(Answered),
 }
 
 impl Piece {
-    /// Whether it is over. If not, who asks is woken when it is.
+    /// Polls the request's outcome.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Self::Asked(call) = self {
             match Pin::new(call).poll(cx) {
@@ -39,7 +40,7 @@ impl Piece {
     }
 }
 
-/// Requests for pieces that are under way, in their order, and answers that nobody has taken yet.
+/// Requests for chunks in flight, in order, and outcomes not yet taken.
 #[derive(Default)]
 pub(crate) struct InFlightChunks(VecDeque<Piece>);
 
@@ -48,17 +49,17 @@ impl InFlightChunks {
         self.0.len()
     }
 
-    /// Forgets all of them.
+    /// Drops all of them.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What has come of the first; nothing if there is none. Unless that is there, so many of them are awaited together:
-    /// who waits is woken once for them. A future of it that is dropped loses nothing.
+    /// Returns the outcome of the first request; `None` if there is none. If it is not ready, waits for
+    /// `together` requests at once, so that the task is woken once for all of them. Cancel-safe.
     pub(crate) async fn next(&mut self, together: usize) -> Option<Answered> {
         if let Some(Piece::Asked(_)) = self.0.front() {
             let count = together.clamp(1, self.0.len());
-            // The last of them comes last, as a rule.
+            // The last response usually arrives last.
             poll_fn(|cx| {
                 let mut pieces = self.0.range_mut(..count).rev();
                 if pieces.all(|piece| piece.poll(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
@@ -72,27 +73,27 @@ impl InFlightChunks {
     }
 }
 
-/// Where a stream goes on.
+/// The connection that a stream of chunks is bound to.
 pub(crate) struct PinnedConnection {
-    /// Keeps the client's connections, too.
+    /// Keeps the client's connections open, too.
     cache: RawCache,
     place: ServerConnection,
     timeout: Duration,
 }
 
 impl PinnedConnection {
-    /// Where this has come from.
+    /// The connection that sent this response.
     pub(crate) fn of(cache: RawCache, begun: &Answer) -> Self {
         let timeout = cache.options().timeout;
         Self { cache, place: begun.place.clone(), timeout }
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub(crate) fn server(&self) -> String {
         self.place.server.to_string()
     }
 
-    /// Whether others ask something on the same connection.
+    /// Returns whether other requests use the same connection.
     pub(crate) fn has_others(&self) -> bool {
         let now = self.place.link.clock.now();
         self.place.link.lock().has_others(now)
@@ -109,7 +110,7 @@ impl PinnedConnection {
         Request { header, body: RequestBody::Stream(body) }
     }
 
-    /// Sends a request, after all that were sent before. Its answer may take as long as any operation.
+    /// Sends a request after all earlier ones. Its deadline is that of any operation.
     pub(crate) async fn begin(
         &self,
         body: stream::Request,
@@ -124,7 +125,7 @@ impl PinnedConnection {
         Ok(())
     }
 
-    /// What has come of a request. `writes` is whether it puts something into the cache.
+    /// Evaluates the outcome of a request. `writes` says whether the request changes the cache.
     pub(crate) fn answered(
         &self,
         answer: Answered,
@@ -145,13 +146,14 @@ impl PinnedConnection {
         Ok(response)
     }
 
-    /// Ends a stream that nobody wants any more. If that does not reach the server, it forgets it in its time.
+    /// Ends an abandoned stream. If the request does not arrive, the server discards the stream after its
+    /// timeout.
     pub(crate) fn end(&self, body: stream::Request) {
         let deadline = self.place.link.clock.now() + self.timeout;
         self.place.link.send_detached(&mut self.request(body), deadline);
     }
 
-    /// It is not what answers such a request.
+    /// The error for a response of the wrong type.
     pub(crate) fn protocol_violation(&self, operation: &'static str, response: &Response) -> ClientError {
         let (server, found) = (self.server(), format!("{:?}", response.status));
         ClientError::ProtocolViolation { server, operation, found }

@@ -1,9 +1,10 @@
-//! A connection to a server as a state machine without IO: requests and bytes go in, bytes and answers come out.
+//! A connection to a server as a state machine without IO.
 //!
-//! It begins with what shows whose it is, if that is wanted (`login`), and with a PING that settles the version. From then on requests are encoded one behind the other into one buffer,
-//! which its owner writes whenever it can; answers are decoded as bytes come, in whatever pieces and order, and found by
-//! their ids. A request keeps its id until it is answered, also if nobody waits for it any more: only with it can its
-//! answer be read. Deadlines are looked at every [`TICK`]. A server that says nothing is asked whether it is there.
+//! It begins with authentication, if configured (`login`), and a PING that negotiates the protocol version.
+//! Requests are then encoded into one buffer, which the owner writes whenever it can. Responses are decoded
+//! from any fragmentation and in any order, and matched by id. A request keeps its id until its response
+//! arrives, also if its caller has gone, because the response cannot be decoded without it. Deadlines are
+//! checked every [`TICK`]. A silent server gets a PING.
 
 use std::task::{Poll, Waker};
 
@@ -25,51 +26,51 @@ use crate::legacy;
 use crate::sinks::{Sinks, ServerEvent};
 use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
 
-/// What has to be done outside.
+/// Effects for the owner to carry out.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// Whom to wake.
+    /// Tasks to wake.
     pub(crate) wake: Vec<Waker>,
-    /// What is free again of the room.
+    /// Units of room that became free.
     pub(crate) room: u32,
 }
 
-/// A request cannot be sent here, and was not.
+/// Why a request was not sent.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The connection takes none.
+    /// The connection accepts no requests.
     NotOpen,
-    /// The operation needs a newer version than the one that is spoken.
+    /// The operation needs a newer protocol version than the negotiated one.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// It is shown whose the connection is.
+    /// Authentication is in progress.
     LoggingIn(Box<Login>),
     Greeting,
     Open(ProtocolVersion),
-    /// What was asked is answered, and no more is taken.
+    /// Accepts no more requests; pending ones are still answered.
     Draining,
     Lost,
 }
 
-/// What a connection has done.
+/// Counters of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// Requests that were made, PINGs of the connection's own included.
+    /// Requests, PINGs of the connection itself included.
     pub requests: u64,
-    /// Answers that have come.
+    /// Responses received.
     pub answers: u64,
-    /// Events that have come unasked.
+    /// Events received.
     pub events: u64,
-    /// System calls that have written requests.
+    /// System calls that wrote requests.
     pub writes: u64,
-    /// System calls that have read answers.
+    /// System calls that read responses.
     pub reads: u64,
 }
 
-/// Whether it belongs to a value that is read or written in pieces.
+/// Whether the operation reads or writes a value in chunks.
 const fn is_of_stream(opcode: Opcode) -> bool {
     matches!(
         opcode,
@@ -84,45 +85,45 @@ const fn is_of_stream(opcode: Opcode) -> bool {
 
 /// The state of a connection.
 pub(crate) struct Connection {
-    /// Its owner counts reads and writes.
+    /// The owner counts the system calls.
     pub(crate) traffic: Traffic,
-    /// Who is told of events.
+    /// The receivers of events.
     pub(crate) sinks: Sinks,
     phase: Phase,
     wanted: Option<ProtocolVersion>,
-    /// What the connection itself asks is asked in this version.
+    /// The version of the connection's own requests.
     greeting: ProtocolVersion,
-    /// The server has not understood the greeting.
+    /// The server did not understand the initial version.
     is_not_understood: bool,
     slots: PendingRequests,
-    /// Requests under way that callers have made and that belong to no stream.
+    /// Number of pending requests of callers that belong to no stream.
     others: usize,
-    /// When one of them was last made or answered.
+    /// When such a request was last sent or answered.
     others_at: Option<Time>,
     decoder: ResponseDecoder,
     output: Output,
-    /// Bytes that were ever encoded, and how many of them were handed out to be written.
+    /// Bytes encoded so far, and bytes handed out for writing.
     encoded: u64,
     handed_out: u64,
-    /// When the server last said something, or was first asked since it had nothing to say.
+    /// When the server last sent something, or when the first request after an idle period was made.
     heard_at: Time,
-    /// When deadlines were last looked at.
+    /// When deadlines were last checked.
     looked_at: Time,
-    /// It is asked whether it is there.
+    /// A PING is pending.
     is_pinged: bool,
-    /// When it was last asked.
+    /// When the last PING was sent.
     pinged_at: Time,
-    /// It was asked whether it is there, and has sent nothing since: it may hang.
+    /// The server has sent nothing since the last PING: it may hang.
     is_silent: bool,
-    /// Who writes, if it must be told that there is something.
+    /// The writing task, if it has to be woken for the next request.
     writer: Option<Waker>,
-    /// The server knows that its close notice is understood.
+    /// The server was told that close notices are understood.
     has_offered_notice: bool,
 }
 
 impl Connection {
-    /// One that is just made and begins in this version. Without a wanted version, the newest is that both sides speak. With
-    /// a login, nothing else is asked before that has ended well.
+    /// Creates a connection that begins in this version. If no version is forced, it negotiates the newest
+    /// that both sides support. A login must succeed before any other request.
     pub(crate) fn new(
         now: Time,
         wanted: Option<ProtocolVersion>,
@@ -166,7 +167,7 @@ impl Connection {
         self.ask(now, RequestBody::Server(server::Request::Ping));
     }
 
-    /// Asks something of its own.
+    /// Sends a request of the connection itself.
     fn ask(&mut self, now: Time, body: RequestBody) {
         let header = RequestHeader::new(self.slots.next_id(), self.greeting);
         let request = Request { header, body };
@@ -187,27 +188,27 @@ impl Connection {
         self.traffic.requests += 1;
     }
 
-    /// Whether requests are taken.
+    /// Whether requests are accepted.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
     }
 
-    /// Whether there is nothing left to do here.
+    /// Whether the drain is complete.
     pub(crate) const fn is_drained(&self) -> bool {
         matches!(self.phase, Phase::Draining) && self.slots.is_empty()
     }
 
-    /// Whether the server may hang: it was asked whether it is there, and has sent nothing since.
+    /// Whether the server may hang: it has sent nothing since the last PING.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// A request that is under way can be made at another server as well.
+    /// Allows a pending request to be sent to another server as well.
     pub(crate) fn allow_move(&mut self, id: u64) {
         self.slots.allow_move(id);
     }
 
-    /// Takes a request, which gets its id and its version. Its outcome is there for [`Connection::poll_answer`] later.
+    /// Encodes a request, and sets its id and version. [`Connection::poll_answer`] returns its outcome.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -237,8 +238,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// The first request on a connection says that a close notice is understood, where versions have room for that. The request
-    /// may have been made on another connection before.
+    /// Adds the close-notice parameter to the first request of a connection, in versions that have
+    /// parameters, and removes it from others: the request may have been sent on another connection before.
     fn offer_notice(&self, spoken: ProtocolVersion, request: &mut Request) {
         request.header.params.clear();
         if !self.has_offered_notice && spoken >= ProtocolVersion::V4_0 {
@@ -246,26 +247,26 @@ impl Connection {
         }
     }
 
-    /// Whether requests that belong to no stream wait here, or have been made just now: then streams leave them the line.
+    /// Whether requests that belong to no stream are pending or recent. Streams then leave bandwidth to them.
     pub(crate) fn has_others(&self, now: Time) -> bool {
         self.others > 0 || self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_RECENT)
     }
 
-    /// What has become of a request, once.
+    /// Returns the outcome of a request, once, and the room it frees.
     pub(crate) fn poll_answer(&mut self, id: u64, by: &Waker) -> Poll<(Result<Response, Failure>, u32)> {
         self.slots.poll(id, by)
     }
 
-    /// Nobody waits for a request any more. What is free again of the room.
+    /// Abandons a request. Returns the room it frees.
     pub(crate) fn abandon(&mut self, id: u64) -> u32 {
         self.slots.abandon(id)
     }
 
-    /// Takes the answers out of what has been received.
+    /// Decodes the responses and events received.
     ///
     /// # Errors
     ///
-    /// If there is something else. Nothing that follows can be read.
+    /// If the bytes are invalid. The stream cannot be resynchronised then.
     pub(crate) fn handle_receive(
         &mut self,
         now: Time,
@@ -311,7 +312,7 @@ impl Connection {
             self.others -= 1;
             self.others_at = Some(now);
         }
-        // What is told to nobody is of the connection as a whole.
+        // A response without a request concerns the whole connection.
         let complaint = match &response.body {
             ResponseBody::Error(text) => text.as_str().to_owned(),
             _ => String::new(),
@@ -330,7 +331,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on with what shows whose the connection is.
+    /// Continues the login with a response.
     fn continue_login(&mut self, now: Time, response: &Response) -> Result<(), ConnectionError> {
         let Phase::LoggingIn(login) = &mut self.phase else { return Ok(()) };
         let next = match &response.body {
@@ -349,7 +350,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What keys are to be derived with before it can go on, if there is something.
+    /// Returns the key derivation that the login waits for.
     pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         match &self.phase {
             Phase::LoggingIn(login) => login.derivation(),
@@ -357,7 +358,7 @@ impl Connection {
         }
     }
 
-    /// Here are the keys.
+    /// Continues the login with the derived keys.
     pub(crate) fn authenticate(&mut self, now: Time, keys: &Keys) {
         let Phase::LoggingIn(login) = &mut self.phase else { return };
         if let Some(request) = login.authenticate(keys) {
@@ -365,11 +366,11 @@ impl Connection {
         }
     }
 
-    /// The version to speak, by the answer to the first PING.
+    /// Returns the version to use, by the response to the first PING.
     fn agreed(&self, response: &Response) -> Result<ProtocolVersion, ConnectionError> {
         let newest = match &response.body {
             ResponseBody::Error(text) => return Err(ConnectionError::Refused(text.as_str().to_owned())),
-            // These tell nothing of themselves.
+            // Servers before 3.0 do not report their newest version.
             _ if self.greeting < ProtocolVersion::V3_0 => return Ok(self.greeting),
             ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
             _ => 0,
@@ -382,22 +383,22 @@ impl Connection {
         Ok(self.wanted.or(spoken).unwrap_or(needed))
     }
 
-    /// In which version another connection may be understood, if that was what went wrong.
+    /// Returns the version to try on another connection, if the server did not understand this one.
     pub(crate) fn next_greeting(&self) -> Option<ProtocolVersion> {
         let may_be_older = self.is_not_understood && self.wanted.is_none();
         if may_be_older { legacy::previous_version(self.greeting) } else { None }
     }
 
-    /// When [`Connection::handle_timeout`] wants to be called.
+    /// When to call [`Connection::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Time {
         if self.slots.is_empty() { self.heard_at + PING_AFTER } else { self.looked_at + TICK }
     }
 
-    /// Looks at the deadlines, and whether the server is still there.
+    /// Checks deadlines and whether the server is alive.
     ///
     /// # Errors
     ///
-    /// If it is not.
+    /// If the server is not alive.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) -> Result<(), ConnectionError> {
         self.looked_at = now;
         let silence = now.saturating_sub(self.heard_at);
@@ -414,7 +415,7 @@ impl Connection {
         };
         self.slots.fail(failure, &mut effects.wake);
         if !self.is_pinged && silence >= PING_AFTER && self.is_open() {
-            // Only now it may be silent, however long it had nothing to say.
+            // The server counts as silent from now on only, however long the connection was idle.
             self.heard_at = now - PING_AFTER;
             self.ping(now);
         } else if !self.is_pinged && silence >= ASK_AFTER && !self.slots.is_empty() && self.is_open() {
@@ -424,8 +425,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Once the server has become silent, ends the requests under way that can be made at another server. Later ones are made here
-    /// only if all servers are silent, and wait.
+    /// Once the server is silent, fails the pending requests that another server can execute. Later requests
+    /// come here only if all servers are silent; they wait.
     fn detect_silence(&mut self, now: Time, effects: &mut Effects) {
         let has_answered = self.heard_at > self.pinged_at;
         let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;
@@ -441,7 +442,7 @@ impl Connection {
         self.slots.fail(failure, &mut effects.wake);
     }
 
-    /// Hands out what is to be written, if there is room for it.
+    /// Hands out the bytes to write, if `into` is empty.
     pub(crate) fn take_output(&mut self, into: &mut Output) {
         if into.is_empty() {
             std::mem::swap(&mut self.output, into);
@@ -449,12 +450,12 @@ impl Connection {
         }
     }
 
-    /// Whether there is something to be written.
+    /// Whether there are bytes to write.
     pub(crate) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Who is to be woken by the next request.
+    /// Sets the task to wake for the next request.
     pub(crate) fn set_writer(&mut self, writer: &Waker) {
         match &mut self.writer {
             Some(own) => own.clone_from(writer),
@@ -462,22 +463,22 @@ impl Connection {
         }
     }
 
-    /// Who has to hear of a request that was just submitted: nobody, if that is told already.
+    /// Takes the task to wake after a request was submitted; `None` if it was woken already.
     pub(crate) const fn take_writer(&mut self) -> Option<Waker> {
         self.writer.take()
     }
 
-    /// No more requests are taken.
+    /// Stops accepting requests.
     pub(crate) fn drain(&mut self) {
         if self.is_open() {
             self.phase = Phase::Draining;
         }
     }
 
-    /// The connection is gone after so many bytes were written. Who waits is told whether the server may have its request.
+    /// Ends the connection after `written` bytes. Each caller learns whether the server may have its request.
     pub(crate) fn lose(&mut self, written: u64, cause: &ConnectionError, effects: &mut Effects) {
         self.phase = Phase::Lost;
-        // A server that ends says so when it has answered all requests that it has begun.
+        // A server that shuts down sends its notice after the responses to all requests that it has begun.
         let may_be_begun = !matches!(cause, ConnectionError::ServerEnds);
         let failure = |slot: &PendingRequest| Failure {
             cause: Some(cause.clone()),

@@ -1,4 +1,4 @@
-//! What a client can show to be who it says.
+//! The credentials of a client.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,13 +8,13 @@ use consort_sasl::{Mechanism, prepare};
 use crate::error::ConnectionError;
 use crate::login::{KeyDerivation, LoginError};
 
-/// Names, passwords and tokens.
+/// User name, password, token, and the forced mechanism.
 #[derive(Default)]
 pub(crate) struct Credentials {
     user: Option<(String, String)>,
     token: Option<String>,
     only: Option<Mechanism>,
-    /// The keys that were derived last: a cluster's servers have one verifier of a user.
+    /// The most recently derived keys: all servers of a cluster have the same verifier of a user.
     derived: Mutex<Option<(KeyDerivation, Arc<Keys>)>>,
 }
 
@@ -49,12 +49,12 @@ impl Credentials {
         Self { only: Some(mechanism), ..self }
     }
 
-    /// Whether there is something to show.
+    /// Whether any credentials are configured.
     pub(crate) const fn is_some(&self) -> bool {
         self.user.is_some() || self.token.is_some() || self.only.is_some()
     }
 
-    /// The only mechanism that is wanted, if it is one.
+    /// The forced mechanism.
     pub(crate) const fn only(&self) -> Option<Mechanism> {
         self.only
     }
@@ -67,8 +67,8 @@ impl Credentials {
         self.token.as_deref()
     }
 
-    /// Whether it can be shown in this way. That the connection has a certificate is not known here: who has one asks for
-    /// EXTERNAL by name.
+    /// Whether the credentials suffice for a mechanism. EXTERNAL must be forced, because this type does not
+    /// know of certificates.
     pub(crate) fn can(&self, mechanism: Mechanism) -> bool {
         if self.only.is_some_and(|only| only != mechanism) {
             return false;
@@ -80,7 +80,7 @@ impl Credentials {
         }
     }
 
-    /// The keys that follow from the password, derived where nobody waits for the thread.
+    /// Derives the keys from the password, on a blocking thread.
     pub(crate) async fn keys(&self, wanted: KeyDerivation) -> Result<Arc<Keys>, ConnectionError> {
         let known = self.derived.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, keys)) = known.filter(|(derived, _)| *derived == wanted) {

@@ -1,7 +1,7 @@
-//! What moves a connection's bytes: one task per connection has its socket, its timer and its buffers.
+//! The driver of a connection: one task with its socket, timer and buffers.
 //!
-//! Requests of all callers that are there are written together. So that they are there, the task lets others run once
-//! before it writes: who was just woken by an answer has mostly a next request.
+//! It writes the requests of all callers together. Before a write it lets other tasks run once, because a
+//! caller woken by a response usually has a next request.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -20,22 +20,22 @@ use crate::error::ConnectionError;
 use crate::connection_handle::ConnectionHandle;
 use crate::stream::Stream;
 
-/// How it stands after a look at the connection.
+/// The outcome of one step.
 struct Moved {
     is_reached: bool,
-    /// Others run before what there is gets written.
+    /// Let other tasks run before writing.
     yields: bool,
     timeout: Time,
 }
 
-/// A connection and what moves it.
+/// A connection with its socket and buffers.
 pub(crate) struct Driver {
     stream: Stream,
     pub(crate) link: Arc<ConnectionHandle>,
     input: BytesMut,
     output: Output,
     written: u64,
-    /// System calls that have written something.
+    /// System calls that wrote bytes.
     writes: u64,
     timer: Pin<Box<Sleep>>,
     effects: Effects,
@@ -60,11 +60,11 @@ impl Driver {
         }
     }
 
-    /// Moves bytes until this is so.
+    /// Moves bytes until the condition holds.
     ///
     /// # Errors
     ///
-    /// If the connection is lost before. Who waits for an answer has been told.
+    /// If the connection is lost before. Its callers have been notified.
     pub(crate) async fn until(
         &mut self,
         reached: impl Fn(&Connection) -> bool,
@@ -76,7 +76,7 @@ impl Driver {
         ended
     }
 
-    /// Ends the connection for all who wait.
+    /// Ends the connection for all callers.
     fn lose(&mut self, cause: &ConnectionError) {
         if !std::mem::replace(&mut self.is_lost, true) {
             self.link.close();
@@ -120,7 +120,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// What there is to do under the lock: gives what was read, and takes what is to be written.
+    /// The work under the lock: passes in the received bytes and takes the bytes to write.
     fn exchange(
         &mut self,
         has_read: bool,
@@ -145,12 +145,13 @@ impl Driver {
         let (is_reached, timeout) = (reached(&connection), connection.poll_timeout());
         let (is_silent, link) = (connection.is_silent(), &self.link);
         if link.set_silent(is_silent) {
-            tracing::debug!(is_silent, "a server that has left requests without any response");
+            tracing::debug!(is_silent, "server silence changed");
         }
         Ok(Moved { is_reached, yields, timeout })
     }
 
-    /// Reads what is there. Nothing is reserved for more than twice what has come: what is announced may never come.
+    /// Reads available bytes. Reserves at most twice the received bytes, because an announced length may be
+    /// false.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         if self.input.capacity() - self.input.len() < READ_MIN {
             self.input.reserve(self.input.len().max(READ_AT_ONCE));
@@ -163,8 +164,8 @@ impl Driver {
         }
     }
 
-    /// Reads what the server has sent before it took no more. Returns why the connection ends: what the server has said of that,
-    /// or else this.
+    /// Reads the bytes that the server sent before it stopped reading. Returns why the connection ends: the
+    /// server's notice if there is one, else `cause`.
     fn read_rest(
         &mut self,
         cause: ConnectionError,
@@ -203,7 +204,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Whoever ends the task: nobody waits for ever.
+    /// Notifies all callers, however the task ends.
     fn drop(&mut self) {
         self.lose(&ConnectionError::ClosedLocally);
     }

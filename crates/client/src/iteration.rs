@@ -1,8 +1,8 @@
-//! Going through all entries of a cache, as streams that ask for more only when they are polled (facts section 2.10).
+//! Iterations over all entries of a cache, as streams that fetch on demand (facts section 2.10).
 //!
-//! Each server is asked for the segments of which it is the primary, some servers at a time. It says which segments are
-//! finished; where a server is lost, or does not know the walk any more, the rest is asked for again, at those who have it
-//! then, and what was given already is left out (`tracking`).
+//! The client asks each server for the segments of which it is the primary, several servers at a time.
+//! Servers report finished segments. If a server is lost or has forgotten the iteration, the client requests
+//! the remaining segments from their new owners and drops entries it has already yielded (`tracking`).
 
 mod server_iteration;
 mod tracking;
@@ -27,23 +27,22 @@ use crate::filter::Filter;
 use server_iteration::{IterationRequest, BatchError, FetchedBatch, ServerIteration, SegmentSet};
 use tracking::Tracking;
 
-/// Entries that may be fetched and not consumed unless a walk says otherwise: a few hundred KB of small ones, and enough
-/// that servers are not asked for each handful.
+/// Default number of entries fetched but not consumed: a few hundred KB of small entries, and few requests.
 const BATCH: usize = 1_024;
 
 type Decoding<T> = dyn Fn(Item) -> Result<T, ClientError> + Send;
 type LearningTopology = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
 
-/// What is to be gone through, and how. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`]
-/// and [`Cache::values`].
+/// An iteration over a cache. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`] and
+/// [`Cache::values`].
 ///
-/// Entries come from several servers at once, in no order. One that is there from the first poll to the end comes exactly
-/// once, also if servers die, join or leave meanwhile; one that comes or goes meanwhile may come. For that, the keys of
-/// segments that are not finished are remembered, 64 MB of them at most. Beyond, with servers that share keys out otherwise
-/// than this client knows, and if the client goes on with another cluster, a walk that is interrupted ends with
-/// [`ClientError::IterationInterrupted`].
+/// Entries come from several servers at once, in no order. An entry that exists from the first poll to the
+/// end comes exactly once, also if servers crash, join or leave meanwhile; an entry created or removed
+/// meanwhile may come. For that the client remembers the keys of unfinished segments, up to 64 MB. Beyond
+/// that limit, with servers that map keys to segments differently, and after a switch to another cluster, an
+/// interrupted iteration ends with [`ClientError::IterationInterrupted`].
 ///
-/// When it is dropped, the servers are told that they can forget it.
+/// Dropping the stream ends the iteration on the servers.
 #[must_use = "nothing is asked before it is polled"]
 pub struct EntryStream<T> {
     request: Arc<IterationRequest>,
@@ -51,20 +50,20 @@ pub struct EntryStream<T> {
     segments: Option<BTreeSet<usize>>,
     state: State,
     server_iterations: Vec<ServerIteration>,
-    /// Parts that wait for others to end.
+    /// Segment sets that wait for a free slot.
     ahead: VecDeque<SegmentSet>,
     items: VecDeque<Item>,
     tracking: Tracking,
-    /// The cluster through which it goes: how often the client had switched when it began.
+    /// The cluster of the iteration: the number of switches when it began.
     site: u64,
-    /// Attempts since something was last given or finished.
+    /// Attempts since the last entry or finished segment.
     tries: usize,
     decode: Box<Decoding<T>>,
 }
 
 enum State {
     New,
-    /// It is asked for the topology.
+    /// A request for the topology is in progress.
     LearningTopology(LearningTopology),
     Running,
     Over,
@@ -78,36 +77,35 @@ impl<T> fmt::Debug for EntryStream<T> {
 
 impl<T> EntryStream<T> {
     fn settings(&mut self) -> &mut IterationRequest {
-        Arc::get_mut(&mut self.request).expect("it is shared when it begins, and settings are made before")
+        Arc::get_mut(&mut self.request).expect("settings are changed before the request is shared")
     }
 
-    /// Entries that may be fetched and not consumed, from all servers together; each is asked for an equal part at a time.
-    /// 1,024 by default.
+    /// Sets the number of entries fetched but not consumed, for all servers together; default 1,024.
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = batch.max(1);
         self
     }
 
-    /// Only these segments.
+    /// Restricts the iteration to these segments.
     pub fn segments(mut self, segments: impl IntoIterator<Item = u16>) -> Self {
         self.segments = Some(segments.into_iter().map(usize::from).collect());
         self
     }
 
-    /// Only what this filter lets through: the servers apply it.
+    /// Restricts the iteration to entries that match a filter.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.settings().filter = Some(filter.into_factory());
         self
     }
 
-    /// Asks for the next batches, as far as there is room for what they bring. Whether it has asked for any.
+    /// Requests the next batches, as far as there is room for them. Returns whether it requested any.
     fn fetch(&mut self) -> bool {
         while self.server_iterations.len() < WALKS_AT_ONCE
             && let Some(part) = self.ahead.pop_front()
         {
             self.server_iterations.push(ServerIteration::new(part));
         }
-        // While one half is consumed, the other is fetched.
+        // While one half is consumed, the other half is fetched.
         let share = (self.batch / (2 * self.server_iterations.len().max(1))).max(1);
         let coming = self.server_iterations.iter().filter(|server_iteration| server_iteration.is_fetching()).count();
         let is_idle = coming == 0 && self.items.is_empty();
@@ -121,7 +119,7 @@ impl<T> EntryStream<T> {
         has_asked
     }
 
-    /// Divides segments among those who are their primaries.
+    /// Groups segments by their primary.
     fn divide(&mut self, segments: Option<BTreeSet<usize>>) {
         let routing = self.request.cache.routing();
         let Some((routing, count)) = routing.and_then(|routing| Some((routing.clone(), routing.segments()?)))
@@ -155,10 +153,10 @@ impl<T> EntryStream<T> {
         }
     }
 
-    /// Takes what a lane has brought. It is among the lanes no more if it has ended.
+    /// Takes a batch. Removes the server iteration if it has ended.
     fn take(&mut self, place: usize, fetched: FetchedBatch) -> Result<(), ClientError> {
         let (remote, batch) = match fetched {
-            // The rest of one cluster's entries is not another one's.
+            // The entries of one cluster cannot complete those of another.
             Ok((remote, _)) if remote.site() != self.site => return Err(self.interrupted()),
             Ok(fetched) => fetched,
             Err(BatchError::Failed(error)) => return Err(error),
@@ -190,10 +188,10 @@ impl<T> EntryStream<T> {
             }
         }
         let is_finished = part.segments.as_ref().is_some_and(BTreeSet::is_empty);
-        // Who does not know the segments takes the server's word.
+        // Without known segments, the server's end counts.
         let is_done = is_finished || is_end && !self.tracking.knows_segments();
         if is_done {
-            // The server is told with what has begun there.
+            // Dropping the remote iteration ends it on the server.
             self.server_iterations.swap_remove(place);
         } else if is_end {
             let ServerIteration { part, .. } = self.server_iterations.swap_remove(place);
@@ -204,7 +202,7 @@ impl<T> EntryStream<T> {
         Ok(())
     }
 
-    /// What is left of a part goes on elsewhere.
+    /// Continues the rest of a segment set on another server.
     fn again(&mut self, part: SegmentSet, error: Option<ClientError>) -> Result<(), ClientError> {
         self.tries += 1;
         if self.request.client.sites.switches() != self.site {
@@ -260,7 +258,7 @@ impl<T> EntryStream<T> {
                 if let Err(error) = self.take(place, fetched) {
                     return self.fail(error);
                 }
-                // Another one may have taken its place.
+                // `take` may have moved another server iteration to this index.
                 place += usize::from(self.server_iterations.len() == before);
             }
             if let Some(item) = self.items.pop_front() {
@@ -286,7 +284,7 @@ impl<T> EntryStream<T> {
         for server_iteration in self.server_iterations.drain(..) {
             if let Some(fetching) = server_iteration.abandon() {
                 self.request.client.spawn(async move {
-                    // Once it has begun it ends.
+                    // Dropping the batch's iteration ends it on the server.
                     drop(fetching.await);
                 });
             }
@@ -294,7 +292,7 @@ impl<T> EntryStream<T> {
     }
 }
 
-/// Lets a server tell the topology.
+/// Asks a server for the topology.
 async fn learn_topology(request: Arc<IterationRequest>) -> Result<(), ClientError> {
     let ping = request.ask(RequestBody::Server(server::Request::Ping));
     request.client.perform(&request.cache, ping, None).await.map(drop)
@@ -309,12 +307,12 @@ impl<T> Stream for EntryStream<T> {
 }
 
 impl<T> EntryStream<T> {
-    /// The next one; `None` at the end. The stream's `next` for those who use no streams.
+    /// Returns the next item; `None` at the end. An alternative to the stream's `next`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; what came before was right. After a failure of the servers' nothing comes any more, after one of
-    /// decoding the next.
+    /// [`ClientError`]; earlier items are valid. After a failure of the servers the stream ends; after a
+    /// decoding failure the next item follows.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
@@ -353,7 +351,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// All entries: see [`EntryStream`]. Values are those of the moment in which a server was asked.
+    /// Iterates over all entries; see [`EntryStream`]. Values are those at the time of the server's batch.
     pub fn entries(&self) -> EntryStream<(K, V)>
     where
         KE: Decode<K>,
@@ -366,7 +364,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         })
     }
 
-    /// All entries with their versions and how long they live.
+    /// Iterates over all entries with their versions and lifetimes.
     pub fn entries_with_metadata(&self) -> EntryStream<(K, Entry<V>)>
     where
         KE: Decode<K>,
@@ -382,7 +380,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         stream
     }
 
-    /// All values, as [`Cache::entries`]. Keys come with them, since it is by their keys that none comes twice.
+    /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, because the client needs
+    /// them to drop duplicates.
     pub fn values(&self) -> EntryStream<V>
     where
         VE: Decode<V>,
@@ -391,11 +390,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.stream(move |item| Ok(values.decode(item.values.into_iter().next().unwrap_or_default())?))
     }
 
-    /// Whether there are no entries.
+    /// Returns whether the cache has no entries.
     ///
     /// # Errors
     ///
-    /// [`ClientError`], if servers cannot tell.
+    /// [`ClientError`], if the servers fail.
     pub async fn is_empty(&self) -> Result<bool, ClientError>
     where
         KE: Send + Sync,
@@ -403,13 +402,14 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     {
         let mut stream = self.stream(|_| Ok(())).batch(1);
         match stream.next().await {
-            // Who speaks no version with walks has to count.
+            // Versions without iterations need the size.
             Some(Err(ClientError::Unsupported { .. })) => Ok(self.size().await? == 0),
             first => Ok(first.transpose()?.is_none()),
         }
     }
 
-    /// All keys. Values stay where they are, unless a filter is asked for: servers apply one thing at a time.
+    /// Iterates over all keys. Values are not transferred unless a filter is set, because servers apply one
+    /// function at a time.
     pub fn keys(&self) -> EntryStream<K>
     where
         KE: Decode<K>,

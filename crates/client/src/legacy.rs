@@ -1,9 +1,9 @@
-//! Versions before 3.0, which are spoken with the feature `legacy`: how a server of theirs is found out, and what is said to it
-//! in other words.
+//! Protocol versions before 3.0, used with the feature `legacy`: how the client detects such a server, and
+//! how it rewrites requests.
 //!
-//! Those versions have no answer that tells what a server speaks. One that does not know a request's version says so, and what
-//! it then makes of the rest of the request nobody knows: so each older version is tried on a connection of its own, the newest
-//! first (facts sections 2.5 and 7).
+//! Those versions have no response that reports the server's version. A server that does not know a request's
+//! version says so; how it parses the rest of the request is undefined. So each older version is tried on a
+//! new connection, the newest first (facts sections 2.5 and 7).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,26 +11,26 @@ use consort_hotrod::ops::iteration::{self, TO_EMPTY_BYTES};
 use consort_hotrod::ops::{bulk, map};
 use consort_hotrod::{Expiration, ProtocolVersion, Request, RequestBody, Status};
 
-/// The oldest version that is spoken.
+/// The oldest supported version.
 pub(crate) const OLDEST: ProtocolVersion =
     if cfg!(feature = "legacy") { ProtocolVersion::V2_0 } else { ProtocolVersion::V3_0 };
 
-/// In which every server from 3.0 on understands a PING, and tells what else it speaks.
+/// The version in which every server from 3.0 on understands a PING and reports its newest version.
 pub(crate) const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
 
-/// In which a connection begins: the wanted version, if that is an older one.
+/// Returns the version in which a connection begins: the forced version if it is older than 3.0.
 pub(crate) fn initial_version(wanted: Option<ProtocolVersion>) -> ProtocolVersion {
     wanted.map_or(GREETING, |wanted| wanted.min(GREETING))
 }
 
-/// The one before this one, if it is spoken.
+/// Returns the next older version, if it is supported.
 pub(crate) fn previous_version(version: ProtocolVersion) -> Option<ProtocolVersion> {
     let older = ProtocolVersion::ALL.into_iter().rev().find(|older| *older < version);
     older.filter(|older| *older >= OLDEST)
 }
 
-/// Whether a server answers so to a version that it does not know. Which of these it takes is left to it; that it does not
-/// believe us, or cannot do it at present, is none of them.
+/// Whether a server responds with this status to an unknown version. Servers differ in which of these they
+/// use. Failed authentication and overload have other statuses.
 pub(crate) const fn is_not_understood(status: Status) -> bool {
     matches!(
         status,
@@ -38,7 +38,7 @@ pub(crate) const fn is_not_understood(status: Status) -> bool {
     )
 }
 
-/// How a request is put in its version, if not as it is.
+/// Rewrites a request for its version; `None` if it needs no change.
 pub(crate) fn rewrite_for_version(request: &Request) -> Option<Request> {
     let version = request.header.version;
     if version >= ProtocolVersion::V3_0 {
@@ -53,7 +53,7 @@ pub(crate) fn rewrite_for_version(request: &Request) -> Option<Request> {
             | map::Request::ReplaceIfUnmodified(to, _),
         ) => literal(&mut to.expiration),
         RequestBody::Bulk(bulk::Request::PutAll(expiration, _)) => literal(expiration),
-        // Servers of that time do not know how to leave values away: they come, and nobody looks at them.
+        // Old servers do not know the filter that omits values: the values come and are ignored.
         RequestBody::Iteration(iteration::Request::Start(start)) if version < ProtocolVersion::V2_7 => {
             start.filter = start.filter.take().filter(|filter| filter.name.as_str() != TO_EMPTY_BYTES);
         }
@@ -62,7 +62,7 @@ pub(crate) fn rewrite_for_version(request: &Request) -> Option<Request> {
     Some(rewritten)
 }
 
-/// A span stays a span to servers that take long ones for points in time.
+/// Writes a span in a form that servers do not read as a point in time.
 fn literal(expiration: &mut Expiration) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     *expiration = expiration.before_3_0(now);

@@ -1,139 +1,137 @@
-//! How much there may be of what a server or the callers can make grow, how long things may take, and why.
+//! Limits of sizes, counts and times, with their reasons.
 
 use std::time::Duration;
 
-/// Room of a connection, in units of [`ROOM_UNIT`] bytes: a request takes one and as many as it has bytes to write, until
-/// its answer is there. Callers wait for room in their order. Enough to keep a server busy over a long line (4,000 small
-/// requests are more than it answers in 20 ms), and little enough that what waits for a slow one is a few megabytes.
+/// The room of a connection, in units of [`ROOM_UNIT`] bytes. A request takes one unit plus its size until
+/// its response arrives; callers wait in order. Large enough to keep a server busy over a long line (4,000
+/// small requests are more than it answers in 20 ms), small enough that the queue for a slow server is a few
+/// megabytes.
 pub(crate) const ROOM: u32 = 4_096;
 
-/// What a unit of [`ROOM`] is.
+/// The unit of [`ROOM`], in bytes.
 pub(crate) const ROOM_UNIT: usize = 1_024;
 
-/// Bytes of a key: what servers take.
+/// Maximum size of a key, as on servers.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a value: what servers take. Larger ones would cost everybody the connection.
+/// Maximum size of a value, as on servers. A larger one would cost all callers the connection.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Bytes of a piece of a value that is read or written in pieces: enough that few round trips are waited for, little enough
-/// that what others ask goes between two of them without being noticed, and with what is around it less than is read at a
-/// time (64 KB), so that few are moved while they come.
+/// Size of a chunk of a value. Large enough for few round trips, small enough not to delay other requests.
+/// With its overhead it is below one read (64 KB), so that few chunks are moved in memory.
 pub const PIECE_BYTES: usize = 60 * 1024;
 
-/// Pieces that are asked for before they are wanted, while nobody else asks anything on the connection: enough to keep both
-/// sides at work although each is woken again and again.
+/// Chunks requested ahead while the connection has no other requests: enough to keep both sides busy despite
+/// their wake-ups.
 pub(crate) const PIECES_AHEAD: usize = 8;
 
-/// How many of these are asked for, and awaited, together: a reader and its connection's task are woken once for two, and
-/// six are on their way meanwhile. By halves of all the line runs empty.
+/// Chunks requested and awaited together: the reader and the driver wake once for two, while six are in
+/// flight. With half of all, the line would run empty.
 pub(crate) const PIECES_TOGETHER: usize = 2;
 
-/// The same while others ask: what they ask waits for three pieces at most.
+/// Chunks requested ahead while the connection has other requests, which then wait for at most three chunks.
 pub(crate) const PIECES_AHEAD_BESIDE: usize = 3;
 
-/// Pieces that are written and not acknowledged while nobody else asks anything on the connection: as many as keep both sides
-/// at work.
+/// Chunks written and not acknowledged while the connection has no other requests: enough to keep both sides
+/// busy.
 pub(crate) const PIECES_UNDER_WAY: usize = 6;
 
-/// The same while others ask: the next one is on its way while the server takes the last.
+/// Chunks written and not acknowledged while the connection has other requests: one is in flight while the
+/// server processes the last.
 pub(crate) const PIECES_UNDER_WAY_BESIDE: usize = 2;
 
-/// How long others count after they have asked something or have had an answer: who asks one thing after the other takes less
-/// from an answer to the next request.
+/// How long a caller counts as active after a request or response. A sequential caller needs less from a
+/// response to its next request.
 pub(crate) const OTHERS_RECENT: Duration = Duration::from_micros(500);
 
-/// Bytes of an answer. Answers to [`crate::Cache::get_all`] are the largest: [`BULK_ITEMS`] values.
+/// Maximum size of a response. The largest are those to [`crate::Cache::get_all`]: [`BULK_ITEMS`] values.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
-/// Keys of one request for many of them. Small requests can go between two such.
+/// Keys of one bulk request. Small requests can go between two.
 pub(crate) const BULK_ITEMS: usize = 256;
 
-/// Bytes of keys and values from which on a request for many of them takes no more.
+/// Bytes of keys and values after which a bulk request takes no more keys.
 pub(crate) const BULK_BYTES: usize = 1024 * 1024;
 
-/// Servers of a topology. With more, it is not believed.
+/// Maximum number of servers of a topology. Larger topologies are ignored.
 pub(crate) const SERVERS_MAX: usize = 1_024;
 
-/// Bytes for which there is room at least before a connection is read, so that few reads are for a few bytes only.
+/// Minimum free buffer before a read, so that few reads are short.
 pub(crate) const READ_MIN: usize = 8 * 1024;
 
-/// Bytes for which room is made at a time. Values are parts of it, and keep it in memory as long as they live.
+/// Size of a receive buffer. Values are slices of it and keep it in memory.
 pub(crate) const READ_AT_ONCE: usize = 64 * 1024;
 
-/// Reads and writes of a connection before other tasks get their turn.
+/// Reads and writes of a connection before other tasks run.
 pub(crate) const ROUNDS_MAX: usize = 16;
 
-/// How often requests are looked through for deadlines, while there are any. Deadlines are late by that at most.
+/// Interval of the deadline check, and so the maximum delay of a deadline.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// A server that has left a request without any byte for so long is asked whether it is there: many times as long as it takes a
-/// server to answer what it has.
+/// How long a server may leave a request without a single byte before it gets a PING: many times a normal
+/// response time.
 pub(crate) const ASK_AFTER: Duration = Duration::from_millis(500);
 
-/// A server that was asked, and has sent nothing for so long, is silent: it may hang. Requests that can be made twice are made at
-/// another server, and others go there, too, until something comes. Servers answer such a question whatever else they do.
+/// How long after such a PING a server counts as silent: it may hang. Movable requests then go to other
+/// servers until it sends something. A healthy server answers a PING whatever else it does.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
-/// A server that has said nothing for so long is asked whether it is there.
+/// Idle time after which a server gets a PING.
 pub(crate) const PING_AFTER: Duration = Duration::from_secs(15);
 
-/// A server that was asked, and has still said nothing for so long, is given up.
+/// Total silence after which a connection is closed.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(25);
 
-/// A server that answers others, but not a request whose deadline has passed since so long, is given up: its place would
-/// never be free again.
+/// How long past its deadline a request may stay unanswered before the connection is closed: its id would
+/// never become free.
 pub(crate) const RESPONSE_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
-/// Failed attempts to connect with each of a cluster's servers until the client goes on with another cluster.
+/// Failed attempts to connect to each server of a cluster before the client switches to another cluster.
 pub(crate) const SWITCH_AFTER: u32 = 3;
 
-/// How long a connection may take until it can be used.
+/// Maximum time until a connection is usable.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The pause after a connection was lost or could not be had. It doubles from time to time.
+/// The first reconnect delay. It doubles with each failure.
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 
-/// The longest such pause. Also how long a connection must have lasted for the pauses to begin anew.
+/// The longest reconnect delay. A connection that lasts as long resets the delay.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// How long an operation may take unless its handle says otherwise: long enough for a server's death to be noticed by the
-/// others of its cluster.
+/// The default timeout of an operation: long enough for the cluster to detect a crashed server.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Servers of which a walk asks something at the same time: enough to keep the reader busy, and few beside the other
-/// callers.
+/// Servers that an iteration asks in parallel: enough to keep the reader busy, few compared to other callers.
 pub(crate) const WALKS_AT_ONCE: usize = 4;
 
-/// Bytes of keys that a walk remembers, so that it can go on when a server is lost: those of some hundred thousand entries
-/// in segments that are not finished. With more, it cannot.
+/// Bytes of keys that an iteration remembers in order to resume: some hundred thousand keys of unfinished
+/// segments. Beyond, it cannot resume.
 pub(crate) const WALKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// How often a walk is begun again without anything that it has brought.
+/// How often an iteration is restarted without progress.
 pub(crate) const WALK_TRIES_MAX: usize = 8;
 
-/// Segments that a server can say are finished in one answer: more than any cache has.
+/// Maximum number of finished segments in a response: more than any cache has.
 pub(crate) const SEGMENTS_MAX: usize = 65_536;
 
-/// Events that wait for a listener's reader unless it says otherwise: keys only, as many as come of what was there while a
-/// reader begins. Beyond, they are dropped for a gap, so that one slow reader costs the others of the connection nothing.
+/// Default length of a listener's queue: keys only, enough for the initial state that arrives while a reader
+/// starts. On overflow the events are replaced by a gap, so that a slow reader does not block the connection.
 pub const EVENTS_MAX: usize = 16_384;
 
-/// Bytes of keys and of what converters have made that wait for a listener's reader.
+/// Bytes of keys and converted data in a listener's queue.
 pub(crate) const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How long a server may take until it has told a listener what was there.
+/// Maximum time of the initial state.
 pub(crate) const STATE_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Parts of a large near cache, each with its lock: readers on some cores seldom meet.
+/// Shards of a large near cache, each with a lock, so that readers on several cores seldom contend.
 pub(crate) const NEAR_PARTS_MAX: usize = 16;
 
-/// Entries for which a part of a near cache is worth its while.
+/// Minimum number of entries per shard of a near cache.
 pub(crate) const NEAR_PART_ENTRIES: usize = 1_024;
 
-/// What an entry of a near cache takes besides its bytes, about.
+/// Approximate overhead of an entry of a near cache.
 pub(crate) const NEAR_OVERHEAD: usize = 128;
 
-/// Bits of a near cache's filter per entry that it has room for: servers then tell of three in a hundred of the keys that it
-/// does not have. Java's clients have four bits, and are told of fifteen.
+/// Bits of a near cache's Bloom filter per entry: 3 % false positives. Java's clients use four bits: 15 %.
 pub(crate) const BLOOM_BITS_PER_ENTRY: u32 = 8;

@@ -1,5 +1,5 @@
-//! How a connection shows whose it is: from the mechanisms that the server offers to the end of the one that was chosen. A
-//! state machine without IO, and without randomness of its own.
+//! The SASL authentication of a connection, from the server's list of mechanisms to the end of the chosen
+//! one: a state machine without IO and randomness.
 
 use std::sync::Arc;
 
@@ -12,73 +12,72 @@ use consort_sasl::{Mechanism, prepare};
 
 use crate::credentials::Credentials;
 
-/// The server does not know who the client is, or the client not whether the server is the right one. Nothing was asked.
+/// The failure of authentication, of the client or of the server. No operation was sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoginError {
-    /// The caller's or the server's: there is no such user, or it has another password, certificate or token. No server tells
-    /// which.
-    #[error("the server does not accept who we say we are ({mechanism}): {message}")]
+    /// Caller or server: unknown user, or wrong password, certificate or token. No server says which.
+    #[error("authentication failed ({mechanism}): {message}")]
     Rejected {
-        /// How it was shown.
+        /// The mechanism.
         mechanism: Mechanism,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// The caller's or the server's: there is no way that both can.
+    /// Caller or server: no mechanism is supported by both.
     #[error("the server offers {offered}; {reason}")]
     NoMechanism {
-        /// What it offers.
+        /// The mechanisms that the server offers.
         offered: String,
-        /// Why none of that can be done.
+        /// Why the client can use none of them.
         reason: &'static str,
     },
-    /// The server's: it does not say what it offers, as a rule because it has no users.
-    #[error("the server does not ask who we are: {0}")]
+    /// Server: it does not offer authentication, usually because it has no users.
+    #[error("the server does not offer authentication: {0}")]
     NotAsked(String),
-    /// The caller's: the name or the password has characters that none can have.
-    #[error("the user's name or password is empty, or has characters that it must not have")]
+    /// Caller: the name or password has prohibited characters.
+    #[error("the user name or password is empty or has prohibited characters")]
     Unpreparable,
-    /// The server's: its part of the exchange is wrong. If it is an impostor, it has not learnt the password.
+    /// Server: its part of the exchange is invalid. An impostor has not learnt the password.
     #[error("{mechanism}: {error}")]
     Scram {
         /// The mechanism.
         mechanism: Mechanism,
-        /// What is wrong.
+        /// The error.
         error: ScramError,
     },
-    /// The server's: it says something that the mechanism does not have at that place.
-    #[error("the server answers out of turn ({0})")]
+    /// Server: a message that the mechanism does not allow in this state.
+    #[error("unexpected authentication message from the server ({0})")]
     OutOfTurn(Mechanism),
-    /// The system's: it has no random numbers.
+    /// System: no random numbers.
     #[error("the system has no random numbers")]
     NoRandomness,
 }
 
-/// What is to be done next.
+/// The next step of a login.
 #[derive(Debug)]
 pub(crate) enum LoginStep {
-    /// This is to be asked.
+    /// Send this request.
     Send(auth::Request),
-    /// Keys are to be derived from the password, which takes time.
+    /// Derive keys from the password, which takes time.
     Derive,
-    /// The server knows who we are, and we know that it is the right one.
+    /// Both sides are authenticated.
     Done,
 }
 
 #[derive(Debug)]
 enum State {
     Started,
-    /// Everything was said in one message.
+    /// The credentials were sent in one message.
     CredentialsSent(Mechanism),
     Challenging(First, Hash),
-    /// Keys are awaited.
+    /// Waits for the derived keys.
     Deriving(Challenged),
     Proving(Last, Hash),
     Over,
 }
 
-/// What keys are to be derived with.
+/// The parameters of a key derivation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyDerivation {
     pub(crate) hash: Hash,
@@ -86,11 +85,11 @@ pub(crate) struct KeyDerivation {
     pub(crate) iterations: u32,
 }
 
-/// The state of it.
+/// The state of a login.
 #[derive(Debug)]
 pub(crate) struct Login {
     credentials: Arc<Credentials>,
-    /// Nobody else reads what is said.
+    /// The connection is encrypted.
     is_private: bool,
     nonce: String,
     server: (String, u16),
@@ -98,7 +97,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// One for a connection to this server. The nonce must be new and random.
+    /// Creates the login of a connection to this server. The nonce must be new and random.
     pub(crate) fn new(
         credentials: Arc<Credentials>,
         is_private: bool,
@@ -108,7 +107,7 @@ impl Login {
         Self { credentials, is_private, nonce, server, state: State::Started }
     }
 
-    /// What was asked is refused.
+    /// Handles the refusal of a request.
     pub(crate) fn refused(&mut self, message: &str) -> LoginError {
         let message = message.to_owned();
         let mechanism = match std::mem::replace(&mut self.state, State::Over) {
@@ -120,11 +119,11 @@ impl Login {
         LoginError::Rejected { mechanism, message }
     }
 
-    /// What was asked is answered.
+    /// Handles the response to a request.
     ///
     /// # Errors
     ///
-    /// If it cannot go on.
+    /// If the login cannot continue.
     pub(crate) fn answered(&mut self, response: &auth::Response) -> Result<LoginStep, LoginError> {
         match (std::mem::replace(&mut self.state, State::Over), response) {
             (State::Started, auth::Response::Mechanisms(names)) => {
@@ -132,7 +131,7 @@ impl Login {
                 self.choose(&offered).map(LoginStep::Send)
             }
             (State::CredentialsSent(_), auth::Response::Done) => Ok(LoginStep::Done),
-            // What a token is answered by: nothing if it is good, and else what is wrong with it.
+            // The response to a token is empty if the token is valid; else it says why it is not.
             (State::CredentialsSent(Mechanism::OauthBearer), auth::Response::Challenge(said)) if said.is_empty() => {
                 Ok(LoginStep::Done)
             }
@@ -148,7 +147,7 @@ impl Login {
                 last.check(signature).map_err(wrong(hash))?;
                 Ok(LoginStep::Done)
             }
-            // Done without the server's signature is not done.
+            // Success without the server's signature is a failure.
             (State::Challenging(_, hash) | State::Proving(_, hash), _) => {
                 Err(LoginError::OutOfTurn(Mechanism::Scram(hash)))
             }
@@ -159,13 +158,13 @@ impl Login {
         }
     }
 
-    /// Takes the strongest that both sides can.
+    /// Chooses the strongest mechanism that both sides support.
     fn choose(&mut self, offered: &[&str]) -> Result<auth::Request, LoginError> {
         let usable = |mechanism: &&Mechanism| self.credentials.can(**mechanism);
         let known: Vec<Mechanism> =
             Mechanism::ALL.into_iter().filter(|mechanism| offered.contains(&mechanism.name())).collect();
         let usable: Vec<Mechanism> = known.iter().filter(usable).copied().collect();
-        // Who only claims to be the server, and offers nothing else, is not to have the password for it.
+        // An impostor that offers only this mechanism must not get the password.
         let is_safe = |mechanism: &Mechanism| {
             self.is_private || !mechanism.tells_secret() || self.credentials.only() == Some(*mechanism)
         };
@@ -203,14 +202,14 @@ impl Login {
         Ok((State::CredentialsSent(mechanism), message))
     }
 
-    /// What keys are to be derived with, if they are awaited.
+    /// Returns the key derivation that the login waits for.
     pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         let State::Deriving(challenged) = &self.state else { return None };
         let (hash, salt) = (challenged.hash(), challenged.salt().to_vec());
         Some(KeyDerivation { hash, salt, iterations: challenged.iterations() })
     }
 
-    /// Here they are: what is to be asked, if they were awaited.
+    /// Continues with the derived keys. Returns the next request, if the login waited for the keys.
     pub(crate) fn authenticate(&mut self, keys: &Keys) -> Option<auth::Request> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Deriving(challenged) => {
@@ -311,7 +310,7 @@ mod tests {
     const SERVER_FIRST: &[u8] =
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
 
-    /// Up to where the server has to show that it is the right one.
+    /// A login that waits for the server's proof.
     fn proving() -> Login {
         let mut login = login(user(), false);
         login.answered(&offer(&["SCRAM-SHA-256"])).unwrap();
@@ -342,9 +341,9 @@ mod tests {
         let refused = proving().refused("ISPN006024: Invalid credentials").to_string();
         assert_eq!(
             refused,
-            "the server does not accept who we say we are (SCRAM-SHA-256): ISPN006024: Invalid credentials"
+            "authentication failed (SCRAM-SHA-256): ISPN006024: Invalid credentials"
         );
         let refused = login(user(), false).refused("ISPN006007").to_string();
-        assert_eq!(refused, "the server does not ask who we are: ISPN006007");
+        assert_eq!(refused, "the server does not offer authentication: ISPN006007");
     }
 }

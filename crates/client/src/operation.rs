@@ -1,4 +1,4 @@
-//! An operation from its request to its answer: where it goes, and what becomes of it if a server fails.
+//! An operation from its request to its response: routing, retries and failover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::routing::Routing;
 use crate::server::Server;
 use crate::pending_requests::Failure;
 
-/// The end of what is said of a write of which nobody knows.
+/// The suffix of a server's message about a write with an unknown outcome.
 const MAY_BE_DONE: &str = "; the write may have been done";
 
-/// What is asked of a cache.
+/// A request to a cache.
 pub(crate) struct RequestSpec {
     pub(crate) body: RequestBody,
     pub(crate) flags: Flags,
@@ -33,31 +33,31 @@ pub(crate) struct RequestSpec {
     pub(crate) timeout: Duration,
 }
 
-/// A server and the connection with it, which is another one after it was lost.
+/// A server and one of its connections.
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
     pub(crate) server: Arc<Server>,
     pub(crate) link: Arc<ConnectionHandle>,
 }
 
-/// The answer of a server.
+/// A server's response.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
-    /// Who has answered.
+    /// The server that responded.
     pub(crate) place: ServerConnection,
     operation: &'static str,
 }
 
-/// What was asked of one connection was not done there.
+/// Why a request bound to one connection was not executed.
 pub(crate) enum NotExecuted {
     Failed(ClientError),
-    /// Another server may do it.
+    /// Another server may execute it.
     TryAnotherServer(Option<ClientError>),
 }
 
 impl Answer {
-    /// It is not what answers such a request.
+    /// The error for a response of the wrong type.
     pub(crate) fn unexpected(&self) -> ClientError {
         ClientError::ProtocolViolation {
             server: self.place.server.to_string(),
@@ -67,7 +67,7 @@ impl Answer {
     }
 }
 
-/// Whether a request can be made twice with the same outcome.
+/// Whether a request can be sent twice with the same outcome.
 fn is_repeatable(body: &RequestBody) -> bool {
     match body {
         RequestBody::Map(request) => matches!(
@@ -78,7 +78,7 @@ fn is_repeatable(body: &RequestBody) -> bool {
                 | map::Request::GetWithMetadata(_)
         ),
         RequestBody::Bulk(request) => !matches!(request, bulk::Request::Clear | bulk::Request::PutAll(..)),
-        // What a walk or a listener is at one server, it is not at another: there it begins anew.
+        // Iterations and listeners belong to one server and begin anew on another.
         RequestBody::Iteration(_) | RequestBody::Listener(_) => true,
         RequestBody::Server(_) | RequestBody::Counter(counter::Request::Names) => true,
         RequestBody::Counter(counter::Request::Of(_, action)) => {
@@ -88,7 +88,7 @@ fn is_repeatable(body: &RequestBody) -> bool {
             request.action,
             multimap::Action::Put(_) | multimap::Action::RemoveKey(_) | multimap::Action::RemoveEntry(_)
         ),
-        // To begin a stream changes nothing; one that is begun twice is forgotten.
+        // Beginning a stream changes nothing; the server discards a duplicate.
         RequestBody::Stream(request) => {
             matches!(request, stream::Request::StartGet(..) | stream::Request::StartPut(_))
         }
@@ -99,7 +99,7 @@ fn is_repeatable(body: &RequestBody) -> bool {
     }
 }
 
-/// What a request takes of a connection's room.
+/// The units of a connection's room that a request takes.
 pub(crate) fn units(body: &RequestBody) -> u32 {
     let bytes = match body {
         RequestBody::Map(request) => {
@@ -130,15 +130,15 @@ pub(crate) fn units(body: &RequestBody) -> u32 {
     u32::try_from(1 + bytes / ROOM_UNIT).unwrap_or(u32::MAX)
 }
 
-/// What becomes of an operation after an attempt.
+/// The outcome of an attempt.
 enum AttemptOutcome {
     Done(Answer),
     Failed(ClientError),
-    /// Another server may do it. The error is for the case that there is none.
+    /// Try another server; fail with the error if there is none.
     TryAnotherServer(Option<ClientError>),
 }
 
-/// An operation that is under way.
+/// An operation in progress.
 struct Operation<'a> {
     client: &'a Inner,
     cache: &'a CacheState,
@@ -150,7 +150,7 @@ struct Operation<'a> {
 }
 
 impl Inner {
-    /// Does what is asked: at the preferred server if there is one, else at an owner of the key.
+    /// Performs a request: on the preferred server if any, else on an owner of the key.
     pub(crate) async fn perform(
         &self,
         cache: &CacheState,
@@ -160,7 +160,7 @@ impl Inner {
         self.perform_with(cache, ask, preferred, |_| {}).await
     }
 
-    /// The same with something that is done before each attempt, where it is going to be made.
+    /// As [`Inner::perform`], with a callback before each attempt.
     pub(crate) async fn perform_with(
         &self,
         cache: &CacheState,
@@ -171,7 +171,7 @@ impl Inner {
         self.operation(cache, ask).run(preferred, prepare).await
     }
 
-    /// Does what is asked at this connection and nowhere else.
+    /// Performs a request on this connection only.
     pub(crate) async fn perform_at(
         &self,
         cache: &CacheState,
@@ -187,7 +187,7 @@ impl Inner {
         }
     }
 
-    /// Asks for something at this connection whose answer nobody waits for.
+    /// Sends a request on this connection and ignores its response.
     pub(crate) fn send_detached(&self, cache: &CacheState, ask: RequestSpec, place: &ServerConnection) {
         let mut operation = self.operation(cache, ask);
         place.link.send_detached(&mut operation.request, operation.deadline);
@@ -221,7 +221,7 @@ impl Operation<'_> {
         preferred: Option<Arc<Server>>,
         mut prepare: impl FnMut(&ServerConnection),
     ) -> Result<Answer, ClientError> {
-        // Servers that could not do it.
+        // Servers that failed.
         let mut avoided: SmallVec<[Arc<Server>; 2]> = SmallVec::new();
         let mut told = None;
         loop {
@@ -231,7 +231,7 @@ impl Operation<'_> {
             let routing = self.cache.routing();
             let chosen = self.choose(routing.as_deref(), preferred.as_ref(), &avoided);
             let Some((server, link)) = chosen else {
-                // Another server would be as good as those that have said no.
+                // No server is left that has not failed.
                 if let Some(error) = told.take() {
                     return Err(error);
                 }
@@ -253,7 +253,7 @@ impl Operation<'_> {
         }
     }
 
-    /// What servers are told of the topology that the client has.
+    /// The topology id to send: the client's current one.
     fn topology_id(&self, routing: Option<&Routing<Arc<Server>>>) -> i32 {
         routing.map_or_else(|| self.client.sites.no_topology(), Routing::id)
     }
@@ -274,16 +274,16 @@ impl Operation<'_> {
         self.client.choose(routing, preferred, key, avoided)
     }
 
-    /// Until a server comes or goes, if there is still none.
+    /// Waits for a change of the servers, if none is usable.
     async fn wait(&self, preferred: Option<&Arc<Server>>) -> Result<(), ClientError> {
         let changed = self.client.changed();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        // All that were heard of may be gone for good.
+        // The known servers may be gone for good.
         self.client.start_initial();
         let routing = self.cache.routing();
         if self.client.is_closed() || self.choose(routing.as_deref(), preferred, &[]).is_some() {
-            // A connection that is lost is still taken for one until its task has said so.
+            // A lost connection counts as open until its task has run.
             tokio::task::yield_now().await;
             return self.in_time();
         }
@@ -335,7 +335,7 @@ impl Operation<'_> {
         AttemptOutcome::Done(Answer { status, body, place: place.clone(), operation })
     }
 
-    /// What was asked may have been done, or not.
+    /// Handles a request that may have been executed.
     fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> AttemptOutcome {
         if self.client.is_closed() {
             AttemptOutcome::Failed(ClientError::Closed)
@@ -349,7 +349,7 @@ impl Operation<'_> {
     fn refused(&self, server: &Server, status: Status, text: &str) -> AttemptOutcome {
         let error = || ClientError::Server { server: server.to_string(), status, message: text.to_owned() };
         match status {
-            // There is no other sign (facts section 2.5).
+            // The protocol has no other sign (facts section 2.5).
             Status::ParseError if says(text, "CacheNotFoundException") => {
                 AttemptOutcome::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
             }
@@ -357,12 +357,12 @@ impl Operation<'_> {
                 let (server, message) = (server.to_string(), text.to_owned());
                 AttemptOutcome::Failed(ClientError::Denied { server, message })
             }
-            // It does not run there, or no more: nothing was done.
+            // The cache is not running there: the request was not executed.
             Status::IllegalLifecycle => AttemptOutcome::TryAnotherServer(Some(error())),
             Status::NodeSuspected if self.is_repeatable => AttemptOutcome::TryAnotherServer(Some(error())),
             Status::NodeSuspected => AttemptOutcome::Failed(ClientError::Uncertain {
                 server: server.to_string(),
-                // Our own servers say that, too.
+                // Consort's servers add the same suffix.
                 cause: ConnectionError::Suspected(text.trim_end_matches(MAY_BE_DONE).to_owned()),
             }),
             _ => AttemptOutcome::Failed(error()),
@@ -370,7 +370,7 @@ impl Operation<'_> {
     }
 }
 
-/// Whether a server's text names this exception. What it quotes, such as keys, is somebody else's.
+/// Whether a server's message names this exception. Quoted parts, such as keys, are not searched.
 fn says(text: &str, exception: &str) -> bool {
     text.split('"').next().is_some_and(|own| own.contains(exception))
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for their answers, by id.
+//! Requests that wait for their responses, by id.
 
 use std::task::{Poll, Waker};
 
@@ -7,40 +7,40 @@ use consort_hotrod::{Asked, Response};
 use crate::clock::Time;
 use crate::error::ConnectionError;
 
-/// A request has no answer.
+/// The failure of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// Why, if it is the connection's end; else its deadline has passed.
+    /// The end of the connection; `None` if the deadline passed.
     pub(crate) cause: Option<ConnectionError>,
-    /// Whether the server may have it.
+    /// Whether the server may have the request.
     pub(crate) was_sent: bool,
 }
 
-/// What becomes of a request.
+/// The state of a request.
 #[derive(Debug)]
 enum Outcome {
-    /// Somebody waits for it.
+    /// The caller waits.
     Awaited(Waker),
-    /// Somebody is going to take it.
+    /// The outcome waits for the caller.
     Ended(Result<Response, Failure>),
-    /// Nobody asks for it any more.
+    /// The caller has gone.
     Unwanted,
-    /// The connection itself has asked.
+    /// A request of the connection itself.
     Own,
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     pub(crate) asked: Asked,
-    /// Where it begins in everything that is written on the connection.
+    /// Its offset in the connection's output.
     pub(crate) start: u64,
     pub(crate) deadline: Time,
-    /// What it takes of the connection's room.
+    /// Its units of the connection's room.
     pub(crate) units: u32,
-    /// It can be made at another server as well while this one is silent.
+    /// Another server can execute it while this one is silent.
     pub(crate) can_move: bool,
-    /// The server has answered, or never will: its id may mean another request as soon as nobody asks for this one.
+    /// No response will come: the id can be reused once the caller has taken the outcome.
     is_over: bool,
     outcome: Outcome,
 }
@@ -60,8 +60,8 @@ impl PendingRequest {
     }
 }
 
-/// All that are under way on a connection. Ids are small numbers from 1 on: 0 is that of events, and of complaints about
-/// what could not be read.
+/// All requests in flight of a connection. Ids are small numbers from 1; 0 is for events and connection
+/// errors.
 #[derive(Default)]
 pub(crate) struct PendingRequests {
     places: Vec<Option<PendingRequest>>,
@@ -74,12 +74,12 @@ impl PendingRequests {
         self.taken == 0
     }
 
-    /// The id of the next one.
+    /// Returns the next id.
     pub(crate) fn next_id(&self) -> u64 {
         self.free.last().map_or(self.places.len(), |place| *place) as u64 + 1
     }
 
-    /// Takes the place of [`PendingRequests::next_id`].
+    /// Inserts a request under [`PendingRequests::next_id`].
     pub(crate) fn insert(&mut self, slot: PendingRequest) {
         self.taken += 1;
         match self.free.pop() {
@@ -88,7 +88,7 @@ impl PendingRequests {
         }
     }
 
-    /// A request can be made at another server as well.
+    /// Allows a request to be sent to another server as well.
     pub(crate) fn allow_move(&mut self, id: u64) {
         if let Some(slot) = self.get_mut(id) {
             slot.can_move = true;
@@ -103,19 +103,19 @@ impl PendingRequests {
         self.places.get_mut(Self::place(id)?)?.as_mut()
     }
 
-    /// Whether the connection itself has asked this.
+    /// Whether this is a request of the connection itself.
     pub(crate) fn is_own(&self, id: u64) -> bool {
         let slot = Self::place(id).and_then(|place| self.places.get(place)?.as_ref());
         slot.is_some_and(|slot| matches!(slot.outcome, Outcome::Own))
     }
 
-    /// What a response with this id answers, if it can be one.
+    /// Returns what a response with this id answers.
     pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
         let slot = self.places.get(Self::place(id)?)?.as_ref()?;
         (!slot.is_over).then_some(slot.asked)
     }
 
-    /// Frees the place if nothing more is to come and nobody asks. What it had of the room.
+    /// Frees the id if no response is expected and the caller has gone. Returns the units freed.
     fn release(&mut self, id: u64) -> u32 {
         let Some(place) = Self::place(id) else { return 0 };
         let is_free =
@@ -126,7 +126,7 @@ impl PendingRequests {
         slot.units
     }
 
-    /// An answer has come. Who is to be woken, and what is free again of the room; nothing if none was to come.
+    /// Handles a response. Returns the task to wake and the units freed; `None` if no response was expected.
     pub(crate) fn answered(&mut self, response: Response) -> Option<(Option<Waker>, u32)> {
         let id = response.id;
         let slot = self.get_mut(id).filter(|slot| !slot.is_over)?;
@@ -135,7 +135,7 @@ impl PendingRequests {
         Some((waker, self.release(id)))
     }
 
-    /// Ends those that are awaited and for which this says so.
+    /// Fails the awaited requests for which `failure` returns one.
     pub(crate) fn fail(&mut self, mut failure: impl FnMut(&PendingRequest) -> Option<Failure>, wake: &mut Vec<Waker>) {
         for slot in self.places.iter_mut().flatten().filter(|slot| slot.is_awaited()) {
             if let Some(failure) = failure(slot) {
@@ -144,20 +144,20 @@ impl PendingRequests {
         }
     }
 
-    /// No more answers come.
+    /// Fails all requests.
     pub(crate) fn close(&mut self, failure: impl Fn(&PendingRequest) -> Failure, wake: &mut Vec<Waker>) {
         self.fail(|slot| Some(failure(slot)), wake);
         self.places.iter_mut().flatten().for_each(|slot| slot.is_over = true);
     }
 
-    /// All those for which an answer is still to come.
+    /// Iterates over the requests without a response.
     pub(crate) fn open(&self) -> impl Iterator<Item = &PendingRequest> {
         self.places.iter().flatten().filter(|slot| !slot.is_over)
     }
 
-    /// What has become of a request. What is ready is ready once; what it had of the room is told with it.
+    /// Returns the outcome of a request, once, and the units freed.
     pub(crate) fn poll(&mut self, id: u64, by: &Waker) -> Poll<(Result<Response, Failure>, u32)> {
-        let slot = self.get_mut(id).expect("who waits for a request keeps its place");
+        let slot = self.get_mut(id).expect("a request stays until its caller takes the outcome");
         match &mut slot.outcome {
             Outcome::Awaited(waker) => {
                 waker.clone_from(by);
@@ -169,11 +169,11 @@ impl PendingRequests {
                 };
                 Poll::Ready((ended, self.release(id)))
             }
-            Outcome::Unwanted | Outcome::Own => unreachable!("nobody waits for it"),
+            Outcome::Unwanted | Outcome::Own => unreachable!("the request has no caller"),
         }
     }
 
-    /// Nobody waits for a request any more. What is free again of the room.
+    /// Abandons a request. Returns the units freed.
     pub(crate) fn abandon(&mut self, id: u64) -> u32 {
         if let Some(slot) = self.get_mut(id) {
             slot.outcome = Outcome::Unwanted;
@@ -183,7 +183,7 @@ impl PendingRequests {
 }
 
 impl PendingRequest {
-    /// Keeps how it ended for who waits for it. An answer that comes late may still be in time.
+    /// Stores the outcome. A response replaces an untaken timeout.
     fn end(&mut self, ended: Result<Response, Failure>) -> Option<Waker> {
         match &mut self.outcome {
             Outcome::Awaited(_) => match std::mem::replace(&mut self.outcome, Outcome::Ended(ended)) {

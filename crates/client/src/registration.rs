@@ -1,7 +1,7 @@
-//! A listener at a server: how it is added, and that it is removed (facts sections 2.7 and 2.14).
+//! The registration of a listener at a server, removed on drop (facts sections 2.7 and 2.14).
 //!
-//! It stands at one server, which tells it of the changes of all. With the connection it is lost; who has added it adds
-//! another one then.
+//! The server reports changes of the whole cluster. The registration is lost with the connection; its owner
+//! then makes a new one.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::error::ClientError;
 use crate::operation::{RequestSpec, ServerConnection};
 use crate::sinks::Sink;
 
-/// What listeners are told of.
+/// The target of a listener.
 #[derive(Clone)]
 pub(crate) enum ListenTarget {
     Entries,
@@ -38,7 +38,7 @@ impl ListenTarget {
     }
 }
 
-/// The cache that listeners are of, and how its keys are told.
+/// The cache of a listener, with the media types of its events.
 #[derive(Clone)]
 pub(crate) struct ListenedCache {
     pub(crate) client: Arc<Inner>,
@@ -48,17 +48,17 @@ pub(crate) struct ListenedCache {
     pub(crate) subject: ListenTarget,
 }
 
-/// A listener that is being added or was. When it is dropped, its server is told.
+/// A listener being registered or registered at one server. Dropping it removes it there.
 pub(crate) struct ListenerRegistration {
     listened: ListenedCache,
     pub(crate) place: ServerConnection,
     id: Bytes,
-    /// Told when the connection is lost.
+    /// Notified when the connection is lost.
     lost: Arc<Notify>,
 }
 
 impl ListenerRegistration {
-    /// Until nothing more is told.
+    /// Waits until the connection is lost.
     pub(crate) async fn lost(&self) {
         self.lost.notified().await;
     }
@@ -72,7 +72,7 @@ impl Drop for ListenerRegistration {
     }
 }
 
-/// Sixteen bytes that no other listener has.
+/// Returns a random id of sixteen bytes.
 fn new_id() -> Bytes {
     let random = || RandomState::new().build_hasher().finish().to_be_bytes();
     [random(), random()].concat().into()
@@ -89,8 +89,8 @@ impl ListenedCache {
         }
     }
 
-    /// Adds a listener at a server that can be used. There is a new sink for each server that is tried, and what it has to
-    /// notify when it is lost.
+    /// Registers a listener at a usable server. Creates a sink for each server that it tries, with the handle
+    /// to notify of a loss.
     pub(crate) async fn add(
         &self,
         request: impl FnOnce(Bytes) -> RequestBody,
@@ -101,12 +101,12 @@ impl ListenedCache {
         let ask = self.ask(request(id.clone()), timeout);
         let mut standing: Option<ListenerRegistration> = None;
         let added = self.client.perform_with(&self.cache, ask, None, |place| {
-            // The one before may be of the same connection.
+            // The previous attempt may have used the same connection.
             standing = None;
             let lost = Arc::new(Notify::new());
             let sink = sink(place, lost.clone());
             let mut connection = place.link.lock();
-            // One that is not open refuses the request, too.
+            // A closed connection refuses the request, too.
             if connection.is_open() {
                 connection.sinks.add(id.clone(), sink);
             }

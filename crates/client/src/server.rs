@@ -1,4 +1,4 @@
-//! A server: one connection at a time, made again when it is lost.
+//! A server with at most one connection, reconnected when it is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,20 +18,20 @@ use crate::legacy;
 use crate::backoff::Backoff;
 use crate::security::Security;
 
-/// How a server is to be had.
+/// The state of the connection.
 enum State {
     Connecting,
     Up(Arc<ConnectionHandle>),
     Down(ConnectionError),
 }
 
-/// A server as the client knows it.
+/// A server known to the client.
 pub(crate) struct Server {
     pub(crate) address: ServerAddress,
-    /// How often the client had gone from one cluster to another when it met this one.
+    /// The client's number of cluster switches when it learnt of this server.
     pub(crate) site: u64,
     state: RwLock<State>,
-    /// Attempts to connect that have failed since it could last be used.
+    /// Failed attempts to connect since the server was last usable.
     failures: AtomicU32,
     retires: Notify,
     clock: Clock,
@@ -57,17 +57,17 @@ impl Server {
         Self { address, site, state, failures, retires: Notify::new(), clock, version, security }
     }
 
-    /// Attempts to connect that have failed since it could last be used.
+    /// Returns the failed attempts to connect since the server was last usable.
     pub(crate) fn failures(&self) -> u32 {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Whether a connection can be had. It is closed at once.
+    /// Returns whether a connection succeeds. It is closed at once.
     pub(crate) async fn answers(&self) -> bool {
         self.connect().await.is_ok()
     }
 
-    /// Its connection, if there is one.
+    /// Returns the connection, if there is one.
     pub(crate) fn link(&self) -> Option<Arc<ConnectionHandle>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Up(link) => Some(link.clone()),
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Why there is none, if that is known.
+    /// Returns the last failure, if there is no connection.
     pub(crate) fn trouble(&self) -> Option<ConnectionError> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Down(cause) => Some(cause.clone()),
@@ -87,12 +87,12 @@ impl Server {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// It is not needed any more: what was asked is still answered.
+    /// Retires the server: pending requests are still answered.
     pub(crate) fn retire(&self) {
         self.retires.notify_one();
     }
 
-    /// Keeps a connection to the server until it retires or the task is aborted. Tells of every change.
+    /// Keeps a connection until the server is retired or the task aborted. Notifies of every change.
     pub(crate) async fn keep(self: Arc<Self>, seed: u64, changed: Arc<Notify>) {
         let mut backoff = Backoff::new(seed);
         loop {
@@ -139,15 +139,15 @@ impl Server {
         }
     }
 
-    /// Connects and begins in this version. With what went wrong comes the version to try next, if the server has not
-    /// understood this one.
+    /// Connects and begins in this version. The error has the version to try next, if the server did not
+    /// understand this one.
     async fn connect_in(
         &self,
         greeting: ProtocolVersion,
     ) -> Result<Driver, (ConnectionError, Option<ProtocolVersion>)> {
         let begin = async {
             let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
-            // Requests are written together as they are; waiting for more of them would only cost time.
+            // Requests are batched already; Nagle's algorithm would only add delay.
             stream.set_nodelay(true)?;
             let stream = self.security.open(self.address.host.as_str(), stream).await?;
             let login = self.security.login(&self.address)?;
@@ -164,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Until the server is retired and has answered.
+    /// Runs until the server is retired and all responses have come.
     async fn run(&self, mut driver: Driver) -> Result<(), ConnectionError> {
         tokio::select! {
             ended = driver.until(|_| false) => return ended,

@@ -1,5 +1,4 @@
-//! Listeners with readers, one as a rule: each is kept at some server, and what it is told waits in a bounded queue for each
-//! reader.
+//! Subscriptions: a listener kept registered at some server, whose events wait in a bounded queue per reader.
 
 mod fan_out;
 mod queue;
@@ -26,43 +25,43 @@ use fan_out::FanOut;
 use queue::Queue;
 pub(crate) use queue::{Delivery, ByteSize};
 
-/// What is to be heard, and how servers are asked for it.
+/// The specification of a listener.
 pub(crate) struct SubscriptionSpec<T> {
     pub(crate) listened: ListenedCache,
-    /// How long a server may take to say something of it.
+    /// The longest pause between two signs of life from a server while registering.
     pub(crate) timeout: Duration,
-    /// What is there comes first.
+    /// Existing entries come first.
     pub(crate) with_state: bool,
-    /// Adds a listener of this id.
+    /// Makes the request that registers a listener of this id.
     pub(crate) request: Box<dyn Fn(Bytes) -> RequestBody + Send + Sync>,
-    /// What is heard of what is told, if it is wanted.
+    /// Converts a server's event; `None` if it is not wanted.
     pub(crate) to_event: Box<dyn Fn(ServerEvent) -> Option<T> + Send + Sync>,
 }
 
-/// A listener that is kept at some server. When it is dropped, it ends.
+/// A listener kept registered at some server. Dropping it ends it.
 pub(crate) struct SharedListener<T> {
     fan: Arc<FanOut<T>>,
     started: watch::Receiver<Option<Result<(), ClientError>>>,
-    /// How long it may take to begin.
+    /// The timeout of the first registration.
     start_timeout: Duration,
     task: JoinHandle<()>,
 }
 
 impl<T> Drop for SharedListener<T> {
-    /// With the task goes the listener.
+    /// Ends the listener with the task.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
-    /// One that begins, and that nobody reads yet.
+    /// Starts a listener without readers.
     pub(crate) fn begin(spec: SubscriptionSpec<T>) -> Arc<Self> {
         Self::for_readers(Arc::new(FanOut::new()), spec)
     }
 
-    /// One that begins. Those who are to hear what servers tell at once are readers already: servers may be quicker than
-    /// whoever begins it.
+    /// Starts a listener. Readers of the initial events must exist already, because the server may be faster
+    /// than the caller.
     fn for_readers(fan: Arc<FanOut<T>>, spec: SubscriptionSpec<T>) -> Arc<Self> {
         let (begins, started) = watch::channel(None);
         let (client, start_timeout) = (spec.listened.client.clone(), spec.timeout);
@@ -71,16 +70,16 @@ impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
         Arc::new(Self { fan, started, start_timeout, task })
     }
 
-    /// Whether nothing more comes.
+    /// Whether no more events come.
     pub(crate) fn has_ended(&self) -> bool {
         self.fan.has_ended()
     }
 }
 
-/// A listener's reader. With the last one the listener ends.
+/// A reader of a listener. The listener ends with the last one.
 pub(crate) struct Subscription<T> {
-    /// The connections go on as long as somebody listens.
-    #[expect(dead_code, reason = "it is kept, not used")]
+    /// Keeps the connections open.
+    #[expect(dead_code, reason = "keeps the connections open")]
     client: Arc<Inner>,
     queue: Arc<Queue<T>>,
     listener: Arc<SharedListener<T>>,
@@ -93,7 +92,7 @@ impl<T> Drop for Subscription<T> {
 }
 
 impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
-    /// Begins, with a listener of its own. When this returns, nothing that happens later is missed without a gap.
+    /// Starts a listener for one reader. No change that begins after this returns is missed without a gap.
     pub(crate) async fn begin(spec: SubscriptionSpec<T>, queue_len_max: usize) -> Result<Self, ClientError> {
         let client = spec.listened.client.clone();
         let fan = Arc::new(FanOut::new());
@@ -101,7 +100,7 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
         Self { client, queue, listener: SharedListener::for_readers(fan, spec) }.started().await
     }
 
-    /// The same with a listener that others may have, too.
+    /// Adds a reader to a shared listener.
     pub(crate) async fn of(
         client: Arc<Inner>,
         listener: Arc<SharedListener<T>>,
@@ -111,7 +110,7 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
         Self { client, queue, listener }.started().await
     }
 
-    /// This one, once its listener is at some server.
+    /// Waits until the listener is registered.
     async fn started(self) -> Result<Self, ClientError> {
         let (mut started, start_timeout) = (self.listener.started.clone(), self.listener.start_timeout);
         let outcome = match timeout(start_timeout, started.wait_for(Option::is_some)).await {
@@ -126,13 +125,13 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
         }
     }
 
-    /// What comes next; nothing after an error of the servers'.
+    /// Polls the next delivery; `None` after a server's error.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Delivery<T>, ClientError>>> {
         self.queue.poll(cx)
     }
 }
 
-/// What becomes of a listener's beginning, once that is known.
+/// The outcome of the first registration, once known.
 type StartOutcome = watch::Sender<Option<Result<(), ClientError>>>;
 
 fn note_started(started: &StartOutcome, outcome: Result<(), ClientError>) {
@@ -145,12 +144,12 @@ fn note_started(started: &StartOutcome, outcome: Result<(), ClientError>) {
     });
 }
 
-/// Where one server's events go.
+/// The sink of one registration.
 struct ListenerSink<T> {
     spec: Arc<SubscriptionSpec<T>>,
     fan: Arc<FanOut<T>>,
     started: Arc<StartOutcome>,
-    /// Told when something comes of what is there.
+    /// Notified when some of the initial state arrives.
     delivery: Arc<Notify>,
     lost: Arc<Notify>,
 }
@@ -160,7 +159,7 @@ impl<T: ByteSize + Clone + Send> Sink for ListenerSink<T> {
         if let ServerEvent::Entry(entry) = &event
             && entry.id != 0
         {
-            // Who tells what was there tells changes, too.
+            // A server that sends state sends changes, too.
             note_started(&self.started, Ok(()));
             self.delivery.notify_one();
         }
@@ -169,13 +168,13 @@ impl<T: ByteSize + Clone + Send> Sink for ListenerSink<T> {
 
     fn on_disconnect(&self) -> Option<Waker> {
         self.lost.notify_one();
-        // Before it has begun nothing was promised.
+        // Before the start there is nothing to miss.
         let has_begun = self.started.borrow().is_some();
         if has_begun { self.fan.mark_lost() } else { None }
     }
 }
 
-/// Whether other attempts would have the same outcome, once there has been another.
+/// Whether a later attempt would fail with the same error.
 const fn is_final(error: &ClientError) -> bool {
     matches!(
         error,
@@ -187,7 +186,7 @@ const fn is_final(error: &ClientError) -> bool {
     )
 }
 
-/// What keeps a listener at some server.
+/// The task that keeps a listener registered.
 struct ListenerTask<T> {
     spec: Arc<SubscriptionSpec<T>>,
     fan: Arc<FanOut<T>>,
@@ -195,7 +194,7 @@ struct ListenerTask<T> {
 }
 
 impl<T: ByteSize + Clone + Send + 'static> ListenerTask<T> {
-    /// Adds the listener somewhere. A server that tells what is there may take as long as it goes on telling.
+    /// Registers the listener. The timeout restarts with each part of the initial state.
     async fn add(&self) -> Result<ListenerRegistration, ClientError> {
         let SubscriptionSpec { listened, timeout: start_timeout, with_state, request, .. } = &*self.spec;
         let timeout = if *with_state { STATE_TIME_MAX.max(*start_timeout) } else { *start_timeout };
@@ -236,7 +235,7 @@ impl<T: ByteSize + Clone + Send + 'static> ListenerTask<T> {
                     }
                 }
                 Err(error) if self.started.borrow().is_some() && !is_final(&error) => {
-                    tracing::debug!(%error, "a listener has no server");
+                    tracing::debug!(%error, "cannot register a listener");
                     // Some of the state may have come.
                     wake(self.fan.push(Delivery::Gap));
                 }

@@ -1,4 +1,4 @@
-//! Where to connect to: `hotrod[s]://[user:password@]host[:port][,host[:port]…][?name=value&…]` (facts section 8).
+//! Parser of `hotrod[s]://[user:password@]host[:port][,host[:port]…][?name=value&…]` (facts section 8).
 
 use consort_hotrod::{Intelligence, ProtocolVersion, ServerAddress};
 use consort_sasl::Mechanism;
@@ -9,10 +9,10 @@ use crate::error::ConnectError;
 use crate::legacy;
 use crate::stream::Tls;
 
-/// Where Hot Rod servers listen unless something else is said.
+/// The default port of Hot Rod servers.
 pub const DEFAULT_PORT: u16 = 11222;
 
-/// What a text asks for.
+/// Parses a URI.
 pub(crate) fn parse(uri: &str) -> Result<ClientBuilder, ConnectError> {
     read(uri).map_err(|reason| ConnectError::Uri { reason })
 }
@@ -21,9 +21,9 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     let (is_within_tls, rest) = match uri.split_once("://") {
         Some(("hotrod", rest)) => (false, rest),
         Some(("hotrods", rest)) => (true, rest),
-        Some((scheme, _)) if is_scheme(scheme) => return Err(format!("{scheme} is not hotrod or hotrods")),
-        // The text before :// may have a password in it.
-        Some(_) => return Err("the scheme is not hotrod or hotrods".to_owned()),
+        Some((scheme, _)) if is_scheme(scheme) => return Err(format!("{scheme} is neither hotrod nor hotrods")),
+        // The text before :// may have a password.
+        Some(_) => return Err("the scheme is neither hotrod nor hotrods".to_owned()),
         None => (false, uri),
     };
     let (authority, properties) = rest.split_once('?').unwrap_or((rest, ""));
@@ -33,7 +33,8 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         None => (None, authority),
     };
     let mut builder = ClientBuilder::default();
-    // A password with a question mark ends the authority early: no error may show what was taken for a host or a property.
+    // A question mark in a password ends the authority early. No error may quote what was then parsed as a
+    // host or property.
     let is_perhaps_cut = user.is_none() && properties.contains('@');
     let has_host = |property: &str| property.split('=').next().is_some_and(|name| name.contains('@'));
     if properties.split('&').any(has_host) {
@@ -85,7 +86,7 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     found.apply(builder)
 }
 
-/// Why a URI is refused in which a user's name or password seems to end the authority.
+/// The error for a name or password that seems to end the authority.
 const ENCODED: &str =
     "in a name or a password the characters / ? # & @ : , are percent-encoded, such as %3F for ?";
 
@@ -93,13 +94,13 @@ fn is_scheme(text: &str) -> bool {
     text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
 }
 
-/// A version that is spoken.
+/// Parses a supported version.
 fn version(text: &str) -> Option<ProtocolVersion> {
     let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= legacy::OLDEST);
     spoken.find(|version| version.to_string() == text)
 }
 
-/// What belongs together, wherever in the text it is.
+/// The parts collected from the whole URI.
 #[derive(Default)]
 struct ParsedUri {
     is_within_tls: bool,
@@ -110,7 +111,7 @@ struct ParsedUri {
     server_name: Option<String>,
 }
 
-/// The password in the first line of a file.
+/// Reads a password from the first line of a file.
 fn password_of(file: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     match text.lines().next() {
@@ -165,14 +166,14 @@ impl ParsedUri {
     }
 }
 
-/// Text without percent signs that stand for something else.
+/// Decodes percent-encoded text.
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
     decoded.map(Into::into).map_err(|_| "something is not UTF-8 once it is decoded".to_owned())
 }
 
 fn address(text: &str) -> Result<ServerAddress, String> {
-    // An IPv6 address stands in brackets if a port follows.
+    // An IPv6 address with a port is in brackets.
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest.split_once(']').ok_or("a bracket is not closed")?;
@@ -227,7 +228,7 @@ mod tests {
             let error = read(uri).unwrap_err();
             assert!(!error.contains("hunter2"), "{uri}: {error}");
         }
-        assert_eq!(read("http://h").unwrap_err(), "http is not hotrod or hotrods");
+        assert_eq!(read("http://h").unwrap_err(), "http is neither hotrod nor hotrods");
         let builder = read("hotrod://h?auth_username=me@there&auth_password=c").unwrap();
         assert_eq!(builder.credentials.user(), Some(("me@there", "c")));
     }
@@ -265,7 +266,7 @@ mod tests {
         let builder = read("hotrod://h?auth_username=a%20b&auth_password=c").unwrap();
         assert_eq!(builder.credentials.user(), Some(("a b", "c")));
         assert_eq!(read("hotrod://h?auth_token=a.b.c").unwrap().credentials.token(), Some("a.b.c"));
-        assert!(!format!("{builder:?}").contains("\"c\""), "passwords are not told");
+        assert!(!format!("{builder:?}").contains("\"c\""), "the password is hidden");
     }
 
     #[test]
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn an_invalid_uri_is_refused_with_its_reason() {
         for (uri, reason) in [
-            ("http://h", "http is not hotrod or hotrods"),
+            ("http://h", "http is neither hotrod nor hotrods"),
             ("hotrod://me@h", "a user has no password"),
             ("hotrod://h?auth_username=me", "a user has no password"),
             ("hotrod://h?auth_password=secret", "a password has no user"),

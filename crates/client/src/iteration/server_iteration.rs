@@ -1,4 +1,4 @@
-//! A part of a walk, at one server: its beginning, its batches, its end.
+//! One server's part of an iteration: start, batches, end.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::error::ClientError;
 use crate::operation::{RequestSpec, NotExecuted, ServerConnection};
 use crate::server::Server;
 
-/// What all parts of a walk have in common.
+/// The common settings of all parts of an iteration.
 pub(super) struct IterationRequest {
     pub(super) client: Arc<Inner>,
     pub(super) cache: Arc<CacheState>,
@@ -38,21 +38,21 @@ impl IterationRequest {
     }
 }
 
-/// Segments that are to be gone through at one server.
+/// Segments to iterate on one server.
 pub(super) struct SegmentSet {
     pub(super) server: Option<Arc<Server>>,
-    /// Those that are not finished; all, if it does not say.
+    /// The unfinished segments; `None` for all.
     pub(super) segments: Option<BTreeSet<usize>>,
 }
 
-/// Why a part has no next batch.
+/// Why there is no next batch.
 pub(super) enum BatchError {
-    /// The server or the connection is gone, or it does not know the walk any more.
+    /// The server or the connection is lost, or the server has forgotten the iteration.
     Interrupted(Option<ClientError>),
     Failed(ClientError),
 }
 
-/// A walk that a server has begun. When it is dropped, the server is told.
+/// An iteration begun on a server. Dropping it ends it there.
 pub(super) struct RemoteIteration {
     request: Arc<IterationRequest>,
     place: ServerConnection,
@@ -69,12 +69,12 @@ impl Drop for RemoteIteration {
 pub(super) type FetchedBatch = Result<(RemoteIteration, Batch), BatchError>;
 pub(super) type Fetching = Pin<Box<dyn Future<Output = FetchedBatch> + Send>>;
 
-/// A part that is gone through.
+/// A part in progress.
 pub(super) struct ServerIteration {
     pub(super) part: SegmentSet,
     pub(super) remote: Option<RemoteIteration>,
     fetching: Option<Fetching>,
-    /// What is fetched is the first batch.
+    /// The pending batch is the first one.
     begins: bool,
 }
 
@@ -87,7 +87,7 @@ impl ServerIteration {
         self.fetching.is_some()
     }
 
-    /// Asks for the next batch, of so many entries.
+    /// Requests the next batch of up to this many entries.
     pub(super) fn fetch(&mut self, request: &Arc<IterationRequest>, batch: u32) {
         let (request, remote, server) = (request.clone(), self.remote.take(), self.part.server.clone());
         self.begins = remote.is_none();
@@ -109,8 +109,8 @@ impl ServerIteration {
         std::task::Poll::Ready(fetched)
     }
 
-    /// What has to go on although nobody wants its entries: a beginning, whose end cannot be asked for before its id is
-    /// known.
+    /// Returns the pending start, which must complete although its entries are unused: it cannot be ended
+    /// before its id is known.
     pub(super) fn abandon(self) -> Option<Fetching> {
         self.fetching.filter(|_| self.begins)
     }
@@ -132,7 +132,7 @@ async fn begin(
 }
 
 impl RemoteIteration {
-    /// The cluster that has begun it.
+    /// The cluster that runs the iteration.
     pub(super) fn site(&self) -> u64 {
         self.place.server.site
     }

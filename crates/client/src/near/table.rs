@@ -1,9 +1,9 @@
-//! What a near cache has, and which reads may add to it.
+//! The entries of a near cache, and the reads that may add to them.
 //!
-//! A read that is under way when its key is forgotten may bring what it was forgotten for. So the table knows the reads: each
-//! is begun here, and what it brings is kept only if nothing has happened to its key since. Answers and events of one
-//! connection come in order, and a server tells no change before reads there give it (facts section 9.1): a change either is
-//! told while the read is known here, or the read has it.
+//! A read that is pending when its key is invalidated may return the outdated value. So the table tracks
+//! reads: the result of a read is cached only if its key was not invalidated since the read began. Responses
+//! and events of a connection are ordered, and a server reports no change before reads there see it (facts
+//! section 9.1): either the event arrives while the read is tracked, or the read returns the change.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -18,17 +18,17 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use crate::limits::{NEAR_OVERHEAD, NEAR_PART_ENTRIES, NEAR_PARTS_MAX};
 use crate::clock::Time;
 
-/// An entry.
+/// A cached entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NearEntry {
     pub(super) metadata: Metadata,
     pub(super) value: Bytes,
-    /// When it is over.
+    /// When the entry expires.
     pub(super) until: Option<Time>,
 }
 
-/// Weighs entries so that neither there are too many nor too large ones: in units of what an entry may take if all are
-/// equal.
+/// Weighs entries so that both their number and their size are bounded, in units of the average budget of an
+/// entry.
 #[derive(Clone)]
 struct Weigher {
     unit: usize,
@@ -40,53 +40,54 @@ impl Weighter<Bytes, NearEntry> for Weigher {
     }
 }
 
-/// Whether something is kept, and where reads go for that.
+/// Whether entries are cached, and the connection for reads.
 #[derive(Clone)]
 enum Mode<P> {
     Off,
     On(P),
-    /// The server's filter is being replaced: what it notes meanwhile may be lost, so that nothing more is kept.
+    /// The server's filter is being replaced. Keys that the server adds meanwhile may be lost, so reads are
+    /// not cached.
     Updating(P),
 }
 
-/// Reads of one key that are under way.
+/// The pending reads of one key.
 struct Reads {
     count: usize,
-    /// When the key was last forgotten, by the part's count.
+    /// The value of the shard's counter at the key's last invalidation.
     forgotten: u64,
 }
 
 struct Shard<P> {
     mode: Mode<P>,
     kept: Cache<Bytes, NearEntry, Weigher, RandomState, DefaultLifecycle<Bytes, NearEntry>>,
-    /// As many keys as callers read at the time.
+    /// One item per key being read.
     reads: HashMap<Bytes, Reads>,
-    /// Counts what was forgotten.
+    /// Counts invalidations.
     count: u64,
-    /// When everything was last forgotten.
+    /// The counter's value at the last invalidation of all keys.
     all_forgotten: u64,
 }
 
-/// A read that was begun: it has to be ended.
+/// A pending read; it must be ended.
 pub(super) struct PendingRead {
     key: Bytes,
     since: u64,
 }
 
-/// What there is of a key.
+/// The result of a lookup.
 pub(super) enum Lookup<P> {
     Hit(NearEntry),
-    /// It is to be read there, and may be kept.
+    /// Read the key on this connection; the result may be cached.
     Miss(P, PendingRead),
-    /// It is to be read as if there were no near cache.
+    /// Read the key as without a near cache.
     Off,
 }
 
-/// A near cache's entries.
+/// The entries of a near cache.
 pub(super) struct Table<P> {
     shards: Box<[Mutex<Shard<P>>]>,
     hasher: RandomState,
-    /// Keys in the server's filter that are not kept, since it was made.
+    /// Keys added to the server's filter and not cached any more, since the filter was made.
     gone: AtomicU64,
 }
 
@@ -132,7 +133,7 @@ impl<P: Clone> Table<P> {
         self.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is of a key. A miss begins a read.
+    /// Looks up a key. A miss begins a read.
     pub(super) fn lookup(&self, key: &Bytes, now: Time) -> Lookup<P> {
         let mut shard = self.shard(key);
         let place = match &shard.mode {
@@ -153,7 +154,7 @@ impl<P: Clone> Table<P> {
         Lookup::Miss(place, PendingRead { key: key.clone(), since })
     }
 
-    /// A read has ended, with something to keep unless it was forgotten meanwhile. Whether it is kept.
+    /// Ends a read and caches its result unless the key was invalidated meanwhile. Returns whether it did.
     pub(super) fn end(&self, read: PendingRead, kept: Option<NearEntry>) -> bool {
         let mut shard = self.shard(&read.key);
         let mut forgotten = shard.all_forgotten;
@@ -170,13 +171,13 @@ impl<P: Clone> Table<P> {
             return false;
         };
         let before = shard.kept.len();
-        // The key may be a part of something larger that was received.
+        // Copies the key, which may be a slice of a larger buffer.
         shard.kept.insert(Bytes::copy_from_slice(&read.key), kept);
         self.note_gone((before + 1).saturating_sub(shard.kept.len()) as u64);
         true
     }
 
-    /// A key has another value, or none.
+    /// Invalidates a key.
     pub(super) fn forget(&self, key: &[u8]) {
         let mut shard = self.shard(key);
         if let Mode::Off = shard.mode {
@@ -191,7 +192,7 @@ impl<P: Clone> Table<P> {
         self.note_gone(1);
     }
 
-    /// All keys have.
+    /// Invalidates all keys.
     pub(super) fn forget_all(&self) {
         for mut shard in self.shards() {
             self.note_gone(shard.kept.len() as u64);
@@ -200,7 +201,7 @@ impl<P: Clone> Table<P> {
         }
     }
 
-    /// Reads there are kept from now on, and changes are told.
+    /// Starts caching reads on this connection.
     pub(super) fn turn_on(&self, place: &P) {
         self.gone.store(0, Ordering::Relaxed);
         for mut shard in self.shards() {
@@ -208,7 +209,7 @@ impl<P: Clone> Table<P> {
         }
     }
 
-    /// Changes are told no more.
+    /// Stops caching.
     pub(super) fn turn_off(&self) {
         for mut shard in self.shards() {
             shard.mode = Mode::Off;
@@ -217,20 +218,20 @@ impl<P: Clone> Table<P> {
         }
     }
 
-    /// The server's filter is going to have these keys only.
+    /// Starts a filter update and visits the cached keys, which will be in the new filter.
     pub(super) fn begin_update(&self, mut key: impl FnMut(&[u8])) {
         self.gone.store(0, Ordering::Relaxed);
         for mut shard in self.shards() {
             if let Mode::On(place) = &shard.mode {
                 shard.mode = Mode::Updating(place.clone());
             }
-            // Reads that are under way may have been noted before the filter is replaced.
+            // The server may have added the keys of pending reads to the old filter.
             shard.forget_all();
             shard.kept.iter().for_each(|(kept, _)| key(kept));
         }
     }
 
-    /// It has.
+    /// Ends a filter update.
     pub(super) fn end_update(&self) {
         for mut shard in self.shards() {
             if let Mode::Updating(place) = &shard.mode {
@@ -243,7 +244,7 @@ impl<P: Clone> Table<P> {
         self.gone.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Keys in the server's filter that need not be there, about.
+    /// Returns the approximate number of stale keys in the server's filter.
     pub(super) fn gone(&self) -> u64 {
         self.gone.load(Ordering::Relaxed)
     }
@@ -282,8 +283,8 @@ mod tests {
     fn begin(table: &Table<()>, of: &'static str) -> PendingRead {
         match table.lookup(&key(of), NOW) {
             Lookup::Miss((), read) => read,
-            Lookup::Hit(_) => panic!("it is there"),
-            Lookup::Off => panic!("it is off"),
+            Lookup::Hit(_) => panic!("unexpected hit"),
+            Lookup::Off => panic!("the near cache is off"),
         }
     }
 
@@ -317,9 +318,9 @@ mod tests {
         let third = begin(&table, "k");
         assert!(!table.end(first, Some(kept("old"))));
         assert!(!table.end(second, Some(kept("old"))));
-        assert!(table.end(other, Some(kept("v"))), "it was not forgotten");
+        assert!(table.end(other, Some(kept("v"))), "its key was not invalidated");
         assert_eq!(value(&table, "k"), None);
-        assert!(table.end(third, Some(kept("new"))), "it was begun afterwards");
+        assert!(table.end(third, Some(kept("new"))), "the read began after the invalidation");
         assert_eq!(value(&table, "k").as_deref(), Some(&b"new"[..]));
         assert!(table.shards().all(|shard| shard.reads.is_empty()));
     }
@@ -333,7 +334,7 @@ mod tests {
         table.turn_off();
         assert!(matches!(table.lookup(&key("a"), NOW), Lookup::Off));
         table.turn_on(&());
-        assert_eq!(value(&table, "a"), None, "it was emptied");
+        assert_eq!(value(&table, "a"), None, "the table was emptied");
         assert!(!table.end(read, Some(kept("old"))));
         assert_eq!(table.len(), 0);
     }
@@ -347,9 +348,9 @@ mod tests {
         let mut keys = Vec::new();
         table.begin_update(|key| keys.push(key.to_vec()));
         assert_eq!(keys, [b"a"]);
-        assert_eq!(value(&table, "a").as_deref(), Some(&b"v"[..]), "the filter has it");
+        assert_eq!(value(&table, "a").as_deref(), Some(&b"v"[..]), "the filter has the key");
         assert!(matches!(table.lookup(&key("c"), NOW), Lookup::Off));
-        assert!(!table.end(before, Some(kept("v"))), "the filter may not have it");
+        assert!(!table.end(before, Some(kept("v"))), "the filter may lack the key");
         table.end_update();
         let after = begin(&table, "c");
         assert!(table.end(after, Some(kept("v"))));
@@ -367,7 +368,7 @@ mod tests {
                 table.end(read, Some(NearEntry { metadata: Metadata::immortal(1), value, until: None }));
             }
             assert!((1..=most).contains(&table.len()), "{} of {size} bytes", table.len());
-            assert!(table.gone() >= 90, "what had to go is counted");
+            assert!(table.gone() >= 90, "evicted keys are counted");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The readers of what one listener is told.
+//! The readers of one listener.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -6,18 +6,18 @@ use std::task::{Wake, Waker};
 use super::queue::{Delivery, Queue, ByteSize};
 use crate::error::ClientError;
 
-/// Each has a queue of its own, so that none waits for another.
+/// The readers, each with its own queue, so that none delays another.
 pub(super) struct FanOut<T>(Mutex<Readers<T>>);
 
 struct Readers<T> {
     queues: Vec<Arc<Queue<T>>>,
-    /// The listener was at a server, and is at none. Who comes now may miss something from the beginning.
+    /// The listener is not registered. A new reader may miss the first events.
     is_lost: bool,
-    /// Nothing more comes, for this reason.
+    /// The reason why no more events come.
     end: Option<ClientError>,
 }
 
-/// Several that are woken as one.
+/// Several tasks woken as one.
 struct WakeAll(Vec<Waker>);
 
 impl Wake for WakeAll {
@@ -49,7 +49,7 @@ impl<T> FanOut<T> {
 }
 
 impl<T: ByteSize + Clone> FanOut<T> {
-    /// One more reader, for whom so many events may wait.
+    /// Adds a reader with a queue of this length.
     pub(super) fn add(&self, queue_len_max: usize) -> Arc<Queue<T>> {
         let queue = Arc::new(Queue::new(queue_len_max));
         let mut readers = self.lock();
@@ -63,28 +63,28 @@ impl<T: ByteSize + Clone> FanOut<T> {
         queue
     }
 
-    /// The listener is at a server.
+    /// Notes that the listener is registered.
     pub(super) fn mark_registered(&self) {
         self.lock().is_lost = false;
     }
 
-    /// The listener is at no server any more. Who is to be woken.
+    /// Notes that the listener has lost its server. Returns the task to wake.
     pub(super) fn mark_lost(&self) -> Option<Waker> {
         self.lock().is_lost = true;
         self.push(Delivery::Gap)
     }
 
-    /// Takes an event for all readers. Who is to be woken.
+    /// Queues a delivery for all readers. Returns the task to wake.
     pub(super) fn push(&self, delivery: Delivery<T>) -> Option<Waker> {
         let readers = self.lock();
-        // Most listeners have one, and what it is told is not copied.
+        // Most listeners have one reader, and need no copy.
         match &readers.queues[..] {
             [only] => only.push(delivery),
             queues => together(queues.iter().filter_map(|queue| queue.push(delivery.clone())).collect()),
         }
     }
 
-    /// Nothing more comes. Who is to be woken.
+    /// Ends all readers. Returns the task to wake.
     pub(super) fn end(&self, error: &ClientError) -> Option<Waker> {
         let mut readers = self.lock();
         readers.end = Some(error.clone());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn event(polled: &Polled) -> &Delivery<Bytes> {
-        let Poll::Ready(Some(Ok(delivery))) = polled else { panic!("nothing is told") };
+        let Poll::Ready(Some(Ok(delivery))) = polled else { panic!("no delivery") };
         delivery
     }
 
@@ -131,7 +131,7 @@ mod tests {
             assert!(queue.poll(&mut Context::from_waker(&waker)).is_pending());
         }
         fan.remove(&queues[2]);
-        fan.push(Delivery::Event(Bytes::from("a"))).expect("somebody waits").wake();
+        fan.push(Delivery::Event(Bytes::from("a"))).expect("two tasks wait").wake();
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
         for queue in &queues[..2] {
             assert_eq!(*event(&poll(queue)), Delivery::Event(Bytes::from("a")));

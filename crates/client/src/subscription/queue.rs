@@ -1,4 +1,4 @@
-//! Events that wait for a listener's reader.
+//! The queue of a listener's reader.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,20 +7,20 @@ use std::task::{Context, Poll, Waker};
 use crate::limits::EVENT_BYTES_MAX;
 use crate::error::ClientError;
 
-/// What takes room while it waits.
+/// An item whose size counts while it is queued.
 pub(crate) trait ByteSize {
-    /// Its bytes, as far as a server decides how many there are.
+    /// The bytes whose number a server determines.
     fn bytes(&self) -> usize;
 }
 
-/// What a listener hears.
+/// A delivery to a reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery<T> {
     /// An event.
     Event(T),
-    /// What was there has come.
+    /// The initial state is complete.
     Complete,
-    /// Events before this may be missing.
+    /// Earlier events may be missing.
     Gap,
 }
 
@@ -33,8 +33,8 @@ impl<T: ByteSize> Delivery<T> {
     }
 }
 
-/// From a connection to a reader. Where there is more than may wait, all of it is dropped for a gap: what is newest is what
-/// a slow reader can still use.
+/// A bounded queue from a connection to a reader. On overflow a gap replaces all queued events, because the
+/// newest ones are the most useful to a slow reader.
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
     queue_len_max: usize,
@@ -44,7 +44,7 @@ struct Waiting<T> {
     events: VecDeque<Delivery<T>>,
     bytes: usize,
     reader: Option<Waker>,
-    /// Nothing more comes, for this reason, which is told once.
+    /// The reason why no more events come, reported once.
     end: Option<Option<ClientError>>,
 }
 
@@ -65,14 +65,14 @@ impl<T: ByteSize> Queue<T> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an event. Who is to be woken.
+    /// Queues a delivery. Returns the task to wake.
     pub(super) fn push(&self, delivery: Delivery<T>) -> Option<Waker> {
         let mut waiting = self.lock();
-        // One that has no room by itself would be a gap every time.
+        // An event larger than the limit is queued alone; else it would cause a gap every time.
         let has_room = waiting.events.len() < self.queue_len_max
             && (waiting.bytes + delivery.bytes() <= EVENT_BYTES_MAX || waiting.events.is_empty());
         if !has_room {
-            // That the state has come must be told.
+            // The completion of the state must not be lost.
             let completes = waiting.events.iter().any(|delivery| matches!(delivery, Delivery::Complete));
             waiting.events.clear();
             waiting.bytes = 0;
@@ -87,7 +87,7 @@ impl<T: ByteSize> Queue<T> {
         waiting.reader.take()
     }
 
-    /// Nothing more comes.
+    /// Ends the queue.
     pub(super) fn end(&self, error: ClientError) -> Option<Waker> {
         let mut waiting = self.lock();
         waiting.end = Some(Some(error));
