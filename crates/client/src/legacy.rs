@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_through_keys_takes_values_from_who_cannot_leave_them_away() {
+    fn key_iterations_accept_values_of_servers_that_cannot_omit_them() {
         let filter = |name: &str| Some(Factory { name: name.into(), params: Vec::new() });
         let asked = |version, filter| {
             let start = Start { segments: None, filter, batch: 1, with_metadata: false };

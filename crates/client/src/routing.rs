@@ -98,7 +98,7 @@ mod tests {
 
     /// Facts 4.2: "key1" is in segment 46 of 256.
     #[test]
-    fn requests_go_to_the_primary_then_to_another_owner_then_to_anyone() {
+    fn requests_go_to_the_primary_then_to_another_owner_then_to_any_server() {
         let mut owners: Vec<Owners> = vec![[0, 1].into(); 256];
         owners[46] = [2, 0].into();
         let routing = routing(Some(owners));

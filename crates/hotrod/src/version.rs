@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_told_by_their_byte() {
+    fn versions_are_identified_by_their_byte() {
         let known: Vec<_> = (0..=u8::MAX).filter_map(ProtocolVersion::from_byte).collect();
         assert_eq!(known[..10], ProtocolVersion::ALL[..10]);
         assert!(ProtocolVersion::ALL.iter().all(|version| known.contains(version)));

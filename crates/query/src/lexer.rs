@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn words_numbers_texts_and_signs_are_told_apart() {
+    fn words_numbers_texts_and_signs_are_distinguished() {
         use Token::{End, Number, Sign, Word};
         let text = |text: &str| Token::Text(text.to_owned());
         assert_eq!(

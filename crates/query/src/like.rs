@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_it_says(text in "[abé]{0,8}", pattern in "[abé%_]{0,8}") {
+        fn patterns_match_as_their_text_says(text in "[abé]{0,8}", pattern in "[abé%_]{0,8}") {
             let (letters, pieces): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
             prop_assert_eq!(is(&text, &pattern), slow(&letters, &pieces));
         }

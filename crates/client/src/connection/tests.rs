@@ -163,7 +163,7 @@ fn the_newest_version_is_spoken_that_both_sides_know() {
 /// S002-21.
 #[cfg(not(feature = "legacy"))]
 #[test]
-fn s002_21_servers_of_2_x_are_refused_and_told_why() {
+fn s002_21_servers_of_2_x_are_refused_with_the_reason() {
     let error = Pair::begun(None).answer(0, pong(29)).unwrap_err();
     assert_eq!(error.to_string(), "the server supports versions up to 2.9; 3.0 is needed");
     let error = Pair::begun(Some(ProtocolVersion::V4_1)).answer(0, pong(40)).unwrap_err();
@@ -299,7 +299,7 @@ fn an_abandoned_request_frees_its_room_when_its_response_arrives() {
 }
 
 #[test]
-fn a_lost_connection_tells_which_requests_the_server_may_have() {
+fn a_lost_connection_reports_which_requests_the_server_may_have() {
     let mut pair = Pair::open();
     let sent = pair.get("sent", Time::MAX).unwrap();
     pair.write();
@@ -574,7 +574,7 @@ fn removed(listener: &'static str, key: &'static str) -> Bytes {
 }
 
 #[test]
-fn events_go_to_who_listens_until_the_connection_ends() {
+fn events_go_to_their_listener_until_the_connection_ends() {
     let mut pair = Pair::open();
     let sinks = [Arc::new(RecordingSink::default()), Arc::new(RecordingSink::default())];
     pair.connection.sinks.add("one".into(), sinks[0].clone());
@@ -593,7 +593,7 @@ fn events_go_to_who_listens_until_the_connection_ends() {
 
 /// S002-15: a request that belongs to no stream counts until shortly after its response.
 #[test]
-fn s002_15_streams_know_whether_others_ask_something() {
+fn s002_15_streams_detect_other_requests_of_the_connection() {
     let mut pair = Pair::open();
     let has_others = |pair: &Pair| pair.connection.has_others(pair.now);
     assert!(!has_others(&pair), "the connection's own PING does not count");

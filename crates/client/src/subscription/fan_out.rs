@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reader_is_told_and_woken() {
+    fn every_reader_gets_the_event_and_is_woken() {
         let fan = FanOut::new();
         let queues = [fan.add(4), fan.add(4), fan.add(4)];
         let woken = Arc::new(CountingWaker::default());

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn that_the_state_has_come_is_told_also_after_a_gap() {
+    fn completion_of_the_state_is_delivered_also_after_a_gap() {
         let queue = Queue::new(2);
         queue.push(key(0));
         queue.push(Delivery::Complete);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_too_and_gaps_are_not_told_twice() {
+    fn bytes_are_bounded_and_successive_gaps_are_merged() {
         let queue = Queue::new(1_000);
         let large = Delivery::Event(Bytes::from(vec![0; EVENT_BYTES_MAX]));
         queue.push(large.clone());

@@ -1,4 +1,4 @@
-//! Counters that clients share.
+//! Counters shared by clients.
 
 use std::time::Duration;
 
@@ -82,7 +82,8 @@ async fn next(events: &mut CounterEvents) -> CounterEvent {
 
 const VALID: CounterState = CounterState::Valid;
 
-/// Waits until this is told. What follows quickly may be told as one, but always from what was told before.
+/// Waits for this value. Successive changes may arrive as one event, but its old value is always the last
+/// reported one.
 async fn changed_to(events: &mut CounterEvents, last: &mut CounterValue, value: i64, state: CounterState) {
     while *last != (CounterValue { value, state }) {
         match next(events).await {
@@ -96,7 +97,7 @@ async fn changed_to(events: &mut CounterEvents, last: &mut CounterValue, value: 
 }
 
 #[tokio::test]
-async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
+async fn counter_events_have_the_old_and_the_new_value_in_every_version() {
     let server = Running::start("counter-events", "A").await;
     let other = server.client().await;
     for version in versions(ProtocolVersion::V2_7) {
@@ -118,7 +119,7 @@ async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
         changed_to(&mut events, &mut last, 10, CounterState::UpperBound).await;
         counter.reset().await.unwrap();
         changed_to(&mut events, &mut last, 5, VALID).await;
-        // With the one that is dropped the other does not go.
+        // Dropping one listener does not end the other.
         drop(events);
         counter.add(-1).await.unwrap();
         let mut last = CounterValue { value: 5, state: VALID };
@@ -130,7 +131,7 @@ async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
     }
 }
 
-/// A listener of the server that a test plays, and its id.
+/// Registers a listener at the scripted server; returns its id.
 async fn heard(client: &Client, server: &mut ScriptedConnection) -> (CounterEvents, Bytes) {
     let begun = tokio::spawn(client.counter("orders").listen().queue_len_max(2).start());
     let request = server.next().await.unwrap();
@@ -153,7 +154,7 @@ async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
         event::CounterEvent { counter: "orders".into(), listener: id.clone(), old, new }.encode(&mut out);
     }
     server.write(&out.into_bytes()).await;
-    eventually("all are told", async || client.traffic().events == 4).await;
+    eventually("all events have arrived", async || client.traffic().events == 4).await;
     assert_eq!(next(&mut events).await, CounterEvent::Gap);
     let CounterEvent::Changed { new, .. } = next(&mut events).await else { panic!("the newest is kept") };
     let mut last = new;
@@ -166,11 +167,11 @@ async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
 }
 
 #[tokio::test]
-async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
+async fn listeners_of_a_counter_share_one_registration() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let (mut first, id) = heard(&client, &mut server).await;
-    // The server is not asked.
+    // The second listener sends no request.
     let mut second = client.clone().counter("orders").listen().start().await.unwrap();
     let change = |n| event::CounterEvent {
         counter: "orders".into(),
@@ -188,7 +189,7 @@ async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
     for events in [&mut first, &mut second] {
         assert_eq!(next(events).await, changed(1, 2));
     }
-    // It goes with the last one.
+    // The registration ends with the last listener.
     drop(first);
     let mut third = client.counter("orders").listen().start().await.unwrap();
     let mut out = Output::new();
@@ -202,12 +203,12 @@ async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
     let removal = Action::RemoveListener(id.clone());
     assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
     server.reply(&request, ResponseBody::Empty).await;
-    // The next one has another.
+    // The next listener has a new registration.
     let (_events, other) = heard(&client, &mut server).await;
     assert_ne!(other, id);
 }
 
-/// More than a server takes on one connection.
+/// More than a server accepts on one connection.
 #[tokio::test]
 async fn many_can_listen_to_a_counter() {
     let server = Running::start("counter-many-listeners", "A").await;
@@ -236,7 +237,7 @@ async fn a_counter_that_is_gone_when_its_listener_is_added_anew_is_an_error() {
     let missing = Response::new(request.header.id, Status::NotFound, ResponseBody::Empty);
     second.send(&request, missing).await;
     let mut told = timeout(PATIENCE, events.next()).await.unwrap();
-    // There is another one for each attempt that fails.
+    // Each failed attempt adds a gap.
     while matches!(told, Some(Ok(CounterEvent::Gap))) {
         told = timeout(PATIENCE, events.next()).await.unwrap();
     }
@@ -245,7 +246,7 @@ async fn a_counter_that_is_gone_when_its_listener_is_added_anew_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_server_is_lost_another_one_tells_of_the_counter() {
+async fn a_counter_listener_moves_to_another_server_when_its_server_is_lost() {
     let first = Running::start("counter-failover", "A").await;
     let others =
         [Running::start("counter-failover", "B").await, Running::start("counter-failover", "C").await];
@@ -266,8 +267,8 @@ async fn when_a_server_is_lost_another_one_tells_of_the_counter() {
     first.owners.are(3).await;
     drop(first);
     assert_eq!(next(&mut events).await, CounterEvent::Gap);
-    eventually("changes are told again", async || {
-        // What is counted while a server dies may be done or not.
+    eventually("changes arrive again", async || {
+        // An addition during a server's crash may be lost.
         let _ = counted.add(1).await;
         let told = timeout(Duration::from_millis(100), events.next()).await;
         matches!(told, Ok(Some(Ok(CounterEvent::Changed { .. }))))

@@ -1,4 +1,4 @@
-//! Walks: every entry once, whatever servers do, and no further ahead than asked for.
+//! Iterations: each entry comes once, whatever servers do, and prefetch is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -106,7 +106,7 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
     client.administration().create("c", DISTRIBUTED).await.unwrap();
     let entries = filled(&client, 5_000).await;
     let cache = client.cache::<u32, u32>("c");
-    // Servers are known from answers.
+    // The client learns of servers from responses.
     eventually("all servers are known", async || {
         cache.get(&0).await.unwrap();
         client.servers().len() == 3
@@ -132,7 +132,7 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
     assert_eq!(found, entries);
 }
 
-/// The beginning of a walk at a server that a test plays: what it is asked for.
+/// Answers the start of an iteration; returns its parameters.
 async fn begun(server: &mut ScriptedConnection) -> consort_hotrod::ops::iteration::Start {
     let ping = server.next().await.expect("a ping, for the topology");
     server.reply(&ping, pong(41)).await;
@@ -166,7 +166,7 @@ async fn next_asked(server: &mut ScriptedConnection) -> consort_hotrod::Request 
 }
 
 #[tokio::test]
-async fn no_more_is_fetched_than_may_wait_and_a_dropped_walk_is_ended() {
+async fn prefetch_is_bounded_and_a_dropped_iteration_is_ended() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
@@ -186,7 +186,7 @@ async fn no_more_is_fetched_than_may_wait_and_a_dropped_walk_is_ended() {
     let request = next_asked(&mut server).await;
     server.reply(&request, batch(5..10)).await;
     assert_eq!(walk.next().await.unwrap().unwrap(), "5");
-    // Two pings, the beginning and two batches: the third is asked for when there is room for it.
+    // Two pings, the start and two batches: the third is requested when there is room for it.
     assert_eq!(client.traffic().requests, 5);
     drop(walk);
     loop {
@@ -200,7 +200,7 @@ async fn no_more_is_fetched_than_may_wait_and_a_dropped_walk_is_ended() {
 }
 
 #[tokio::test]
-async fn a_walk_that_is_dropped_while_it_begins_is_ended_when_it_has() {
+async fn an_iteration_dropped_while_it_starts_is_ended_on_the_server() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
@@ -228,7 +228,7 @@ async fn a_walk_that_is_dropped_while_it_begins_is_ended_when_it_has() {
     assert!(matches!(&end.body, RequestBody::Iteration(Request::End(_))), "{end:?}");
 }
 
-/// A server that has forgotten a walk is asked again, and what came before comes no more.
+/// When the server has forgotten the iteration, the client restarts it and drops the entries it has yielded.
 #[tokio::test]
 async fn entries_delivered_before_an_iteration_is_lost_are_not_repeated() {
     let played = ScriptedServer::listen().await;
@@ -242,7 +242,7 @@ async fn entries_delivered_before_an_iteration_is_lost_are_not_repeated() {
     let nothing = consort_hotrod::Response::new(request.header.id, Status::InvalidIteration, batch([]));
     server.send(&request, nothing).await;
     loop {
-        // The end of the one that is lost, and a new one.
+        // The end of the lost iteration, and a new start.
         let request = server.next().await.expect("another beginning");
         if let RequestBody::Iteration(Request::Start(_)) = &request.body {
             let started = ResponseBody::Iteration(Response::Started("w".into()));

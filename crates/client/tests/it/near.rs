@@ -1,4 +1,4 @@
-//! Near caches: what they keep, and that they never keep it too long.
+//! Near caches: hits, and no stale entries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,8 +43,8 @@ async fn a_near_cache_answers_reads_until_an_entry_changes_in_every_version() {
             }
             assert_eq!(client.traffic().requests, before, "{version}");
             written.put(&1, &11).await.unwrap();
-            eventually("it is told", async || cache.get(&1).await.unwrap() == Some(11)).await;
-            // What the client writes itself it does not have to be told.
+            eventually("the event arrives", async || cache.get(&1).await.unwrap() == Some(11)).await;
+            // The client's own writes need no event.
             cache.put(&1, &12).await.unwrap();
             assert_eq!(cache.get(&1).await.unwrap(), Some(12));
             cache.put_all([(&1, &13)]).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_near_cache_answers_reads_until_an_entry_changes_in_every_version() {
     }
 }
 
-/// As in Infinispan: near caches hear of changes by listeners, and no listener is told.
+/// As in Infinispan: near caches rely on listeners, and these writes skip listeners.
 #[tokio::test]
 async fn writes_that_skip_listeners_leave_other_near_caches_stale() {
     let (server, writer) = Running::with_cache("near-silent", "c").await;
@@ -75,7 +75,7 @@ async fn writes_that_skip_listeners_leave_other_near_caches_stale() {
         let silent = loud.with_flags(Flags::SKIP_LISTENER_NOTIFICATION);
         for key in [1, 2] {
             loud.put(&key, &10).await.unwrap();
-            eventually("it is kept", async || {
+            eventually("the entry is cached", async || {
                 let hits = cache.near_stats().unwrap().hits;
                 cache.get(&key).await.unwrap() == Some(10) && cache.near_stats().unwrap().hits > hits
             })
@@ -83,10 +83,10 @@ async fn writes_that_skip_listeners_leave_other_near_caches_stale() {
         }
         silent.put(&1, &11).await.unwrap();
         loud.put(&2, &11).await.unwrap();
-        eventually("the other is told", async || cache.get(&2).await.unwrap() == Some(11)).await;
+        eventually("the event of the other write arrives", async || cache.get(&2).await.unwrap() == Some(11)).await;
         assert_eq!(cache.get(&1).await.unwrap(), Some(10));
         assert_eq!(loud.get(&1).await.unwrap(), Some(11));
-        // What a client writes itself is not in its near cache, whatever others are told.
+        // The client's own writes are invalidated without an event.
         cache.with_flags(Flags::SKIP_LISTENER_NOTIFICATION).put(&1, &12).await.unwrap();
         assert_eq!(cache.get(&1).await.unwrap(), Some(12));
     }
@@ -121,7 +121,7 @@ async fn entries_with_a_short_lifespan_or_max_idle_are_not_cached_too_long() {
         assert_eq!(cache.get(&1).await.unwrap(), Some(1));
     }
     assert_eq!(cache.near_stats().unwrap().hits, 0, "the server counts its uses");
-    eventually("it is over", async || cache.get(&2).await.unwrap().is_none()).await;
+    eventually("the entry expires", async || cache.get(&2).await.unwrap().is_none()).await;
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn a_value_written_in_chunks_is_read_again() {
 
 /// S002-18.
 #[tokio::test]
-async fn s002_18_servers_do_not_tell_of_keys_that_are_not_kept() {
+async fn s002_18_servers_send_no_events_of_uncached_keys() {
     let (server, writer) = Running::with_cache("near-far", "c").await;
     let written = writer.cache::<u32, u32>("c");
     let all: BTreeMap<u32, u32> = (0..2_000).map(|n| (n, n)).collect();
@@ -153,21 +153,21 @@ async fn s002_18_servers_do_not_tell_of_keys_that_are_not_kept() {
         written.put(&key, &0).await.unwrap();
     }
     written.put(&7, &70).await.unwrap();
-    eventually("it is told", async || cache.get(&7).await.unwrap() == Some(70)).await;
-    // The filter is half empty: less than one in a hundred of the others is told.
+    eventually("the event arrives", async || cache.get(&7).await.unwrap() == Some(70)).await;
+    // The filter is half empty: fewer than 1 % of other keys cause events.
     let told = cache.near_stats().unwrap().events;
     assert!((1..40).contains(&told), "{told} events");
 
-    // What is not kept any more is taken out of the filter.
+    // Evicted keys are removed from the filter.
     for key in 0..1_000 {
         assert!(cache.get(&key).await.unwrap().is_some());
     }
-    eventually("the server is told which keys are kept", async || cache.near_stats().unwrap().updates > 0)
+    eventually("the client sends a new filter", async || cache.near_stats().unwrap().updates > 0)
         .await;
     assert!(cache.near_stats().unwrap().entries <= 200);
 }
 
-/// The near cache of a client, and the server that a test plays for it.
+/// A near cache with its scripted server and the listener's id.
 async fn played() -> (RawCache, ScriptedConnection, Bytes) {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
@@ -196,9 +196,9 @@ fn value(value: &'static str) -> ResponseBody {
     ResponseBody::Map(map::Response::WithMetadata(Metadata::immortal(1), value.into()))
 }
 
-/// S002-18: in each order of an answer and an event, the old value does not stay.
+/// S002-18: in each order of response and event, the old value is not cached.
 #[tokio::test]
-async fn s002_18_what_changes_while_it_is_read_is_not_kept() {
+async fn s002_18_a_key_changed_during_its_read_is_not_cached() {
     let (cache, mut server, id) = played().await;
     let reading = begin(&cache, read);
     let request = asked(&mut server).await;
@@ -210,14 +210,14 @@ async fn s002_18_what_changes_while_it_is_read_is_not_kept() {
     let request = asked(&mut server).await;
     server.reply(&request, value("new")).await;
     assert_eq!(reading.await.unwrap(), "new");
-    assert_eq!(read(cache.clone()).await, "new", "it is kept");
+    assert_eq!(read(cache.clone()).await, "new", "the entry is cached");
     assert_eq!(cache.near_stats().unwrap().hits, 1);
 
     server.send_event(&modified(id.clone(), "k")).await;
-    eventually("it is forgotten", async || cache.near_stats().unwrap().entries == 0).await;
+    eventually("the entry is invalidated", async || cache.near_stats().unwrap().entries == 0).await;
     let reading = begin(&cache, read);
     let request = asked(&mut server).await;
-    // Both in one packet: the reader is woken after both have come.
+    // Both in one packet: the reader wakes after both.
     let answer =
         consort_hotrod::Response::new(request.header.id, consort_hotrod::Status::Success, value("newer"));
     let mut out = consort_hotrod::Output::new();
@@ -228,9 +228,9 @@ async fn s002_18_what_changes_while_it_is_read_is_not_kept() {
     assert_eq!(cache.near_stats().unwrap().entries, 0);
 }
 
-/// S002-18: nothing is kept when nobody tells of changes.
+/// S002-18: without a listener nothing is cached.
 #[tokio::test]
-async fn s002_18_with_the_connection_everything_is_forgotten() {
+async fn s002_18_a_near_cache_is_emptied_when_its_connection_is_lost() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(NearCacheConfig::default()).await });
@@ -243,23 +243,23 @@ async fn s002_18_with_the_connection_everything_is_forgotten() {
     assert_eq!(reading.await.unwrap(), "v");
     assert_eq!(cache.near_stats().unwrap().entries, 1);
     drop(server);
-    eventually("it is off", async || !cache.near_stats().unwrap().is_on).await;
+    eventually("the near cache is off", async || !cache.near_stats().unwrap().is_on).await;
     assert_eq!(cache.near_stats().unwrap().entries, 0);
     let mut server = played.accept().await;
     let adding = server.next().await.unwrap();
     assert!(matches!(&adding.body, RequestBody::Listener(listener::Request::AddBloom(..))), "{adding:?}");
-    // Until it is answered, reads are as those of others, and nothing is kept.
+    // Until the registration is answered, reads are not cached.
     let reading = begin(&cache, read);
     let request = server.next().await.unwrap();
     assert!(matches!(&request.body, RequestBody::Map(map::Request::Get(_))), "{request:?}");
     server.reply(&request, ResponseBody::Map(map::Response::Value("w".into()))).await;
     assert_eq!(reading.await.unwrap(), "w");
     server.reply(&adding, ResponseBody::Empty).await;
-    eventually("it is on again", async || cache.near_stats().unwrap().is_on).await;
+    eventually("the near cache is on again", async || cache.near_stats().unwrap().is_on).await;
     assert_eq!(cache.near_stats().unwrap().entries, 0);
 }
 
-/// Numbers without any order.
+/// Pseudorandom numbers.
 struct Random(u64);
 
 impl Random {
@@ -273,7 +273,7 @@ impl Random {
 
 const KEYS: u64 = 80;
 
-/// Reads and changes what others read and change, too. While a server dies, something may fail.
+/// Reads and changes shared keys. Operations may fail while a server crashes.
 async fn disturb(cache: Numbers, seed: u64) {
     let mut random = Random(seed);
     for _ in 0..600 {
@@ -291,7 +291,8 @@ async fn disturb(cache: Numbers, seed: u64) {
     }
 }
 
-/// S002-18: several near caches, small ones that have to forget, with a filter and without; one server dies, another comes.
+/// S002-18: several small near caches that evict, with and without filters; one server crashes, another
+/// joins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_18_no_change_is_missed() {
     let mut servers = BTreeMap::new();
@@ -325,7 +326,7 @@ async fn s002_18_no_change_is_missed() {
         while let Some(done) = disturbing.join_next().await {
             done.unwrap();
         }
-        // A change that was missed stays so: then this is never reached.
+        // A missed change would stay, so that this is never reached.
         eventually("near values are the servers'", async || {
             for key in 0..=KEYS as u32 {
                 let Ok(true_value) = truth.get(&key).await else { return false };

@@ -1,4 +1,4 @@
-//! Large values that are read and written in pieces.
+//! Large values read and written in chunks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::scripted_server::{ScriptedConnection, ScriptedServer};
 use crate::servers::{Running, connections_to};
 use crate::verbs::speaking;
 
-/// Bytes by which one sees where a piece has come from.
+/// Bytes that depend on their position.
 fn pattern(at: usize, length: usize) -> Vec<u8> {
     (at..at + length).map(|n| (n * 7 + n / 251) as u8).collect()
 }
 
 async fn write(cache: &RawCache, key: &[u8], length: usize) {
     let mut writer = cache.writer(key).unwrap();
-    // In parts that are no pieces.
+    // In parts that do not match chunks.
     for at in (0..length).step_by(50_000) {
         writer.write(&pattern(at, 50_000.min(length - at))).await.unwrap();
     }
@@ -95,7 +95,7 @@ async fn a_reader_sees_one_value_throughout_and_a_dropped_writer_changes_nothing
     assert!(cache.get(key).await.unwrap().unwrap() == pattern(0, 5 * PIECE_BYTES));
     cache.put(key, &b"another"[..]).await.unwrap();
     assert!(rest(&mut reader).await == pattern(PIECE_BYTES, 4 * PIECE_BYTES));
-    // One that is not read to its end disturbs nobody.
+    // An abandoned reader disturbs no other.
     write(&cache, key, 5 * PIECE_BYTES).await;
     for _ in 0..1_000 {
         let mut reader = cache.reader(key).await.unwrap().unwrap();
@@ -136,19 +136,19 @@ async fn a_value_that_is_too_large_is_refused_and_changes_nothing() {
     assert_eq!(cache.get(key).await.unwrap().as_deref(), Some(&b"before"[..]));
 }
 
-/// S002-15: between any two pieces a small request goes out on the same connection, and has its answer.
+/// S002-15: between any two chunks a small request goes out and is answered on the same connection.
 #[tokio::test]
 async fn s002_15_small_requests_go_between_the_pieces_on_one_connection() {
     const PIECES: usize = 200;
     let (server, client) = Running::with_cache("between", "c").await;
     let cache = client.raw("c");
     cache.put(&b"small"[..], &b"value"[..]).await.unwrap();
-    let small = async || cache.get(&b"small"[..]).await.unwrap().expect("it is there");
+    let small = async || cache.get(&b"small"[..]).await.unwrap().expect("the value");
     let mut writer = cache.writer(&b"large"[..]).unwrap();
     for n in 0..PIECES {
         writer.write(&pattern(n * PIECE_BYTES, PIECE_BYTES)).await.unwrap();
         assert_eq!(small().await, "value");
-        assert!(cache.get(&b"large"[..]).await.unwrap().is_none(), "no part of it is seen");
+        assert!(cache.get(&b"large"[..]).await.unwrap().is_none(), "no part is visible");
     }
     assert!(writer.finish().await.unwrap());
     let mut reader = cache.reader(&b"large"[..]).await.unwrap().unwrap();
@@ -166,17 +166,17 @@ fn get_small(cache: &RawCache) -> JoinHandle<Result<Option<Bytes>, ClientError>>
     tokio::spawn(async move { cache.get(&b"small"[..]).await })
 }
 
-/// The next request, which is that.
+/// Expects the small request next.
 async fn small_is_asked(server: &mut ScriptedConnection) -> Request {
     let get = server.next().await.unwrap();
     assert!(matches!(&get.body, RequestBody::Map(map::Request::Get(key)) if key == "small"), "{get:?}");
     get
 }
 
-/// S002-15: nothing waits for a stream; its pieces are in order, and no more than two are not acknowledged while others ask
-/// something.
+/// S002-15: other requests do not wait for a stream; its chunks are in order, and at most two are
+/// unacknowledged while the connection has other requests.
 #[tokio::test]
-async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
+async fn s002_15_two_chunks_are_in_flight_and_other_requests_do_not_wait() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
@@ -205,7 +205,7 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
         assert_eq!((bytes.len(), bytes[0]), (PIECE_BYTES, expected));
         pieces.push(piece);
     }
-    // Neither is acknowledged, and the next request is another's.
+    // Neither chunk is acknowledged, and the next request is the small one.
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
     server.reply(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
@@ -227,7 +227,7 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
     assert!(waiting.await.unwrap().unwrap().is_some());
 }
 
-/// S002-17: while nobody else asks, six pieces are under way.
+/// S002-17: without other requests six chunks are in flight.
 #[tokio::test]
 async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
     const PIECES: u8 = 9;
@@ -258,11 +258,11 @@ async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
     for expected in 0..6 {
         sent(&mut server, &mut pieces, expected).await;
     }
-    // Nothing more comes before the first is acknowledged.
+    // No further chunk comes before the first is acknowledged.
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
     for expected in 6..PIECES {
-        // While that waits there are two at most.
+        // While the small request waits, at most two chunks are in flight.
         while pieces.len() >= 2 {
             server.reply(&pieces.pop_front().unwrap(), ResponseBody::Empty).await;
         }
@@ -276,9 +276,9 @@ async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
     assert!(reading.await.unwrap().unwrap().is_some());
 }
 
-/// S002-17: eight pieces are asked for ahead, two together; three while others ask something.
+/// S002-17: eight chunks are requested ahead, two together; three while the connection has other requests.
 #[tokio::test]
-async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
+async fn s002_17_chunks_are_requested_ahead_and_fewer_beside_other_requests() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
@@ -307,7 +307,7 @@ async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
         }
         requests
     };
-    // Who asks for the next one asks for eight.
+    // Reading the next chunk requests eight.
     assert_eq!(read(&mut reader).await, Some(0));
     let mut waiting = asked(&mut server, 8).await;
     for n in 1..=2 {
@@ -317,7 +317,8 @@ async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
         assert_eq!(read(&mut reader).await, Some(n));
     }
     waiting.extend(asked(&mut server, 2).await);
-    // Eight wait again when somebody else asks; then there are three at most, and each that comes is given.
+    // Eight are in flight when another request comes; then at most three, and each chunk is returned as it
+    // arrives.
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
     for n in 3..=11 {
@@ -355,10 +356,10 @@ async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
     let finishing = tokio::spawn(last.finish());
     server.next().await.expect("the last piece");
     drop(server);
-    // The last piece may have done it.
+    // The last chunk may have completed the put.
     let error = finishing.await.unwrap().unwrap_err();
     assert!(matches!(error, ClientError::Uncertain { .. }) && error.is_outcome_unknown(), "{error}");
-    // Without it nothing was done, also when there is another connection.
+    // Without the last chunk nothing was changed, also on a new connection.
     let _again = played.accept().await;
     let error = torn.finish().await.unwrap_err();
     assert!(matches!(error, ClientError::StreamLost { .. }) && !error.is_outcome_unknown(), "{error}");
@@ -388,7 +389,7 @@ async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
     }
 }
 
-/// What a server does for who streams: it takes all, and gives as much as is wanted.
+/// Serves streams: accepts all writes, and returns as many bytes as requested.
 async fn serve_streams(played: ScriptedServer, length: usize) {
     let mut client = played.accept().await;
     let value = Bytes::from(vec![7; PIECE_BYTES]);
@@ -419,12 +420,12 @@ async fn serve_streams(played: ScriptedServer, length: usize) {
     }
 }
 
-/// S002-16: of a value of 550 MB that is written, and one that is read, the client has a few pieces in memory.
+/// S002-16: while the client writes and reads values of 550 MB, only a few chunks are in memory.
 #[test]
 fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
     const LENGTH: usize = 9_000 * PIECE_BYTES;
     let (told, tells) = std::sync::mpsc::channel();
-    // The allocations that are counted are those of a thread: the server has another.
+    // Allocations are counted per thread; the server has its own.
     let serving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -458,10 +459,10 @@ fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
         });
     });
     let most = [writing.bytes_max, reading.bytes_max];
-    // Nine pieces, which are parts of what was received with them: twice as much at most.
+    // Nine chunks, slices of buffers: twice as much at most.
     let allowed = 18 * PIECE_BYTES as u64;
     assert!(most.iter().all(|bytes| *bytes < allowed), "{most:?} of {allowed} bytes");
-    // What was asked for beyond the end is answered before this.
+    // Chunks requested beyond the end are answered before this.
     runtime.block_on(cache.get(&b"small"[..])).unwrap();
     runtime.block_on(client.close());
     drop((cache, client, runtime));

@@ -1,4 +1,4 @@
-//! Queries, in every version that the client speaks.
+//! Queries, in every version.
 
 use bytes::Bytes;
 use consort_client::{QueryResult, ProtocolVersion, RawCache, Wrapped};
@@ -9,7 +9,7 @@ use crate::verbs::{speaking, versions};
 
 const SCHEMA: &str = "syntax = \"proto3\"; package shop; message Book { string title = 1; int32 pages = 2; }";
 
-/// An entity as clients wrap it that know its type by its name.
+/// An entity as wrapped by clients that use its type name.
 fn book(title: &str, pages: u64) -> Bytes {
     let (mut message, mut out) = (Vec::new(), Vec::new());
     put_tag(&mut message, 1, LENGTH);

@@ -1,4 +1,4 @@
-//! Servers that a test plays itself: what they say, when, and whether at all.
+//! Scripted servers: a test determines each response.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::servers::{PATIENCE, eventually};
 
-/// A server that does what a test says.
+/// A server scripted by a test.
 pub(crate) struct ScriptedServer(TcpListener);
 
 impl ScriptedServer {
@@ -33,13 +33,13 @@ impl ScriptedServer {
         ServerAddress { host: "127.0.0.1".into(), port: self.at().port() }
     }
 
-    /// The next connection that is made, before anything is said.
+    /// Accepts the next connection, without a response.
     pub(crate) async fn accept_without_pong(&self) -> ScriptedConnection {
-        let (stream, _) = timeout(PATIENCE, self.0.accept()).await.expect("somebody connects").unwrap();
+        let (stream, _) = timeout(PATIENCE, self.0.accept()).await.expect("a connection").unwrap();
         ScriptedConnection { stream, input: BytesMut::new(), decoder: RequestDecoder::default() }
     }
 
-    /// The next connection, which can be used.
+    /// Accepts the next connection and answers its first PING.
     pub(crate) async fn accept(&self) -> ScriptedConnection {
         let mut conversation = self.accept_without_pong().await;
         let ping = conversation.next().await.expect("a ping");
@@ -47,7 +47,7 @@ impl ScriptedServer {
         conversation
     }
 
-    /// A client of this server, and its connection.
+    /// Connects a client.
     pub(crate) async fn client(&self) -> (Client, ScriptedConnection) {
         let uri = format!("hotrod://{}", self.at());
         let (client, conversation) = tokio::join!(Client::connect(&uri), self.accept());
@@ -63,7 +63,7 @@ pub(crate) fn value(value: &'static str) -> ResponseBody {
     ResponseBody::Map(map::Response::Value(value.into()))
 }
 
-/// A client's connection, from the other end.
+/// The server's end of a connection.
 pub(crate) struct ScriptedConnection {
     stream: TcpStream,
     input: BytesMut,
@@ -71,7 +71,7 @@ pub(crate) struct ScriptedConnection {
 }
 
 impl ScriptedConnection {
-    /// The next request; nothing if the client has closed the connection.
+    /// Returns the next request; `None` if the client has closed the connection.
     pub(crate) async fn next(&mut self) -> Option<Request> {
         loop {
             if let Some(request) = self.decoder.decode(&mut self.input).unwrap() {
@@ -94,7 +94,7 @@ impl ScriptedConnection {
         self.send(request, Response::new(request.header.id, Status::Success, body)).await;
     }
 
-    /// Something unasked.
+    /// Sends an event.
     pub(crate) async fn send_event(&mut self, event: &Event) {
         let mut out = Output::new();
         event.encode(&mut out);
@@ -117,7 +117,7 @@ fn key_of(request: &Request) -> &Bytes {
     }
 }
 
-/// Begins an operation beside what the test does.
+/// Runs an operation in the background.
 pub(crate) fn begin<T: Send + 'static, R: Future<Output = T> + Send + 'static>(
     cache: &RawCache,
     operation: impl FnOnce(RawCache) -> R,
@@ -156,7 +156,7 @@ async fn a_write_that_was_not_sent_waits_for_the_next_connection() {
     let played = ScriptedServer::listen().await;
     let (client, first) = played.client().await;
     drop(first);
-    eventually("it is noticed", async || client.servers().is_empty()).await;
+    eventually("the loss is detected", async || client.servers().is_empty()).await;
     let write = begin(&client.raw("c"), put);
     let mut second = played.accept().await;
     let request = second.next().await.expect("the write");
@@ -177,7 +177,7 @@ async fn an_operation_ends_at_its_deadline_and_the_connection_goes_on() {
     let (write, read) = (write.await.unwrap().unwrap_err(), read.await.unwrap().unwrap_err());
     assert!(matches!(write, ClientError::TimedOut { is_outcome_unknown: true, .. }), "{write}");
     assert!(matches!(read, ClientError::TimedOut { is_outcome_unknown: false, .. }), "{read}");
-    // Late answers disturb nobody.
+    // Late responses are ignored.
     for request in &requests {
         let is_read = matches!(request.body, RequestBody::Map(map::Request::Get(_)));
         server.reply(request, if is_read { value("late") } else { ResponseBody::Empty }).await;
@@ -193,7 +193,7 @@ async fn without_a_server_operations_end_at_their_deadline_and_nothing_was_done(
     let played = ScriptedServer::listen().await;
     let (client, server) = played.client().await;
     drop((server, played));
-    eventually("it is noticed", async || client.servers().is_empty()).await;
+    eventually("the loss is detected", async || client.servers().is_empty()).await;
     let begun = Instant::now();
     let cache = client.raw("c").with_timeout(Duration::from_millis(300));
     let error = put(cache).await.unwrap_err();
@@ -234,7 +234,7 @@ async fn callers_wait_while_a_connection_has_no_room() {
     let (client, mut server) = played.client().await;
     let cache = client.raw("c").with_timeout(PATIENCE);
     let large = Bytes::from(vec![7; 1_000_000]);
-    // Each takes a quarter of the room, and the server answers none of them.
+    // Each request takes a quarter of the room; the server does not answer.
     let putting: Vec<_> = (0..8_u8)
         .map(|n| {
             let large = large.clone();
@@ -290,9 +290,9 @@ async fn requests_go_to_the_owner_once_it_is_known_and_elsewhere_when_it_is_gone
     second.reply(&request, value("from two")).await;
     assert_eq!(read.await.unwrap().unwrap().as_deref(), Some(&b"from two"[..]));
 
-    // Others are asked of other keys, and of this one when its owner is gone.
+    // Another server serves other keys, and this one once its owner is lost.
     drop((second, two));
-    eventually("it is noticed", async || client.servers().len() == 1).await;
+    eventually("the loss is detected", async || client.servers().len() == 1).await;
     let read = begin(&cache, get);
     let request = first.next().await.unwrap();
     first.reply(&request, value("from one again")).await;
@@ -354,10 +354,10 @@ async fn a_server_error_decides_whether_other_servers_are_tried() {
     let error = refused(&mut server, begin(&cache, failed_put), Status::ServerError).await;
     assert!(matches!(&error, ClientError::Server { status: Status::ServerError, .. }), "{error}");
     assert!(error.is_outcome_unknown());
-    // Another may be needed by others for a moment: whether they had the write, nobody knows.
+    // The server lost another owner: the outcome of the write is unknown.
     let error = refused(&mut server, begin(&cache, failed_put), Status::NodeSuspected).await;
     assert!(matches!(error, ClientError::Uncertain { .. }), "{error}");
-    // There is no other server, so that is the answer.
+    // There is no other server to try.
     let error = refused(&mut server, begin(&cache, failed_put), Status::IllegalLifecycle).await;
     assert!(matches!(&error, ClientError::Server { status: Status::IllegalLifecycle, .. }), "{error}");
     assert!(!error.is_outcome_unknown());

@@ -1,4 +1,4 @@
-//! Clusters that know nothing of each other, and a client that goes from one to the other.
+//! Failover of a client between independent clusters.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::scripted_server::{ScriptedServer, begin, topology, value};
 use crate::servers::{PATIENCE, Running, eventually};
 
-/// A server with the cache `c`, in which `where` is a number.
+/// A server with the cache `c`, whose entry `where` is this number.
 async fn site(cluster: &'static str, number: u32) -> (Running, Client) {
     let (server, client) = Running::with_cache(cluster, "c").await;
     client.cache::<String, u32>("c").put("where", &number).await.unwrap();
@@ -23,7 +23,7 @@ fn address(server: &Running) -> ServerAddress {
     ServerAddress { host: server.at.ip().to_string().into(), port: server.at.port() }
 }
 
-/// A client of the first that knows the second by the name NYC.
+/// A client of the first cluster with the second as NYC.
 async fn client(first: &Running, second: &Running) -> Client {
     let uri = format!("{}?cluster.NYC={}", first.uri(), second.at);
     Client::connect(&uri).await.unwrap()
@@ -46,23 +46,23 @@ async fn when_a_site_is_lost_the_client_goes_on_with_the_next_one_and_back_by_ha
     }
     assert_eq!(near.near_stats().unwrap().hits, 1);
     drop(lon);
-    eventually("the client is elsewhere", async || client.cluster() == "NYC").await;
+    eventually("the client has switched", async || client.cluster() == "NYC").await;
     assert_eq!(cache.get("where").await.unwrap(), Some(2));
-    assert_eq!(near.get("where").await.unwrap(), Some(2), "what was near is forgotten");
+    assert_eq!(near.get("where").await.unwrap(), Some(2), "the near cache was emptied");
     cache.put("written", &7).await.unwrap();
     assert_eq!(there.cache::<String, u32>("c").get("written").await.unwrap(), Some(7));
     assert_eq!(next(&mut events).await, Event::Gap);
     let told = there.cache::<String, u32>("c");
-    eventually("changes there are told", async || {
+    eventually("events of the second cluster arrive", async || {
         told.put("told", &1).await.unwrap();
         let event = timeout(Duration::from_millis(100), events.next()).await;
         matches!(event, Ok(Some(Ok(Event::Entry(EntryEvent { key, .. })))) if key == "told")
     })
     .await;
-    eventually("it is near again", async || near.near_stats().unwrap().is_on).await;
+    eventually("the near cache is on again", async || near.near_stats().unwrap().is_on).await;
     told.put("where", &3).await.unwrap();
-    eventually("it is told", async || near.get("where").await.unwrap() == Some(3)).await;
-    // A site that is not there is left again.
+    eventually("the event arrives", async || near.get("where").await.unwrap() == Some(3)).await;
+    // An unreachable cluster is left again.
     client.switch_to_default_cluster();
     assert_eq!(client.cluster(), DEFAULT_CLUSTER);
     assert_eq!(cache.get("where").await.unwrap(), Some(3));
@@ -99,7 +99,7 @@ async fn a_site_is_left_by_hand_while_it_is_there_and_come_back_to() {
 }
 
 #[tokio::test]
-async fn a_walk_does_not_go_on_through_another_site() {
+async fn an_iteration_does_not_continue_on_another_site() {
     let ((lon, _lon), (nyc, _nyc)) = (site("walk-lon", 1).await, site("walk-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c");
@@ -111,7 +111,7 @@ async fn a_walk_does_not_go_on_through_another_site() {
     client.switch_to_cluster("NYC").unwrap();
     let end = loop {
         match walk.next().await.unwrap() {
-            // What has come before.
+            // An entry from before the switch.
             Ok((_, number)) => assert_ne!(number, 2),
             Err(error) => break error,
         }
@@ -135,7 +135,7 @@ async fn a_client_begins_at_another_site_if_the_first_is_not_there() {
     assert_eq!(causes.len(), 2);
 }
 
-/// What was sent before is still answered, and what it says of owners is of the other site.
+/// Requests in flight are still answered, and the topologies in these responses are ignored.
 #[tokio::test]
 async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_not_believed() {
     let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
@@ -162,7 +162,7 @@ async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_no
     assert_eq!(client.states().len(), 1);
 }
 
-/// One that is started again is not lost.
+/// A restarted cluster does not count as lost.
 #[tokio::test]
 async fn a_site_is_not_left_before_it_was_tried_as_often_as_is_said() {
     let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
@@ -177,7 +177,7 @@ async fn a_site_is_not_left_before_it_was_tried_as_often_as_is_said() {
         nyc
     });
     drop(there);
-    // The connection is refused as the server's own would be: no PING is answered.
+    // The connection closes before the PING is answered, like that of a stopping server.
     drop(lon.accept_without_pong().await);
     let mut again = lon.accept().await;
     let write = begin(&client.raw("c"), |cache| async move { cache.put(&b"k"[..], &b"v"[..]).await });
@@ -186,8 +186,8 @@ async fn a_site_is_not_left_before_it_was_tried_as_often_as_is_said() {
     again.reply(&request, ResponseBody::Empty).await;
     write.await.unwrap().unwrap();
     assert_eq!(client.cluster(), DEFAULT_CLUSTER);
-    // It was up between: the attempts are counted anew.
+    // The cluster was reachable meanwhile, so the attempts count from zero.
     drop((again, lon));
-    eventually("the client is elsewhere", async || client.cluster() == "NYC").await;
+    eventually("the client has switched", async || client.cluster() == "NYC").await;
     answering.abort();
 }

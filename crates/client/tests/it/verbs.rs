@@ -1,4 +1,4 @@
-//! Every verb, in every version that is spoken.
+//! Every operation in every version.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use consort_hotrod::ResponseBody;
 use crate::scripted_server::{ScriptedServer, begin};
 use crate::servers::{Running, eventually};
 
-/// Those from this one on that are spoken.
+/// The supported versions from this one on.
 pub(crate) fn versions(from: ProtocolVersion) -> impl Iterator<Item = ProtocolVersion> {
     let oldest = if cfg!(feature = "legacy") { ProtocolVersion::V2_0 } else { ProtocolVersion::V3_0 };
     ProtocolVersion::ALL.into_iter().filter(move |version| *version >= from.max(oldest))
@@ -102,7 +102,7 @@ pub(crate) async fn many_keys(client: &Client) {
 }
 
 #[tokio::test]
-async fn of_many_keys_the_error_says_which_ones_it_is_about() {
+async fn bulk_errors_name_the_affected_keys() {
     let (_server, client) = Running::with_cache("which", "c").await;
     let full = r#"{"distributed-cache": {"memory": {"max-size": "10000", "when-full": "EXCEPTION"}}}"#;
     client.administration().create("full", full).await.unwrap();
@@ -144,7 +144,7 @@ async fn values_are_of_their_types_and_large_ones_arrive() {
 }
 
 #[tokio::test]
-async fn lifetimes_are_told_and_kept() {
+async fn lifetimes_are_sent_and_returned() {
     let (_server, client) = Running::with_cache("lifetimes", "c").await;
     lifetimes(&client).await;
     let cache = client.cache::<String, u32>("c");
@@ -167,7 +167,7 @@ pub(crate) async fn lifetimes(client: &Client) {
     assert!(entry.last_used.is_some());
 }
 
-/// S002-19: the flags are the handle's.
+/// S002-19: flags belong to the handle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_19_flags_belong_to_a_handle_that_tasks_share() {
     let (_server, client) = Running::with_cache("flags", "c").await;
@@ -194,27 +194,27 @@ pub(crate) async fn flags(client: &Client) {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(both.swap(&1, &2).await.unwrap(), Some(1), "with those that the operation asks for");
+    assert_eq!(both.swap(&1, &2).await.unwrap(), Some(1), "with the operation's own flags");
     assert_eq!(flagged.with_options(CacheOptions::default()).options().flags, Flags::NONE);
     plain.clear().await.unwrap();
 }
 
-/// S002-19: servers hear of the flags of the handle that asks, and of no other's.
+/// S002-19: requests carry the flags of their handle, and of no other.
 #[tokio::test]
-async fn s002_19_servers_are_told_the_flags_of_each_handle() {
+async fn s002_19_requests_carry_the_flags_of_their_handle() {
     for version in versions(ProtocolVersion::V3_0) {
         told_flags(version).await;
     }
 }
 
-/// What the server of a client is told that speaks this version.
+/// Checks the flags that a server of this version receives.
 pub(crate) async fn told_flags(version: ProtocolVersion) {
     let played = ScriptedServer::listen().await;
     let speaking = Client::builder().server(played.address()).version(version).connect();
     let (client, mut server) = tokio::join!(speaking, played.accept());
     let plain = client.unwrap().raw("c");
     let flagged = plain.with_flags(Flags::SKIP_INDEXING);
-    // These say with flags that the server's spans are meant.
+    // These versions mark default lifetimes by flags.
     let spans = Flags::DEFAULT_LIFESPAN | Flags::DEFAULT_MAX_IDLE;
     let spans = if version < ProtocolVersion::V2_2 { spans } else { Flags::NONE };
     for (cache, swaps, expected) in [

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_sync_before_closing_is_told_to_the_next_sync() {
+    fn a_failed_sync_before_closing_fails_the_next_sync() {
         let directory = directory("failed-descriptors");
         let file = make(pool(2), &directory, 0);
         lock(&file.handle).failure = Some(Failure::of(&io::Error::from_raw_os_error(28)));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_before_that_everybody_can_read_are_told() {
+    fn world_readable_data_is_reported() {
         let directory = std::env::temp_dir().join(format!("consort-open-{}", std::process::id()));
         let disk = RealDisk::new(&directory).unwrap();
         disk.create("1.data").unwrap();

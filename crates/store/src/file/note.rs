@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_and_no_note_is_none() {
+    fn a_damaged_note_is_an_error_and_a_missing_one_is_none() {
         let disk = SimDisk::new(1);
         assert_eq!(read(&disk).unwrap(), None);
         keep(&disk, b"a note").unwrap();
