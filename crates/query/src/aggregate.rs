@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::grouping::Counted;
+use crate::grouping::AggregateColumn;
 use crate::row::Cell;
 use crate::syntax::Function;
 use crate::value::{Scalar, Value};
@@ -50,7 +50,7 @@ impl Sum {
 }
 
 impl Total {
-    pub(crate) fn of(counted: &Counted) -> Self {
+    pub(crate) fn of(counted: &AggregateColumn) -> Self {
         match (counted.function, counted.scalar) {
             (Function::Count, _) if counted.is_distinct => Self::Distinct(BTreeSet::new()),
             (Function::Count, _) => Self::Count(0),

@@ -3,10 +3,10 @@
 
 use std::cmp::Ordering;
 
-use crate::bounds::DEPTH_MAX;
+use crate::limits::DEPTH_MAX;
 use crate::like::Like;
-use crate::shape::Slot;
-use crate::stored::{below, count, put_number, put_text, put_value, text, value};
+use crate::field_reader::Slot;
+use crate::plan_codec::{below, count, put_number, put_text, put_value, text, value};
 use crate::syntax::Comparison;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::bounds::{
+use crate::limits::{
     COLUMNS_MAX, CONSTANTS_BYTES_MAX, DEPTH_MAX, JOINS_MAX, MISSPELLED_MAX, PATH_MAX, PATTERN_MAX,
     PATTERNS_MAX, SIMILAR_MAX, TEXT_MAX,
 };
@@ -11,7 +11,7 @@ use crate::bounds::{
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryError {
     /// What is wrong.
-    pub wrong: Wrong,
+    pub kind: QueryErrorKind,
     /// The line, from 1, and the character in it, from 1; nothing if it is of no place.
     pub place: Option<(usize, usize)>,
 }
@@ -19,7 +19,7 @@ pub struct QueryError {
 /// What is wrong with a query. The texts have the numbers of Infinispan's where it has some, by which people look for them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Wrong {
+pub enum QueryErrorKind {
     /// Something else has to stand there.
     #[error("ISPN028526: Invalid query: {expected} is expected, not {found}")]
     Syntax {
@@ -58,7 +58,7 @@ pub enum Wrong {
     #[error("a query has {COLUMNS_MAX} fields at most")]
     Columns,
     /// A type that no schema has.
-    #[error("ISPN028510: Unknown entity name {name}{}", meant(.nearest))]
+    #[error("ISPN028510: Unknown entity name {name}{}", suggestion(.nearest))]
     Type {
         /// Its name.
         name: String,
@@ -66,7 +66,7 @@ pub enum Wrong {
         nearest: Option<String>,
     },
     /// A field that the type does not have.
-    #[error("ISPN028501: The type {of} does not have an accessible property named '{name}'.{}", meant(.nearest))]
+    #[error("ISPN028501: The type {of} does not have an accessible property named '{name}'.{}", suggestion(.nearest))]
     Field {
         /// The type.
         of: String,
@@ -76,7 +76,7 @@ pub enum Wrong {
         nearest: Option<String>,
     },
     /// A first name of a path that is neither an alias nor a field.
-    #[error("ISPN028502: Unknown alias: {name}.{}", meant(.nearest))]
+    #[error("ISPN028502: Unknown alias: {name}.{}", suggestion(.nearest))]
     Alias {
         /// The name.
         name: String,
@@ -90,7 +90,7 @@ pub enum Wrong {
     #[error("ISPN028507: Invalid boolean literal '{0}'")]
     Bool(String),
     /// What is no value of an enum.
-    #[error("ISPN028508: Invalid enum literal '{value}' for enum type {of}{}", meant(.nearest))]
+    #[error("ISPN028508: Invalid enum literal '{value}' for enum type {of}{}", suggestion(.nearest))]
     Enum {
         /// What was given.
         value: String,
@@ -180,32 +180,32 @@ pub enum Wrong {
     Unsupported(&'static str),
 }
 
-fn meant(nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or_else(String::new, |nearest| format!(" Is {nearest} meant?"))
+fn suggestion(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(String::new, |nearest| format!(" Did you mean {nearest}?"))
 }
 
 impl QueryError {
     /// It is wrong at this byte of the query.
-    pub(crate) fn at(text: &str, at: usize, wrong: Wrong) -> Self {
+    pub(crate) fn at(text: &str, at: usize, kind: QueryErrorKind) -> Self {
         let before = text.get(..at).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
-        Self { wrong, place: Some((line, column)) }
+        Self { kind, place: Some((line, column)) }
     }
 }
 
-impl From<Wrong> for QueryError {
+impl From<QueryErrorKind> for QueryError {
     /// It is of no place.
-    fn from(wrong: Wrong) -> Self {
-        Self { wrong, place: None }
+    fn from(kind: QueryErrorKind) -> Self {
+        Self { kind, place: None }
     }
 }
 
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
-            Some((line, column)) => write!(f, "{} (line {line}, character {column})", self.wrong),
-            None => write!(f, "{}", self.wrong),
+            Some((line, column)) => write!(f, "{} (line {line}, character {column})", self.kind),
+            None => write!(f, "{}", self.kind),
         }
     }
 }

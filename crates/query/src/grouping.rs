@@ -8,18 +8,18 @@ use crate::value::Scalar;
 pub(crate) struct Grouping {
     /// So many columns of a row, the first ones, say which group it is in. Without any there is one group, also of nothing.
     pub(crate) keys: usize,
-    pub(crate) aggregates: Vec<Counted>,
+    pub(crate) aggregates: Vec<AggregateColumn>,
     /// Of a group's values, keys first: what has to hold of them.
     pub(crate) having: Condition,
     /// Which of them are told.
-    pub(crate) told: Vec<usize>,
+    pub(crate) selected: Vec<usize>,
     /// By which they are ordered, and whether downwards.
     pub(crate) order: Vec<(usize, bool)>,
 }
 
 /// Something that many rows become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct AggregateColumn {
     pub(crate) function: Function,
     pub(crate) is_distinct: bool,
     /// The column; nothing for rows themselves.
@@ -28,7 +28,7 @@ pub(crate) struct Counted {
     pub(crate) scalar: Scalar,
 }
 
-impl Counted {
+impl AggregateColumn {
     /// What comes of it.
     pub(crate) const fn becomes(self) -> Scalar {
         match (self.function, self.scalar) {

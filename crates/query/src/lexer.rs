@@ -1,6 +1,6 @@
 //! A query as words, signs, numbers and texts, each with its place.
 
-use crate::error::{QueryError, Wrong};
+use crate::error::{QueryError, QueryErrorKind};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Token<'t> {
@@ -17,7 +17,7 @@ pub(crate) enum Token<'t> {
 
 impl Token<'_> {
     /// As people are told of it.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Word(word) | Self::Number(word) => format!("'{word}'"),
             Self::Text(text) => format!("the text '{text}'"),

@@ -4,16 +4,16 @@
 //! A query goes three ways. Who is asked reads it ([`Statement::parse`]) and makes of it, with the descriptors of its types and
 //! its parameters, what there is to do ([`Statement::compile`]). Owners need no descriptors: they are told by a [`Plan`], which
 //! is all numbers of fields, and make rows of the entries that it lets through. Who was asked puts these together
-//! ([`Finding`]).
+//! ([`ResultMerger`]).
 
 #![forbid(unsafe_code)]
 
 mod aggregate;
-pub mod bounds;
+pub mod limits;
 mod compile;
 mod condition;
 mod error;
-mod finding;
+mod result_merger;
 mod grouping;
 mod lexer;
 mod like;
@@ -22,18 +22,18 @@ mod parser;
 mod pattern;
 mod plan;
 mod row;
-mod runs;
+mod run_length;
 mod scope;
-mod shape;
-mod stored;
+mod field_reader;
+mod plan_codec;
 mod syntax;
-mod told;
+mod listener_events;
 mod value;
 mod work;
 
 pub use compile::{Compiled, ENTITY, Source};
-pub use error::{QueryError, Wrong};
-pub use finding::{Finding, Found, TooMuch, Unanswered};
+pub use error::{QueryError, QueryErrorKind};
+pub use result_merger::{ResultMerger, QueryResult, LimitExceeded, MergeError};
 pub use plan::Plan;
 pub use row::version_of;
 pub use scope::Types;

@@ -4,8 +4,8 @@
 //! others are searched from left to right, each behind the one before it. The leftmost place of a run leaves the most text
 //! for those that follow, so no place is tried twice ([`Run`] says how one is searched).
 
-use crate::bounds::PATTERN_MAX;
-use crate::error::Wrong;
+use crate::limits::PATTERN_MAX;
+use crate::error::QueryErrorKind;
 use crate::pattern::Run;
 use crate::work::{Exceeded, Work};
 
@@ -39,9 +39,9 @@ impl Eq for Like {}
 
 impl Like {
     /// A pattern as it is written.
-    pub(crate) fn read(pattern: &str, escape: Option<char>) -> Result<Self, Wrong> {
+    pub(crate) fn read(pattern: &str, escape: Option<char>) -> Result<Self, QueryErrorKind> {
         if pattern.chars().count() > PATTERN_MAX {
-            return Err(Wrong::Pattern);
+            return Err(QueryErrorKind::Pattern);
         }
         let (mut text, mut runs, mut is_escaped) = (String::new(), vec![Vec::new()], false);
         for one in pattern.chars() {
@@ -140,7 +140,7 @@ mod tests {
         }
         assert!(Like::read("100!%%", Some('!')).unwrap().holds("100% sure", &mut Work::default()).unwrap());
         assert_eq!(Like::read("100!%%!\\", Some('!')).unwrap().text(), "100\\%%\\\\");
-        assert_eq!(Like::read(&"a".repeat(PATTERN_MAX + 1), None), Err(Wrong::Pattern));
+        assert_eq!(Like::read(&"a".repeat(PATTERN_MAX + 1), None), Err(QueryErrorKind::Pattern));
     }
 
     /// The number of steps grows with the text and not with the pattern, whatever both are: each pattern begins to match

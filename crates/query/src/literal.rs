@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use protox::prost_reflect::{EnumDescriptor, Kind};
 
-use crate::error::{Wrong, nearest};
-use crate::syntax::Given;
+use crate::error::{QueryErrorKind, nearest};
+use crate::syntax::LiteralSource;
 use crate::value::{Scalar, Value};
 use consort_protostream::Wrapped;
 
 /// What a value stands beside.
-pub(crate) struct Beside {
+pub(crate) struct FieldContext {
     pub(crate) name: String,
     pub(crate) scalar: Scalar,
     /// If its numbers are an enum's.
     pub(crate) of_enum: Option<EnumDescriptor>,
 }
 
-impl Beside {
+impl FieldContext {
     pub(crate) fn of(name: String, scalar: Scalar, kind: Option<&Kind>) -> Self {
         let of_enum = match kind {
             Some(Kind::Enum(of)) => Some(of.clone()),
@@ -29,24 +29,24 @@ impl Beside {
     /// What is given, as a value of this field.
     pub(crate) fn value(
         &self,
-        given: &Given,
+        given: &LiteralSource,
         parameters: &BTreeMap<String, Wrapped>,
-    ) -> Result<Value<'static>, Wrong> {
+    ) -> Result<Value<'static>, QueryErrorKind> {
         match given {
-            Given::Text(text) => self.written(text),
-            Given::Parameter(name) => {
-                let given = parameters.get(name).ok_or_else(|| Wrong::Unset(name.clone()))?;
-                self.parameter(given).ok_or_else(|| Wrong::Parameter {
+            LiteralSource::Text(text) => self.written(text),
+            LiteralSource::Parameter(name) => {
+                let given = parameters.get(name).ok_or_else(|| QueryErrorKind::Unset(name.clone()))?;
+                self.parameter(given).ok_or_else(|| QueryErrorKind::Parameter {
                     name: name.clone(),
-                    value: told(given),
+                    value: describe(given),
                     field: self.name.clone(),
                 })
             }
         }
     }
 
-    fn written(&self, text: &str) -> Result<Value<'static>, Wrong> {
-        let number = || Wrong::Number(text.to_owned());
+    fn written(&self, text: &str) -> Result<Value<'static>, QueryErrorKind> {
+        let number = || QueryErrorKind::Number(text.to_owned());
         if let Some(of) = &self.of_enum {
             return self.of_enum(of, text);
         }
@@ -60,12 +60,12 @@ impl Beside {
                 Ok(number) => Value::Bool(number != 0),
                 Err(_) if text.eq_ignore_ascii_case("true") => Value::Bool(true),
                 Err(_) if text.eq_ignore_ascii_case("false") => Value::Bool(false),
-                Err(_) => return Err(Wrong::Bool(text.to_owned())),
+                Err(_) => return Err(QueryErrorKind::Bool(text.to_owned())),
             },
             Scalar::Text => Value::Text(text.to_owned().into()),
             Scalar::Bytes => {
-                let (name, has) = (self.name.clone(), self.scalar.told());
-                return Err(Wrong::Kind {
+                let (name, has) = (self.name.clone(), self.scalar.describe());
+                return Err(QueryErrorKind::Kind {
                     name,
                     has,
                     wanted: "text: a parameter with bytes can be beside it",
@@ -74,7 +74,7 @@ impl Beside {
         })
     }
 
-    fn of_enum(&self, of: &EnumDescriptor, text: &str) -> Result<Value<'static>, Wrong> {
+    fn of_enum(&self, of: &EnumDescriptor, text: &str) -> Result<Value<'static>, QueryErrorKind> {
         let found = match text.parse() {
             Ok(number) => of.get_value(number),
             Err(_) => of.get_value_by_name(text),
@@ -82,7 +82,7 @@ impl Beside {
         found.map(|value| Value::Int(value.number())).ok_or_else(|| {
             let names: Vec<String> = of.values().map(|value| value.name().to_owned()).collect();
             let nearest = nearest(text, names.iter().map(String::as_str));
-            Wrong::Enum { value: text.to_owned(), of: of.full_name().to_owned(), nearest }
+            QueryErrorKind::Enum { value: text.to_owned(), of: of.full_name().to_owned(), nearest }
         })
     }
 
@@ -153,7 +153,7 @@ fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
 }
 
 /// A parameter's value, as people are told of it.
-fn told(given: &Wrapped) -> String {
+fn describe(given: &Wrapped) -> String {
     const TOLD_MAX: usize = 60;
     match given {
         Wrapped::Text(text) => format!("the text '{}'", text.chars().take(TOLD_MAX).collect::<String>()),

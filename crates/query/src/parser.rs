@@ -1,11 +1,11 @@
 //! Reads Ickle by recursive descent, to a depth. Keywords are words like others, and are known by their places, in capitals or
 //! not: a field may be called `order`.
 
-use crate::bounds::{DEPTH_MAX, PATH_MAX, TEXT_MAX};
-use crate::error::{QueryError, Wrong};
+use crate::limits::{DEPTH_MAX, PATH_MAX, TEXT_MAX};
+use crate::error::{QueryError, QueryErrorKind};
 use crate::lexer::{Placed, Token, tokens};
 use crate::syntax::{
-    Aggregate, Comparison, Expr, From, Function, Given, Literal, Order, Path, Statement, Term, Test,
+    Aggregate, Comparison, Expr, From, Function, LiteralSource, Literal, Order, Path, Statement, Term, Test,
 };
 
 type Result<T> = std::result::Result<T, QueryError>;
@@ -24,7 +24,7 @@ impl Statement {
     /// [`QueryError`] with the place where it goes wrong.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() > TEXT_MAX {
-            return Err(Wrong::Long(text.len()).into());
+            return Err(QueryErrorKind::Long(text.len()).into());
         }
         Parser { text, tokens: tokens(text)?, next: 0, depth: 0 }.statement()
     }
@@ -90,21 +90,21 @@ impl<'t> Parser<'t> {
         is_there
     }
 
-    fn wrong(&self, at: usize, wrong: Wrong) -> QueryError {
+    fn wrong(&self, at: usize, wrong: QueryErrorKind) -> QueryError {
         QueryError::at(self.text, at, wrong)
     }
 
     fn expected<T>(&self, expected: &str) -> Result<T> {
-        let wrong = Wrong::Syntax { expected: expected.to_owned(), found: self.peek().told() };
+        let wrong = QueryErrorKind::Syntax { expected: expected.to_owned(), found: self.peek().describe() };
         Err(self.wrong(self.at(), wrong))
     }
 
     fn index<T>(&self, what: &'static str) -> Result<T> {
-        Err(self.wrong(self.at(), Wrong::Index { what, instead: INDEX }))
+        Err(self.wrong(self.at(), QueryErrorKind::Index { what, instead: INDEX }))
     }
 
     fn unsupported<T>(&self, what: &'static str) -> Result<T> {
-        Err(self.wrong(self.at(), Wrong::Unsupported(what)))
+        Err(self.wrong(self.at(), QueryErrorKind::Unsupported(what)))
     }
 
     fn needs_word(&mut self, word: &str) -> Result<()> {
@@ -229,7 +229,7 @@ impl<'t> Parser<'t> {
         while self.sign(".") {
             names.push(self.name("the name of a field")?.to_owned());
             if names.len() > PATH_MAX {
-                return Err(self.wrong(at, Wrong::Path));
+                return Err(self.wrong(at, QueryErrorKind::Path));
             }
         }
         Ok(Path { at, names })
@@ -317,7 +317,7 @@ impl<'t> Parser<'t> {
         let at = self.at();
         if self.sign("(") {
             if self.depth == DEPTH_MAX {
-                return Err(self.wrong(at, Wrong::Deep));
+                return Err(self.wrong(at, QueryErrorKind::Deep));
             }
             self.depth += 1;
             let expr = self.any()?;
@@ -420,11 +420,11 @@ impl<'t> Parser<'t> {
             ""
         };
         let of = match self.peek().clone() {
-            Token::Number(number) => Given::Text(format!("{sign}{number}")),
+            Token::Number(number) => LiteralSource::Text(format!("{sign}{number}")),
             _ if !sign.is_empty() => return self.expected("a number"),
-            Token::Text(text) => Given::Text(text),
+            Token::Text(text) => LiteralSource::Text(text),
             Token::Word(word) if word.eq_ignore_ascii_case("true") || word.eq_ignore_ascii_case("false") => {
-                Given::Text(word.to_owned())
+                LiteralSource::Text(word.to_owned())
             }
             Token::Word(word) if word.eq_ignore_ascii_case("null") => {
                 return self.expected("a value (IS NULL finds what has none)");
@@ -432,7 +432,7 @@ impl<'t> Parser<'t> {
             Token::Sign(":") => {
                 self.take();
                 let Token::Word(name) = *self.peek() else { return self.expected("the name of a parameter") };
-                Given::Parameter(name.to_owned())
+                LiteralSource::Parameter(name.to_owned())
             }
             Token::Sign("?") => {
                 return self.unsupported("parameters have names, as in :name, not numbers");

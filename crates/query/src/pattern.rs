@@ -6,7 +6,7 @@
 
 use memchr::memmem::Finder;
 
-use crate::bounds::PATTERN_MAX;
+use crate::limits::PATTERN_MAX;
 use crate::work::{Exceeded, Work};
 
 const WORDS: usize = PATTERN_MAX.div_ceil(64);

@@ -1,12 +1,12 @@
 //! What owners do with each entity, told in a form that needs no schema: which type it is of, which of its fields are read,
 //! what has to hold of them, and what is told.
 
-use crate::bounds::COLUMNS_MAX;
+use crate::limits::COLUMNS_MAX;
 use crate::condition::Condition;
 use crate::row::{EXCEEDED, put_one, put_slot};
-use crate::runs;
-use crate::shape::{Shape, Slot};
-use crate::stored::{below, count, number, put_number, put_text, text};
+use crate::run_length;
+use crate::field_reader::{FieldReader, Slot};
+use crate::plan_codec::{below, count, number, put_number, put_text, text};
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
@@ -21,7 +21,7 @@ pub struct Plan {
     /// The number for which clients may have exchanged it.
     pub(crate) type_id: Option<u32>,
     pub(crate) slots: usize,
-    pub(crate) shape: Shape,
+    pub(crate) shape: FieldReader,
     pub(crate) condition: Condition,
     pub(crate) columns: Vec<Column>,
 }
@@ -153,7 +153,7 @@ impl Plan {
             id => Some(u32::try_from(id - 1).ok()?),
         };
         let slots = below(from, COLUMNS_MAX + 1)?;
-        let (shape, condition) = (Shape::from(from, slots)?, Condition::from(from, slots)?);
+        let (shape, condition) = (FieldReader::from(from, slots)?, Condition::from(from, slots)?);
         if shape.slots() != slots {
             return None;
         }

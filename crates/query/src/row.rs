@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::shape::Slot;
+use crate::field_reader::Slot;
 use crate::value::Value;
 use crate::work::Exceeded;
 use consort_protostream::wire::{bytes, put_bytes, put_varint, varint};

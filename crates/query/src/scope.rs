@@ -2,9 +2,9 @@
 
 use protox::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
-use crate::bounds::PATH_MAX;
-use crate::error::{QueryError, Wrong, nearest};
-use crate::shape;
+use crate::limits::PATH_MAX;
+use crate::error::{QueryError, QueryErrorKind, nearest};
+use crate::field_reader;
 use crate::syntax::{From, Path};
 use crate::value::Scalar;
 
@@ -22,7 +22,7 @@ pub trait Types {
 
 /// What a path means.
 #[derive(Clone, Debug)]
-pub(crate) enum Meant {
+pub(crate) enum Resolution {
     /// The entity as a whole.
     Entity,
     Field(Field),
@@ -72,12 +72,12 @@ impl<'q> Scope<'q> {
             let names = types.names();
             let whole = names.iter().find(|name| name.rsplit('.').next() == Some(&from.name)).cloned();
             let nearest = whole.or_else(|| nearest(&from.name, names.iter().map(String::as_str)));
-            return Err(QueryError::at(text, from.at, Wrong::Type { name: from.name.clone(), nearest }));
+            return Err(QueryError::at(text, from.at, QueryErrorKind::Type { name: from.name.clone(), nearest }));
         };
         let mut scope = Self { text, of, alias: from.alias.as_deref(), joined: Vec::new() };
         for (path, alias) in &from.joins {
-            let Meant::Field(field) = scope.meant(path)? else {
-                return Err(scope.wrong(path.at, Wrong::Entity(path.text())));
+            let Resolution::Field(field) = scope.resolve(path)? else {
+                return Err(scope.wrong(path.at, QueryErrorKind::Entity(path.text())));
             };
             if let Some(alias) = alias {
                 scope.joined.push((alias, field));
@@ -86,16 +86,16 @@ impl<'q> Scope<'q> {
         Ok(scope)
     }
 
-    pub(crate) fn wrong(&self, at: usize, wrong: Wrong) -> QueryError {
+    pub(crate) fn wrong(&self, at: usize, wrong: QueryErrorKind) -> QueryError {
         QueryError::at(self.text, at, wrong)
     }
 
     /// What a path means.
-    pub(crate) fn meant(&self, path: &Path) -> Result<Meant, QueryError> {
-        let (first, rest) = path.names.split_first().ok_or(Wrong::Path)?;
+    pub(crate) fn resolve(&self, path: &Path) -> Result<Resolution, QueryError> {
+        let (first, rest) = path.names.split_first().ok_or(QueryErrorKind::Path)?;
         let is_alias = self.alias == Some(first);
         if is_alias && rest.is_empty() {
-            return Ok(Meant::Entity);
+            return Ok(Resolution::Entity);
         }
         let joined = self.joined.iter().find(|(alias, _)| *alias == first).map(|(_, field)| field.clone());
         let (mut field, names) = match joined {
@@ -105,14 +105,14 @@ impl<'q> Scope<'q> {
         };
         for name in names {
             if field.path.len() == PATH_MAX {
-                return Err(self.wrong(path.at, Wrong::Path));
+                return Err(self.wrong(path.at, QueryErrorKind::Path));
             }
             let inner = match field.last() {
                 None => self.of.clone(),
                 Some(Kind::Message(inner)) => inner,
                 Some(_) => {
                     let (of, name) = (field.name.clone(), name.clone());
-                    return Err(self.wrong(path.at, Wrong::Field { of, name, nearest: None }));
+                    return Err(self.wrong(path.at, QueryErrorKind::Field { of, name, nearest: None }));
                 }
             };
             let Some(found) = inner.get_field_by_name(name) else {
@@ -124,18 +124,18 @@ impl<'q> Scope<'q> {
             field.name.push_str(name);
             field.path.push(found);
         }
-        Ok(Meant::Field(field))
+        Ok(Resolution::Field(field))
     }
 
-    fn no_field(&self, field: &Field, of: &MessageDescriptor, name: &str, names: usize) -> Wrong {
+    fn no_field(&self, field: &Field, of: &MessageDescriptor, name: &str, names: usize) -> QueryErrorKind {
         let fields: Vec<FieldDescriptor> = of.fields().collect();
         let fields = fields.iter().map(FieldDescriptor::name);
         let name = name.to_owned();
         if !field.path.is_empty() || names == 1 {
             let nearest = nearest(&name, fields);
-            return Wrong::Field { of: of.full_name().to_owned(), name, nearest };
+            return QueryErrorKind::Field { of: of.full_name().to_owned(), name, nearest };
         }
         let aliases = self.alias.into_iter().chain(self.joined.iter().map(|(alias, _)| *alias));
-        Wrong::Alias { nearest: nearest(&name, aliases.chain(fields)), name }
+        QueryErrorKind::Alias { nearest: nearest(&name, aliases.chain(fields)), name }
     }
 }

@@ -124,12 +124,12 @@ pub(crate) enum Comparison {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Literal {
     pub(crate) at: usize,
-    pub(crate) of: Given,
+    pub(crate) of: LiteralSource,
 }
 
 /// What a value is said by.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Given {
+pub(crate) enum LiteralSource {
     /// As it stands there, whatever it is: what it is beside says what it becomes.
     Text(String),
     Parameter(String),

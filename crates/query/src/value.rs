@@ -53,7 +53,7 @@ impl Scalar {
     }
 
     /// As people are told of it.
-    pub(crate) const fn told(self) -> &'static str {
+    pub(crate) const fn describe(self) -> &'static str {
         match self {
             Self::Int | Self::Long | Self::Float | Self::Double => "numbers",
             Self::Bool => "true or false",

@@ -1,6 +1,6 @@
 //! How much a query may do with one entity, in steps.
 
-use crate::bounds::ENTITY_STEPS_MAX;
+use crate::limits::ENTITY_STEPS_MAX;
 
 /// Counts the steps that are taken with one entity, up to a limit.
 ///

@@ -1,7 +1,7 @@
 //! What queries find.
 
 use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
-use consort_query::Found;
+use consort_query::QueryResult;
 
 use crate::shop::{Item, Shop, items};
 
@@ -140,7 +140,7 @@ fn requests_and_answers_are_read_as_they_were_written() {
     assert!(QueryRequest::from_json("{}").is_err());
     let shop = Shop::open();
     for (query, columns) in [("FROM shop.Item", 0), ("SELECT i, name FROM shop.Item i ORDER BY price", 2)] {
-        let Found { rows, count } = shop.page(&items(), query, 1, 2);
+        let QueryResult { rows, count } = shop.page(&items(), query, 1, 2);
         let response = QueryResponse { columns, rows, count, is_exact: true };
         let read = QueryResponse::read(&response.write(|column| column == 0)).unwrap();
         assert_eq!(read, response, "{query}");

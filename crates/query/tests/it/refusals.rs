@@ -1,6 +1,6 @@
 //! What is wrong with queries, and where.
 
-use consort_query::{Statement, Wrong};
+use consort_query::{Statement, QueryErrorKind};
 
 use crate::shop::Shop;
 
@@ -10,17 +10,17 @@ fn errors_name_their_position_and_suggest_a_correction() {
     for (query, told) in [
         ("", "SELECT, FROM or DELETE is expected, not the end (line 1, character 1)"),
         ("FROM", "the name of a type is expected, not the end"),
-        ("FROM Item", "ISPN028510: Unknown entity name Item Is shop.Item meant? (line 1, character 6)"),
-        ("FROM shop.Itme", "Is shop.Item meant?"),
+        ("FROM Item", "ISPN028510: Unknown entity name Item Did you mean shop.Item? (line 1, character 6)"),
+        ("FROM shop.Itme", "Did you mean shop.Item?"),
         (
             "FROM shop.Item WHERE\n  prize = 1",
-            "property named 'prize'. Is price meant? (line 2, character 3)",
+            "property named 'prize'. Did you mean price? (line 2, character 3)",
         ),
         (
             "FROM shop.Item i WHERE i.maker.nam = 'x'",
-            "The type shop.Maker does not have an accessible property named 'nam'. Is name meant?",
+            "The type shop.Maker does not have an accessible property named 'nam'. Did you mean name?",
         ),
-        ("FROM shop.Item i WHERE j.name = 'x'", "ISPN028502: Unknown alias: j. Is i meant?"),
+        ("FROM shop.Item i WHERE j.name = 'x'", "ISPN028502: Unknown alias: j. Did you mean i?"),
         (
             "FROM shop.Item WHERE price = 'x'",
             "ISPN028505: Invalid numeric literal 'x' (line 1, character 30)",
@@ -28,7 +28,7 @@ fn errors_name_their_position_and_suggest_a_correction() {
         ("FROM shop.Item WHERE price = 12L", "Invalid numeric literal '12L'"),
         (
             "FROM shop.Item WHERE kind = 'BOK'",
-            "Invalid enum literal 'BOK' for enum type shop.Kind Is BOOK meant?",
+            "Invalid enum literal 'BOK' for enum type shop.Kind Did you mean BOOK?",
         ),
         ("FROM shop.Item WHERE sold = 'maybe'", "ISPN028507"),
         (
@@ -77,12 +77,12 @@ fn nothing_is_read_that_is_nested_or_goes_on_without_end() {
     let deep =
         |depth: usize| format!("FROM shop.Item WHERE {}price = 1{}", "(".repeat(depth), ")".repeat(depth));
     assert!(Statement::parse(&deep(64)).is_ok());
-    assert_eq!(Statement::parse(&deep(65)).unwrap_err().wrong, Wrong::Deep);
+    assert_eq!(Statement::parse(&deep(65)).unwrap_err().kind, QueryErrorKind::Deep);
     assert_eq!(Statement::parse(&"(".repeat(60_000)).unwrap_err().place, Some((1, 1)));
     assert!(Statement::parse(&format!("FROM shop.Item WHERE {} price = 1", "NOT ".repeat(10_000))).is_ok());
-    assert_eq!(Statement::parse(&" ".repeat(70_000)).unwrap_err().wrong, Wrong::Long(70_000));
+    assert_eq!(Statement::parse(&" ".repeat(70_000)).unwrap_err().kind, QueryErrorKind::Long(70_000));
     let path = format!("FROM shop.Item WHERE {} = 1", ["maker"; 40].join("."));
-    assert_eq!(Statement::parse(&path).unwrap_err().wrong, Wrong::Path);
+    assert_eq!(Statement::parse(&path).unwrap_err().kind, QueryErrorKind::Path);
     let shop = Shop::open();
     // What is nested as deep as it may be is told to owners, and read by them.
     let both = "(price = 1 OR name = 'a' AND NOT (".repeat(32) + "price = 2" + &"))".repeat(32);

@@ -7,7 +7,7 @@ use consort_protostream::Wrapped;
 use consort_protostream::wire::{
     EIGHT, LENGTH, MESSAGE, TYPE_ID, TYPE_NAME, VARINT, put_bytes, put_tag, put_varint,
 };
-use consort_query::{Compiled, Finding, Found, Plan, QueryError, Source, Statement, Types, Value};
+use consort_query::{Compiled, ResultMerger, QueryResult, Plan, QueryError, Source, Statement, Types, Value};
 use protox::prost_reflect::{DescriptorPool, MessageDescriptor};
 
 const SCHEMA: &str = "syntax = \"proto2\"; package shop;\n\
@@ -41,13 +41,13 @@ impl Shop {
     }
 
     /// What is found among these, of which the first are left out, and so many are told.
-    pub(crate) fn page(&self, entities: &[Bytes], query: &str, offset: usize, max: usize) -> Found {
+    pub(crate) fn page(&self, entities: &[Bytes], query: &str, offset: usize, max: usize) -> QueryResult {
         let compiled = self.compile(query, &[]).unwrap_or_else(|error| panic!("{query}: {error}"));
         let plan = Plan::from_bytes(&compiled.plan.to_bytes()).expect("what was written is read");
         assert_eq!(plan, compiled.plan);
-        let mut finding = Finding::new(&compiled, offset, max);
+        let mut finding = ResultMerger::new(&compiled, offset, max);
         match compiled.source {
-            Source::Nothing => return Found { rows: Vec::new(), count: 0 },
+            Source::Nothing => return QueryResult { rows: Vec::new(), count: 0 },
             Source::Rows => {
                 for (version, entity) in (1..).zip(entities) {
                     if let Some(row) = plan.row(entity, version) {

@@ -137,7 +137,7 @@ async fn what_cannot_be_queried_is_refused_with_its_reason() {
     assert_eq!(
         error(&refused),
         "org.infinispan.query.objectfilter.ParsingException: ISPN028501: The type shop.Book does not have an accessible \
-         property named 'page'. Is pages meant? (line 1, character 22)"
+         property named 'page'. Did you mean pages? (line 1, character 22)"
     );
     let refused = client.ask("books", query(Bytes::from_static(b"\xff"))).await;
     assert!(error(&refused).contains("not a query"), "{refused:?}");

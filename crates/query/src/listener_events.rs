@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::compile::{Answer, Compiled};
-use crate::error::{QueryError, Wrong};
+use crate::error::{QueryError, QueryErrorKind};
 use crate::row::{cells, check, one};
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_ID, VARINT, put_bytes, put_tag, put_varint};
@@ -26,7 +26,7 @@ const FILTER_RESULT: u64 = 4402;
 const CONTINUOUS_RESULT: u64 = 4403;
 
 /// What is told of a value: what is selected, and what it is ordered by.
-type Told = (Vec<Bytes>, Vec<Bytes>);
+type SelectedValues = (Vec<Bytes>, Vec<Bytes>);
 
 impl Compiled {
     /// That it can be held against one entity after the other.
@@ -34,25 +34,25 @@ impl Compiled {
     /// # Errors
     ///
     /// [`QueryError`] if it needs many.
-    pub fn of_each(&self) -> Result<(), QueryError> {
+    pub fn check_per_entity(&self) -> Result<(), QueryError> {
         match self.answer {
             Answer::Rows { .. } => Ok(()),
             Answer::Groups(_) => {
-                Err(Wrong::Unsupported("ISPN028509: Filters cannot use grouping or aggregations").into())
+                Err(QueryErrorKind::Unsupported("ISPN028509: Filters cannot use grouping or aggregations").into())
             }
         }
     }
 
     /// What is told of a value that is found: what is selected, and what it is ordered by.
-    fn told(&self, value: &[u8], version: u64) -> Result<Option<Told>, Exceeded> {
-        let Answer::Rows { told, .. } = &self.answer else { return Ok(None) };
+    fn selected_values(&self, value: &[u8], version: u64) -> Result<Option<SelectedValues>, Exceeded> {
+        let Answer::Rows { selected, .. } = &self.answer else { return Ok(None) };
         let row = self.plan.examine(value, version, &mut Work::default())?;
         let Some(cells) = row.and_then(|row| cells(&row.into(), self.plan.columns.len())) else {
             return Ok(None);
         };
-        let mut told_of: Vec<Bytes> = cells.iter().map(one).collect();
-        let order = told_of.split_off(*told);
-        Ok(Some((told_of, order)))
+        let mut selected_of: Vec<Bytes> = cells.iter().map(one).collect();
+        let order = selected_of.split_off(*selected);
+        Ok(Some((selected_of, order)))
     }
 
     /// What a walk tells of a row of [`Plan::row`](crate::Plan::row): what is selected, each wrapped, or the entity; nothing if it
@@ -63,9 +63,9 @@ impl Compiled {
     /// [`Exceeded`] if the row of an entity could not be made.
     pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Result<Option<C>, Exceeded> {
         check(row)?;
-        let Answer::Rows { told, .. } = &self.answer else { return Ok(None) };
+        let Answer::Rows { selected, .. } = &self.answer else { return Ok(None) };
         let cells = cells(row, self.plan.columns.len());
-        Ok(cells.map(|cells| cells.iter().take(*told).map(one).collect()))
+        Ok(cells.map(|cells| cells.iter().take(*selected).map(one).collect()))
     }
 
     /// What a continuous query tells of a key that has this value now, which is found; nothing if it is not. Whether the value
@@ -74,25 +74,25 @@ impl Compiled {
     /// # Errors
     ///
     /// [`Exceeded`] if it takes more than [`ENTITY_STEPS_MAX`](crate::bounds::ENTITY_STEPS_MAX) steps to say so.
-    pub fn found(
+    pub fn match_event(
         &self,
         key: &[u8],
         value: &[u8],
         version: u64,
         was_found: bool,
     ) -> Result<Option<Bytes>, Exceeded> {
-        let Some((told, _)) = self.told(value, version)? else { return Ok(None) };
+        let Some((selected, _)) = self.selected_values(value, version)? else { return Ok(None) };
         let mut out = begun(if was_found { Change::Updated } else { Change::Joining }, key);
         if self.names.is_empty() {
             put(&mut out, 3, value);
         } else {
-            told.iter().for_each(|cell| put(&mut out, 4, cell));
+            selected.iter().for_each(|cell| put(&mut out, 4, cell));
         }
         Ok(Some(wrapped(CONTINUOUS_RESULT, &out)))
     }
 
     /// What it tells of a key that has left.
-    pub fn left(&self, key: &[u8]) -> Bytes {
+    pub fn left_event(&self, key: &[u8]) -> Bytes {
         wrapped(CONTINUOUS_RESULT, &begun(Change::Leaving, key))
     }
 
@@ -100,16 +100,16 @@ impl Compiled {
     ///
     /// # Errors
     ///
-    /// As for [`Compiled::found`].
-    pub fn filtered(&self, value: &[u8], version: u64) -> Result<Option<Bytes>, Exceeded> {
-        let Some((told, order)) = self.told(value, version)? else { return Ok(None) };
+    /// As for [`Compiled::match_event`].
+    pub fn filter_event(&self, value: &[u8], version: u64) -> Result<Option<Bytes>, Exceeded> {
+        let Some((selected, order)) = self.selected_values(value, version)? else { return Ok(None) };
         let mut out = Vec::new();
         if self.names.is_empty() {
             let mut instance = Vec::new();
             put(&mut instance, BYTES, value);
             put(&mut out, 1, &instance);
         } else {
-            told.iter().for_each(|cell| put(&mut out, 2, cell));
+            selected.iter().for_each(|cell| put(&mut out, 2, cell));
         }
         order.iter().for_each(|cell| put(&mut out, 3, cell));
         Ok(Some(wrapped(FILTER_RESULT, &out)))

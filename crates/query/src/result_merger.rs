@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use bytes::Bytes;
 
 use crate::aggregate::Total;
-use crate::bounds::{ANSWER_STEPS_MAX, HELD_MAX};
+use crate::limits::{ANSWER_STEPS_MAX, HELD_MAX};
 use crate::compile::{Answer, Compiled};
 use crate::grouping::Grouping;
 use crate::row::{Cell, cells, check, one};
-use crate::runs::runs;
-use crate::shape::Slot;
+use crate::run_length::runs;
+use crate::field_reader::Slot;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
 
@@ -24,15 +24,15 @@ const EACH: usize = 96;
     "the answer needs more than {HELD_MAX} bytes on the server: ask for fewer results (maxResults), for fields instead of \
      entities, or for fewer groups"
 )]
-pub struct TooMuch;
+pub struct LimitExceeded;
 
 /// Why a query is not answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unanswered {
+pub enum MergeError {
     /// Its answer is too large.
     #[error(transparent)]
-    TooMuch(#[from] TooMuch),
+    LimitExceeded(#[from] LimitExceeded),
     /// An entity would take too many steps.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
@@ -45,7 +45,7 @@ pub enum Unanswered {
 
 /// What was found.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Found {
+pub struct QueryResult {
     /// The rows that are told: of each column what is wrapped, which is nothing where there is no value, or the entity alone.
     pub rows: Vec<Vec<Bytes>>,
     /// How many there are in all.
@@ -54,7 +54,7 @@ pub struct Found {
 
 /// An answer that is being put together.
 #[derive(Debug)]
-pub struct Finding {
+pub struct ResultMerger {
     offset: usize,
     /// Rows from the first one on to the last that is told.
     wanted: usize,
@@ -68,12 +68,12 @@ pub struct Finding {
 enum Rows {
     /// Any of them.
     Any {
-        told: usize,
+        selected: usize,
         rows: Vec<Bytes>,
     },
     /// The first ones of an order. The last of them is taken away when there are too many.
     First {
-        told: usize,
+        selected: usize,
         order: Vec<bool>,
         rows: BinaryHeap<Ranked>,
     },
@@ -132,13 +132,13 @@ fn value(wrapped: &Bytes) -> Option<Value<'static>> {
     Value::read(wrapped.clone())
 }
 
-impl Finding {
+impl ResultMerger {
     /// Nothing yet. Of what is found so much is left out, and no more is told than this.
     pub fn new(compiled: &Compiled, offset: usize, max: usize) -> Self {
         let rows = match &compiled.answer {
-            Answer::Rows { told, order } if order.is_empty() => Rows::Any { told: *told, rows: Vec::new() },
-            Answer::Rows { told, order } => {
-                Rows::First { told: *told, order: order.clone(), rows: BinaryHeap::new() }
+            Answer::Rows { selected, order } if order.is_empty() => Rows::Any { selected: *selected, rows: Vec::new() },
+            Answer::Rows { selected, order } => {
+                Rows::First { selected: *selected, order: order.clone(), rows: BinaryHeap::new() }
             }
             Answer::Groups(grouping) => {
                 let mut groups = BTreeMap::new();
@@ -157,8 +157,8 @@ impl Finding {
     ///
     /// # Errors
     ///
-    /// [`Unanswered`], after which nothing more can be had of it.
-    pub fn row(&mut self, row: Bytes) -> Result<(), Unanswered> {
+    /// [`MergeError`], after which nothing more can be had of it.
+    pub fn row(&mut self, row: Bytes) -> Result<(), MergeError> {
         check(&row)?;
         self.count += 1;
         match &mut self.rows {
@@ -168,9 +168,9 @@ impl Finding {
                     rows.push(row);
                 }
             }
-            Rows::First { told, order, rows } => {
+            Rows::First { selected, order, rows } => {
                 let Some(cells) = cells(&row, self.columns) else { return Ok(()) };
-                let keys = cells[*told..].iter().zip(&*order);
+                let keys = cells[*selected..].iter().zip(&*order);
                 let keys = keys.map(|(cell, is_descending)| Key {
                     value: value(&one(cell)),
                     is_descending: *is_descending,
@@ -195,8 +195,8 @@ impl Finding {
     ///
     /// # Errors
     ///
-    /// As [`Finding::row`].
-    pub fn part(&mut self, made: &Bytes) -> Result<(), Unanswered> {
+    /// As [`ResultMerger::row`].
+    pub fn part(&mut self, made: &Bytes) -> Result<(), MergeError> {
         for (count, row) in runs(made).unwrap_or_default() {
             check(&row)?;
             self.add(count, &row)?;
@@ -208,8 +208,8 @@ impl Finding {
     ///
     /// # Errors
     ///
-    /// As [`Finding::row`].
-    pub fn more(&mut self, made: &Bytes) -> Result<(), Unanswered> {
+    /// As [`ResultMerger::row`].
+    pub fn more(&mut self, made: &Bytes) -> Result<(), MergeError> {
         for (count, row) in runs(made).unwrap_or_default() {
             check(&row)?;
             self.count += u64::from(count);
@@ -227,7 +227,7 @@ impl Finding {
         self.count = 0;
     }
 
-    fn add(&mut self, count: u32, row: &Bytes) -> Result<(), TooMuch> {
+    fn add(&mut self, count: u32, row: &Bytes) -> Result<(), LimitExceeded> {
         let Rows::Groups { grouping, groups } = &mut self.rows else { return Ok(()) };
         let Some(cells) = cells(row, self.columns) else { return Ok(()) };
         let key = key(&cells[..grouping.keys]);
@@ -251,34 +251,34 @@ impl Finding {
         self.held
     }
 
-    fn check(&self) -> Result<(), TooMuch> {
-        if self.held > HELD_MAX { Err(TooMuch) } else { Ok(()) }
+    fn check(&self) -> Result<(), LimitExceeded> {
+        if self.held > HELD_MAX { Err(LimitExceeded) } else { Ok(()) }
     }
 
     /// What was found. It is put in order here, which can take as long as the answer is large.
     ///
     /// # Errors
     ///
-    /// [`Unanswered`] if the conditions on its groups need more than [`ANSWER_STEPS_MAX`] steps.
-    pub fn finish(self) -> Result<Found, Unanswered> {
+    /// [`MergeError`] if the conditions on its groups need more than [`ANSWER_STEPS_MAX`] steps.
+    pub fn finish(self) -> Result<QueryResult, MergeError> {
         let (offset, columns) = (self.offset, self.columns);
-        let told_of = |row: &Bytes, told: usize| {
+        let selected_of = |row: &Bytes, selected: usize| {
             let cells = cells(row, columns).unwrap_or_default();
-            cells.iter().take(told).map(one).collect::<Vec<_>>()
+            cells.iter().take(selected).map(one).collect::<Vec<_>>()
         };
         Ok(match self.rows {
-            Rows::Any { told, rows } => {
+            Rows::Any { selected, rows } => {
                 let count = self.count.max(rows.len() as u64);
-                Found { rows: rows.iter().skip(offset).map(|row| told_of(row, told)).collect(), count }
+                QueryResult { rows: rows.iter().skip(offset).map(|row| selected_of(row, selected)).collect(), count }
             }
-            Rows::First { told, rows, .. } => {
+            Rows::First { selected, rows, .. } => {
                 let rows = rows.into_sorted_vec();
-                Found {
-                    rows: rows.iter().skip(offset).map(|one| told_of(&one.row, told)).collect(),
+                QueryResult {
+                    rows: rows.iter().skip(offset).map(|one| selected_of(&one.row, selected)).collect(),
                     count: self.count,
                 }
             }
-            Rows::Groups { grouping, groups } => told(&grouping, groups, offset, self.wanted - offset)?,
+            Rows::Groups { grouping, groups } => finish_groups(&grouping, groups, offset, self.wanted - offset)?,
         })
     }
 }
@@ -297,12 +297,12 @@ fn key(cells: &[Cell]) -> Vec<u8> {
 }
 
 /// The groups that are told.
-fn told(
+fn finish_groups(
     grouping: &Grouping,
     groups: BTreeMap<Vec<u8>, Group>,
     offset: usize,
     max: usize,
-) -> Result<Found, Unanswered> {
+) -> Result<QueryResult, MergeError> {
     let mut work = Work::up_to(ANSWER_STEPS_MAX);
     let mut all: Vec<(Vec<Key>, Vec<Bytes>)> = Vec::new();
     for group in groups.into_values() {
@@ -311,7 +311,7 @@ fn told(
             .chain(group.totals.into_iter().map(Total::value))
             .map(|value| Slot::from_elem(value, 1))
             .collect();
-        if !grouping.having.holds(&values, &mut work).map_err(|Exceeded| Unanswered::Having)? {
+        if !grouping.having.holds(&values, &mut work).map_err(|Exceeded| MergeError::Having)? {
             continue;
         }
         let value = |at: usize| values.get(at).and_then(|slot| slot.first()).and_then(Option::as_ref);
@@ -319,7 +319,7 @@ fn told(
             .order
             .iter()
             .map(|(at, is_descending)| Key { value: value(*at).cloned(), is_descending: *is_descending });
-        let row = grouping.told.iter().map(|at| {
+        let row = grouping.selected.iter().map(|at| {
             let mut wrapped = Vec::new();
             if let Some(value) = value(*at) {
                 value.write(&mut wrapped);
@@ -330,5 +330,5 @@ fn told(
     }
     all.sort();
     let count = all.len() as u64;
-    Ok(Found { rows: all.into_iter().skip(offset).take(max).map(|(_, row)| row).collect(), count })
+    Ok(QueryResult { rows: all.into_iter().skip(offset).take(max).map(|(_, row)| row).collect(), count })
 }
