@@ -1,4 +1,4 @@
-//! What there is to do for a query, once its type and its parameters are known.
+//! The compiler: resolves types and parameters and produces the plan of a query.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,32 +18,33 @@ use consort_protostream::Wrapped;
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// A query that can be answered: what owners are told, and what becomes of what they tell.
+/// A compiled query: the plan for owners, and how to merge their results.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
-    /// For owners.
+    /// The plan for owners.
     pub plan: Plan,
-    /// How they are asked.
+    /// The kind of request to owners.
     pub source: Source,
-    /// What each column of the answer is called; nothing if entities are answered.
+    /// The names of the result's columns; empty if the result is entities.
     pub names: Vec<String>,
     pub(crate) answer: Answer,
 }
 
-/// How owners are asked for what a query needs.
+/// The kind of request to owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Not at all: nothing can be found.
+    /// No request, because nothing can match.
     Nothing,
-    /// For the row of each entity ([`Plan::row`]).
+    /// Request the row of each entity ([`Plan::row`]).
     Rows,
-    /// For what a reduction makes of them ([`Plan::reduce`]).
+    /// Request reduced rows ([`Plan::reduce`]).
     Parts,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Answer {
-    /// Rows: so many columns of them are told, and those that follow are what they are ordered by, downwards or not.
+    /// Rows: the first `selected` columns are the result, the others are the sort keys, each ascending or
+    /// descending.
     Rows {
         selected: usize,
         order: Vec<bool>,
@@ -51,7 +52,7 @@ pub(crate) enum Answer {
     Groups(Grouping),
 }
 
-/// What a term of a condition is: where its values are, and what stands beside it; nothing for messages.
+/// A term of a condition: the slot of its values and the context of literals; `None` for messages.
 struct Operand {
     slot: usize,
     name: String,
@@ -59,11 +60,11 @@ struct Operand {
 }
 
 impl Statement {
-    /// Says what there is to do.
+    /// Compiles the query.
     ///
     /// # Errors
     ///
-    /// [`QueryError`] for names that mean nothing, values that are none of their fields, and what is not here.
+    /// [`QueryError`] for unknown names, values of the wrong type, and unsupported features.
     pub fn compile(&self, types: &dyn Types, parameters: &BTreeMap<String, Wrapped>) -> Result<Compiled> {
         if parameters.len() > PARAMETERS_MAX {
             return Err(QueryErrorKind::Unsupported("a query has 10,000 parameters at most").into());
@@ -116,13 +117,13 @@ struct Compiler<'q> {
     shape: FieldReader,
     slots: usize,
     columns: Vec<Column>,
-    /// Patterns of LIKE so far.
+    /// The number of LIKE patterns so far.
     patterns: Cell<usize>,
-    /// Bytes of values and patterns so far.
+    /// The bytes of values and patterns so far.
     constants_bytes: Cell<usize>,
 }
 
-/// Finds what a term means in a condition.
+/// Resolves a term of a condition.
 type OperandFn<'f, 'q> = dyn FnMut(&mut Compiler<'q>, &Term) -> Result<Operand> + 'f;
 
 impl<'q> Compiler<'q> {
@@ -130,21 +131,21 @@ impl<'q> Compiler<'q> {
         Err(self.scope.wrong(at, wrong))
     }
 
-    /// Where a field's values will be.
+    /// Returns the slot of a field's values.
     fn slot(&mut self, field: &Field) -> Result<usize> {
         let slot = self.shape.add(&field.path, self.slots).ok_or(QueryErrorKind::Path)?;
         self.slots = self.slots.max(slot + 1);
         if self.slots > COLUMNS_MAX { Err(QueryErrorKind::Columns.into()) } else { Ok(slot) }
     }
 
-    /// Counts a value or a pattern that fields are compared with, before it is copied.
+    /// Counts a value or pattern, before it is copied.
     fn note_constant(&self, at: usize, bytes: usize) -> Result<()> {
         let all = self.constants_bytes.get().saturating_add(bytes);
         self.constants_bytes.set(all);
         if all > CONSTANTS_BYTES_MAX { self.wrong(at, QueryErrorKind::Constants) } else { Ok(()) }
     }
 
-    /// The bytes of what a literal or its parameter has.
+    /// The bytes of a literal or of its parameter.
     fn constant_len(&self, literal: &Literal) -> usize {
         match &literal.of {
             LiteralSource::Text(text) => text.len(),
@@ -156,7 +157,7 @@ impl<'q> Compiler<'q> {
         }
     }
 
-    /// A column with this; one that is there if there is one.
+    /// Returns the index of a column, adding it if it is new.
     fn column(&mut self, column: Column) -> Result<usize> {
         if let Some(at) = self.columns.iter().position(|there| *there == column) {
             return Ok(at);
@@ -172,7 +173,7 @@ impl<'q> Compiler<'q> {
         Ok(self.columns.len() - 1)
     }
 
-    /// A field that a path has to mean.
+    /// Resolves a path to a field.
     fn field(&self, path: &syntax::Path) -> Result<Field> {
         match self.scope.resolve(path)? {
             Resolution::Field(field) => Ok(field),
@@ -180,7 +181,7 @@ impl<'q> Compiler<'q> {
         }
     }
 
-    /// A term of a WHERE.
+    /// Resolves a term of WHERE.
     fn side(&mut self, term: &Term) -> Result<Operand> {
         let path = match term {
             Term::Path(path) => path,
@@ -230,7 +231,7 @@ impl<'q> Compiler<'q> {
             let value = beside.value(&literal.of, self.parameters);
             value.map_err(|wrong| self.scope.wrong(literal.at, wrong))
         };
-        // Being less is the opposite of being at least as large, of which neither holds where there is no value.
+        // `<` is the negation of `>=`, but neither holds without a value.
         let compared = |comparison, value: Value<'static>| match (comparison, is_negated) {
             (Comparison::Equal, _) => tested(Predicate::Compare(comparison, value), is_negated),
             (comparison, false) => tested(Predicate::Compare(comparison, value), false),
@@ -291,7 +292,7 @@ impl<'q> Compiler<'q> {
         }
     }
 
-    /// A field with one value of an order.
+    /// Resolves a path to a single-valued, ordered field.
     fn single(&mut self, path: &syntax::Path, number: u8, place: &'static str) -> Result<(Field, Scalar)> {
         let field = self.field(path)?;
         let Some(scalar) = field.scalar() else {
@@ -344,7 +345,7 @@ impl<'q> Compiler<'q> {
         Ok((names, Answer::Rows { selected, order }))
     }
 
-    /// The name of something that only entities have.
+    /// The name of a pseudo-field that only entities have.
     fn of_entity(&self, name: &str, path: &syntax::Path) -> Result<String> {
         match self.scope.resolve(path)? {
             Resolution::Entity => Ok(name.to_owned()),
@@ -358,7 +359,7 @@ impl<'q> Compiler<'q> {
             return Err(QueryErrorKind::Projections.into());
         }
         let is_aggregated = statement.select.iter().any(|term| matches!(term, Term::Aggregate(_)));
-        // Rows that are to be different are groups without anything that is counted.
+        // DISTINCT is compiled to groups without aggregates.
         let by_distinct = statement.is_distinct && statement.group.is_empty() && !is_aggregated;
         let by = if by_distinct { &statement.select } else { &statement.group };
         let mut groups = Groups { keys: Vec::new(), aggregates: Vec::new() };
@@ -407,7 +408,7 @@ impl<'q> Compiler<'q> {
     }
 }
 
-/// What entities are called among columns.
+/// The column name of entities.
 pub const ENTITY: &str = "*";
 
 /// The values of groups.
@@ -417,7 +418,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// What a term is called, and which of a group's values it is.
+    /// Returns the name of a term and the index of its value in a group.
     fn place(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<(String, usize)> {
         match term {
             Term::Aggregate(aggregate) => self.aggregate(compiler, aggregate),
@@ -477,7 +478,7 @@ impl Groups {
         Ok((name, self.keys.len() + place))
     }
 
-    /// A term of a HAVING.
+    /// Resolves a term of HAVING.
     fn side(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<Operand> {
         let (name, slot) = self.place(compiler, term)?;
         let key = self.keys.get(slot).and_then(|(_, beside)| beside.as_ref());

@@ -1,5 +1,4 @@
-//! What is read of a message: some of its fields, and of messages within it, each into a slot. A message is gone through once,
-//! whatever is asked of it.
+//! Reader of selected fields of a message and its nested messages into slots. It scans the message once.
 
 use protox::prost_reflect::{FieldDescriptor, Kind as FieldKind};
 use smallvec::SmallVec;
@@ -10,16 +9,16 @@ use crate::value::{Scalar, Value};
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
 
-/// The values of a field: one, or none, or several if it or what it is in is repeated. Where it is not written that is one
-/// `None`.
+/// The values of a field: none or several if it or a message around it is repeated. A missing single value is
+/// one `None`.
 pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
 
-/// Steps for which a value counts that is read: it is kept until all conditions were looked at.
+/// The steps charged per value, which is kept until the condition is evaluated.
 const VALUE_STEPS: u64 = 64;
 
-/// Why a message is not read.
+/// Why a message cannot be read.
 enum ReadError {
-    /// It is no message.
+    /// The bytes are no valid message.
     NoMessage,
     Exceeded,
 }
@@ -30,7 +29,7 @@ impl From<Exceeded> for ReadError {
     }
 }
 
-/// Fields of a message.
+/// The fields to read of a message.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(crate) struct FieldReader {
     fields: Vec<Field>,
@@ -45,13 +44,13 @@ struct Field {
 
 #[derive(Clone, PartialEq, Debug)]
 enum FieldType {
-    /// With what it has where it is not written.
+    /// With the default value.
     Scalar { slot: usize, how: ReadMode, absent: Option<Value<'static>> },
-    /// With a slot if it matters whether it is there.
+    /// With a slot if the condition tests its presence.
     Message { slot: Option<usize>, inner: FieldReader },
 }
 
-/// How a value is written, and what it is.
+/// The encoding and type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReadMode {
     Int,
@@ -128,7 +127,7 @@ impl ReadMode {
         })
     }
 
-    /// How numbers of it are written that are packed.
+    /// The wire type of packed numbers.
     const fn packed(self) -> Option<u32> {
         match self {
             Self::Text | Self::Bytes => None,
@@ -139,15 +138,15 @@ impl ReadMode {
     }
 }
 
-/// What kind of values a field has; nothing for messages.
+/// Returns the scalar type of a field; `None` for messages.
 pub(crate) fn scalar(kind: &FieldKind) -> Option<Scalar> {
     ReadMode::of(kind).map(ReadMode::scalar)
 }
 
-/// What a schema says that a field has where it is not written.
+/// The default value of the schema.
 fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
     use protox::prost_reflect::Value as Default;
-    // What is empty or zero because nobody has said anything is nothing.
+    // An implicit default counts as null.
     descriptor.field_descriptor_proto().default_value.as_ref()?;
     Some(match descriptor.default_value() {
         Default::Bool(is) => Value::Bool(is),
@@ -164,8 +163,7 @@ fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
 }
 
 impl FieldReader {
-    /// Reads what is at the end of a path, too, into a slot that it has already or into this one. Returns which. A path is not
-    /// empty.
+    /// Adds the field of a non-empty path. Returns its existing slot, or `free`.
     pub(crate) fn add(&mut self, path: &[FieldDescriptor], free: usize) -> Option<usize> {
         let (first, rest) = path.split_first()?;
         let at = self.fields.iter().position(|field| field.number == first.number());
@@ -186,7 +184,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a message; nothing if it is none. There are as many slots as were given to [`FieldReader::add`].
+    /// Reads a message. Needs as many slots as were added by [`FieldReader::add`].
     pub(crate) fn read<'a>(
         &self,
         message: &'a [u8],
@@ -208,7 +206,7 @@ impl FieldReader {
         let mut seen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, self.fields.len());
         while !message.is_empty() {
             let (number, raw) = field(&mut message).ok_or(NoMessage)?;
-            // Each field of the message is looked for among those that are read.
+            // Each field is looked up among those to read.
             work.spend(1 + self.fields.len() as u64)?;
             let Some(at) = self.fields.iter().position(|field| field.number == number) else { continue };
             let field = &self.fields[at];
@@ -235,7 +233,7 @@ impl FieldReader {
                 (FieldType::Scalar { slot, how, .. }, raw) => {
                     work.spend(VALUE_STEPS)?;
                     let slot = slots.get_mut(*slot).ok_or(NoMessage)?;
-                    // The last one counts.
+                    // The last occurrence counts.
                     if seen[at] && !field.is_repeated {
                         slot.pop();
                     }
@@ -253,7 +251,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// Into how many slots it reads, if each field has one of its own.
+    /// The number of slots, if each field has its own.
     pub(crate) fn slots(&self) -> usize {
         let of = |field: &Field| match &field.of {
             FieldType::Scalar { .. } => 1,
@@ -305,7 +303,7 @@ impl FieldReader {
 }
 
 impl FieldType {
-    /// Nothing of it is there.
+    /// Sets a missing message.
     fn nothing(&self, slots: &mut [Slot<'_>]) {
         match self {
             Self::Scalar { slot, .. } => put(slots, *slot, None),

@@ -1,10 +1,9 @@
-//! Queries in Ickle over messages of protobuf, as Infinispan answers them for caches without indexes. No IO: entries are given
-//! as bytes, and so is what members tell each other of them.
+//! Queries in Ickle over protobuf messages, with the semantics of Infinispan's unindexed caches. Without IO:
+//! entries and messages between members are bytes.
 //!
-//! A query goes three ways. Who is asked reads it ([`Statement::parse`]) and makes of it, with the descriptors of its types and
-//! its parameters, what there is to do ([`Statement::compile`]). Owners need no descriptors: they are told by a [`Plan`], which
-//! is all numbers of fields, and make rows of the entries that it lets through. Who was asked puts these together
-//! ([`ResultMerger`]).
+//! The server that gets a query parses it ([`Statement::parse`]) and compiles it with the descriptors of its
+//! types and its parameters ([`Statement::compile`]). Owners need no descriptors: a [`Plan`] refers to fields
+//! by number. They make rows of matching entries, and the server merges the rows ([`ResultMerger`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What listeners are told whose filter is a query (facts section 2.7): messages of protobuf, wrapped.
+//! Events of listeners with a query as filter: wrapped protobuf messages (facts section 2.7).
 
 use bytes::Bytes;
 
@@ -9,31 +9,31 @@ use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_ID, VARINT, put_bytes, put_tag, put_varint};
 use consort_protostream::wrapped::BYTES;
 
-/// How an entry lies to what a query finds.
+/// How a change affects an entry's match.
 #[derive(Clone, Copy)]
 enum Change {
-    /// It is found now, and was not before.
+    /// It matches and did not before.
     Joining = 1,
-    /// It is found as before, and has changed.
+    /// It still matches.
     Updated = 2,
-    /// It was found, and is not any more.
+    /// It no longer matches.
     Leaving = 3,
 }
 
-/// The number that stands for the type of what a filter tells.
+/// The type id of a filter's result.
 const FILTER_RESULT: u64 = 4402;
-/// The same of what has joined or left.
+/// The type id of a continuous query's result.
 const CONTINUOUS_RESULT: u64 = 4403;
 
-/// What is told of a value: what is selected, and what it is ordered by.
+/// The selected values and the sort keys.
 type SelectedValues = (Vec<Bytes>, Vec<Bytes>);
 
 impl Compiled {
-    /// That it can be held against one entity after the other.
+    /// Checks that the query can be evaluated per entity.
     ///
     /// # Errors
     ///
-    /// [`QueryError`] if it needs many.
+    /// [`QueryError`] if it has grouping or aggregates.
     pub fn check_per_entity(&self) -> Result<(), QueryError> {
         match self.answer {
             Answer::Rows { .. } => Ok(()),
@@ -43,7 +43,7 @@ impl Compiled {
         }
     }
 
-    /// What is told of a value that is found: what is selected, and what it is ordered by.
+    /// Returns the selected values and sort keys of a matching value.
     fn selected_values(&self, value: &[u8], version: u64) -> Result<Option<SelectedValues>, Exceeded> {
         let Answer::Rows { selected, .. } = &self.answer else { return Ok(None) };
         let row = self.plan.examine(value, version, &mut Work::default())?;
@@ -55,12 +55,12 @@ impl Compiled {
         Ok(Some((selected_of, order)))
     }
 
-    /// What a walk tells of a row of [`Plan::row`](crate::Plan::row): what is selected, each wrapped, or the entity; nothing if it
-    /// is no such row.
+    /// Returns the selected values of a row of [`Plan::row`](crate::Plan::row), each wrapped, or the entity;
+    /// `None` if the row is invalid.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] if the row of an entity could not be made.
+    /// [`Exceeded`] for an error row.
     pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Result<Option<C>, Exceeded> {
         check(row)?;
         let Answer::Rows { selected, .. } = &self.answer else { return Ok(None) };
@@ -68,12 +68,12 @@ impl Compiled {
         Ok(cells.map(|cells| cells.iter().take(*selected).map(one).collect()))
     }
 
-    /// What a continuous query tells of a key that has this value now, which is found; nothing if it is not. Whether the value
-    /// before it was found, too.
+    /// Returns a continuous query's event for a key with this value; `None` if it does not match. `was_found`
+    /// says whether the previous value matched.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] if it takes more than [`ENTITY_STEPS_MAX`](crate::bounds::ENTITY_STEPS_MAX) steps to say so.
+    /// [`Exceeded`] beyond [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
     pub fn match_event(
         &self,
         key: &[u8],
@@ -91,12 +91,12 @@ impl Compiled {
         Ok(Some(wrapped(CONTINUOUS_RESULT, &out)))
     }
 
-    /// What it tells of a key that has left.
+    /// Returns a continuous query's event for a key that no longer matches.
     pub fn left_event(&self, key: &[u8]) -> Bytes {
         wrapped(CONTINUOUS_RESULT, &begun(Change::Leaving, key))
     }
 
-    /// What a filter tells of a value that is found; nothing if it is not.
+    /// Returns a filter's event for a value; `None` if it does not match.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a value that is written, or a parameter's, becomes beside a field: as Java converts it.
+//! Conversion of literals and parameters to a field's type, by Java's rules.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::syntax::LiteralSource;
 use crate::value::{Scalar, Value};
 use consort_protostream::Wrapped;
 
-/// What a value stands beside.
+/// The field that a literal is compared with.
 pub(crate) struct FieldContext {
     pub(crate) name: String,
     pub(crate) scalar: Scalar,
-    /// If its numbers are an enum's.
+    /// The enum, if the field is one.
     pub(crate) of_enum: Option<EnumDescriptor>,
 }
 
@@ -26,7 +26,7 @@ impl FieldContext {
         Self { name, scalar, of_enum }
     }
 
-    /// What is given, as a value of this field.
+    /// Converts a literal or parameter.
     pub(crate) fn value(
         &self,
         given: &LiteralSource,
@@ -55,7 +55,7 @@ impl FieldContext {
             Scalar::Long => Value::Long(text.parse().map_err(|_| number())?),
             Scalar::Float => Value::Float(float(text).ok_or_else(number)?),
             Scalar::Double => Value::Double(float(text).ok_or_else(number)?),
-            // A number is true unless it is zero.
+            // Any number other than zero is true.
             Scalar::Bool => match text.parse::<i32>() {
                 Ok(number) => Value::Bool(number != 0),
                 Err(_) if text.eq_ignore_ascii_case("true") => Value::Bool(true),
@@ -86,7 +86,7 @@ impl FieldContext {
         })
     }
 
-    /// Numbers become other numbers as Java's casts do it, and texts are read.
+    /// Converts numbers like Java's casts, and parses strings.
     fn parameter(&self, given: &Wrapped) -> Option<Value<'static>> {
         let text = match given {
             Wrapped::Text(text) => Some(text.as_str()),
@@ -143,7 +143,7 @@ fn number(given: &Wrapped) -> Option<Number> {
     })
 }
 
-/// A number as Java reads it, which may have a letter that says how large it is.
+/// Parses a number as Java does, with an optional type suffix.
 fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
     let text = text.trim();
     let digits = text
@@ -152,7 +152,7 @@ fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
     digits.unwrap_or(text).parse().ok()
 }
 
-/// A parameter's value, as people are told of it.
+/// Describes a parameter's value for error messages.
 fn describe(given: &Wrapped) -> String {
     const TOLD_MAX: usize = 60;
     match given {

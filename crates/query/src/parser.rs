@@ -1,5 +1,5 @@
-//! Reads Ickle by recursive descent, to a depth. Keywords are words like others, and are known by their places, in capitals or
-//! not: a field may be called `order`.
+//! A recursive-descent parser of Ickle with a depth limit. Keywords are case-insensitive and contextual: a
+//! field may be named `order`.
 
 use crate::limits::{DEPTH_MAX, PATH_MAX, TEXT_MAX};
 use crate::error::{QueryError, QueryErrorKind};
@@ -10,18 +10,18 @@ use crate::syntax::{
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// What may follow a type's name, and is no alias therefore.
+/// Keywords that can follow a type name, and are therefore no alias.
 const AFTER_TYPE: [&str; 11] =
     ["WHERE", "GROUP", "ORDER", "HAVING", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "FETCH"];
 
 const INDEX: &str = "=, LIKE, IN and BETWEEN look at all values";
 
 impl Statement {
-    /// Reads a query.
+    /// Parses a query.
     ///
     /// # Errors
     ///
-    /// [`QueryError`] with the place where it goes wrong.
+    /// [`QueryError`] with the position.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() > TEXT_MAX {
             return Err(QueryErrorKind::Long(text.len()).into());
@@ -29,7 +29,7 @@ impl Statement {
         Parser { text, tokens: tokens(text)?, next: 0, depth: 0 }.statement()
     }
 
-    /// Whether it takes away what it finds.
+    /// Whether the statement is a DELETE.
     pub const fn is_delete(&self) -> bool {
         self.is_delete
     }
@@ -48,7 +48,7 @@ impl<'t> Parser<'t> {
     }
 
     fn ahead(&self, by: usize) -> &Token<'t> {
-        // The end is the last one, and stays.
+        // Reading beyond the end returns the end token.
         self.tokens.get(self.next + by).map_or(&Token::End, |(_, token)| token)
     }
 
@@ -176,7 +176,7 @@ impl<'t> Parser<'t> {
 
     fn selected(&mut self) -> Result<Term> {
         let term = self.term()?;
-        // Another name for it is nothing that anybody sees.
+        // An alias of the type is optional.
         if self.word("AS") || !self.is_word(0, "FROM") && matches!(self.peek(), Token::Word(_)) {
             self.name("a name")?;
         }
@@ -218,7 +218,7 @@ impl<'t> Parser<'t> {
 
     fn alias(&mut self, others: &[&str]) -> Result<Option<String>> {
         let is_alias = self.word("AS") || matches!(self.peek(), Token::Word(_)) && !self.is_one_of(others);
-        // What follows a JOIN's field.
+        // Keywords that can follow a joined path.
         let is_alias = is_alias && !self.is_one_of(&["ON", "WITH"]);
         if is_alias { Ok(Some(self.name("an alias")?.to_owned())) } else { Ok(None) }
     }
@@ -244,7 +244,7 @@ impl<'t> Parser<'t> {
         Ok(Order { by, is_descending })
     }
 
-    /// A path, or a function of one.
+    /// Parses a path or a function of one.
     fn term(&mut self) -> Result<Term> {
         let at = self.at();
         if !self.is_sign(1, "(") {
@@ -427,7 +427,7 @@ impl<'t> Parser<'t> {
                 LiteralSource::Text(word.to_owned())
             }
             Token::Word(word) if word.eq_ignore_ascii_case("null") => {
-                return self.expected("a value (IS NULL finds what has none)");
+                return self.expected("a value (use IS NULL for fields without one)");
             }
             Token::Sign(":") => {
                 self.take();

@@ -1,4 +1,4 @@
-//! What owners have made of their entities, put together: the rows that are wanted, in their order, or groups.
+//! Merges the owners' partial results: sorted and paged rows, or groups.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,10 +15,10 @@ use crate::field_reader::Slot;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
 
-/// What one row or group has around it, about.
+/// Approximate overhead of a row or group.
 const EACH: usize = 96;
 
-/// A query holds more than it may. Nothing is answered.
+/// The query holds too many bytes. It returns no result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the answer needs more than {HELD_MAX} bytes on the server: ask for fewer results (maxResults), for fields instead of \
@@ -26,37 +26,37 @@ const EACH: usize = 96;
 )]
 pub struct LimitExceeded;
 
-/// Why a query is not answered.
+/// The failure to merge a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// Its answer is too large.
+    /// The result is too large.
     #[error(transparent)]
     LimitExceeded(#[from] LimitExceeded),
-    /// An entity would take too many steps.
+    /// An entity takes too many steps.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// The conditions on its groups would take too many steps.
+    /// The HAVING conditions take too many steps.
     #[error(
         "the conditions of HAVING need more than {ANSWER_STEPS_MAX} steps for all groups: use fewer conditions or groups"
     )]
     Having,
 }
 
-/// What was found.
+/// The result of a query.
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueryResult {
-    /// The rows that are told: of each column what is wrapped, which is nothing where there is no value, or the entity alone.
+    /// The rows: the wrapped value of each column, empty if there is none, or the entity alone.
     pub rows: Vec<Vec<Bytes>>,
-    /// How many there are in all.
+    /// The total number of matches.
     pub count: u64,
 }
 
-/// An answer that is being put together.
+/// A result under construction.
 #[derive(Debug)]
 pub struct ResultMerger {
     offset: usize,
-    /// Rows from the first one on to the last that is told.
+    /// The number of rows to keep, offset included.
     wanted: usize,
     columns: usize,
     count: u64,
@@ -66,12 +66,12 @@ pub struct ResultMerger {
 
 #[derive(Debug)]
 enum Rows {
-    /// Any of them.
+    /// Unsorted rows.
     Any {
         selected: usize,
         rows: Vec<Bytes>,
     },
-    /// The first ones of an order. The last of them is taken away when there are too many.
+    /// Sorted rows. The last one is dropped when there are too many.
     First {
         selected: usize,
         order: Vec<bool>,
@@ -83,14 +83,14 @@ enum Rows {
     },
 }
 
-/// A group's key as cells, and what has become of its rows.
+/// A group: the cells of its key, and its aggregates.
 #[derive(Debug)]
 struct Group {
     key: Vec<Bytes>,
     totals: Vec<Total>,
 }
 
-/// A row by what it is ordered by. Among those that are the same their bytes decide, so that pages of an answer fit together.
+/// A row with its sort keys. Ties are broken by the row's bytes, so that pages are consistent.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Ranked {
     keys: Vec<Key>,
@@ -105,7 +105,7 @@ struct Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        // What has no value comes first.
+        // Nulls sort first.
         let order = match (&self.value, &other.value) {
             (Some(one), Some(other)) => one.order(other),
             (one, other) => one.is_some().cmp(&other.is_some()),
@@ -133,7 +133,7 @@ fn value(wrapped: &Bytes) -> Option<Value<'static>> {
 }
 
 impl ResultMerger {
-    /// Nothing yet. Of what is found so much is left out, and no more is told than this.
+    /// An empty result that skips `offset` rows and returns at most `max`.
     pub fn new(compiled: &Compiled, offset: usize, max: usize) -> Self {
         let rows = match &compiled.answer {
             Answer::Rows { selected, order } if order.is_empty() => Rows::Any { selected: *selected, rows: Vec::new() },
@@ -142,7 +142,7 @@ impl ResultMerger {
             }
             Answer::Groups(grouping) => {
                 let mut groups = BTreeMap::new();
-                // All of nothing is a group, too.
+                // The group of an empty key exists also without rows.
                 if grouping.keys == 0 {
                     groups.insert(Vec::new(), Group::new(Vec::new(), grouping));
                 }
@@ -153,11 +153,11 @@ impl ResultMerger {
         Self { offset, wanted, columns, count: 0, held: 0, rows }
     }
 
-    /// Adds a row. What is none is left out.
+    /// Adds a row. Invalid rows are ignored.
     ///
     /// # Errors
     ///
-    /// [`MergeError`], after which nothing more can be had of it.
+    /// [`MergeError`]; the merger is unusable then.
     pub fn row(&mut self, row: Bytes) -> Result<(), MergeError> {
         check(&row)?;
         self.count += 1;
@@ -191,7 +191,7 @@ impl ResultMerger {
         Ok(self.check()?)
     }
 
-    /// Adds what a reduction has made of several.
+    /// Adds a reduced result.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl ResultMerger {
         Ok(())
     }
 
-    /// Adds so many that are not told.
+    /// Counts rows that are not returned.
     ///
     /// # Errors
     ///
@@ -217,12 +217,12 @@ impl ResultMerger {
         Ok(())
     }
 
-    /// Whether everything is there that is told, so that the others only have to be counted.
+    /// Whether all rows to return are there, so that further ones only need to be counted.
     pub fn is_full(&self) -> bool {
         matches!(&self.rows, Rows::Any { rows, .. } if rows.len() >= self.wanted)
     }
 
-    /// Forgets how many there were: all will be counted.
+    /// Resets the count, because all rows will be counted again.
     pub fn recount(&mut self) {
         self.count = 0;
     }
@@ -246,7 +246,7 @@ impl ResultMerger {
         self.check()
     }
 
-    /// How many bytes it holds, about.
+    /// Returns the approximate bytes held.
     pub fn held_bytes(&self) -> usize {
         self.held
     }
@@ -255,11 +255,11 @@ impl ResultMerger {
         if self.held > HELD_MAX { Err(LimitExceeded) } else { Ok(()) }
     }
 
-    /// What was found. It is put in order here, which can take as long as the answer is large.
+    /// Returns the result. Sorts it, which can take long for large results.
     ///
     /// # Errors
     ///
-    /// [`MergeError`] if the conditions on its groups need more than [`ANSWER_STEPS_MAX`] steps.
+    /// [`MergeError`] if the HAVING conditions need more than [`ANSWER_STEPS_MAX`] steps.
     pub fn finish(self) -> Result<QueryResult, MergeError> {
         let (offset, columns) = (self.offset, self.columns);
         let selected_of = |row: &Bytes, selected: usize| {
@@ -289,14 +289,14 @@ impl Group {
     }
 }
 
-/// What is the same for rows of a group.
+/// The key of a group as bytes.
 fn key(cells: &[Cell]) -> Vec<u8> {
     let mut key = Vec::new();
     cells.iter().for_each(|cell| crate::row::put_one(&mut key, &one(cell)));
     key
 }
 
-/// The groups that are told.
+/// Filters, sorts and pages the groups.
 fn finish_groups(
     grouping: &Grouping,
     groups: BTreeMap<Vec<u8>, Group>,

@@ -1,4 +1,4 @@
-//! What names mean: types, aliases, and fields of fields.
+//! Name resolution: types, aliases and nested fields.
 
 use protox::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
@@ -8,30 +8,30 @@ use crate::field_reader;
 use crate::syntax::{From, Path};
 use crate::value::Scalar;
 
-/// The types that can be queried.
+/// The queryable types.
 pub trait Types {
-    /// A type by its whole name.
+    /// Returns a type by its full name.
     fn message(&self, name: &str) -> Option<MessageDescriptor>;
 
-    /// The number that stands for it in what clients write, if one does.
+    /// Returns the type id, if the type has one.
     fn id(&self, name: &str) -> Option<u32>;
 
-    /// The names of all.
+    /// Returns the names of all types.
     fn names(&self) -> Vec<String>;
 }
 
-/// What a path means.
+/// The resolution of a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Resolution {
-    /// The entity as a whole.
+    /// The entity itself.
     Entity,
     Field(Field),
 }
 
-/// A field of the type, or of a message within it.
+/// A field of the type or of a nested message.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// From the entity on, with dots.
+    /// The full path.
     pub(crate) name: String,
     pub(crate) path: Vec<FieldDescriptor>,
 }
@@ -41,17 +41,17 @@ impl Field {
         self.path.last().map(FieldDescriptor::kind)
     }
 
-    /// What kind of values it has; nothing if it is a message.
+    /// Returns the scalar type; `None` for messages.
     pub(crate) fn scalar(&self) -> Option<Scalar> {
         shape::scalar(&self.last()?)
     }
 
-    /// Its kind, as the schema says it.
+    /// Returns the kind of the schema.
     pub(crate) fn kind(&self) -> Option<Kind> {
         self.last()
     }
 
-    /// Whether there may be several values.
+    /// Whether the field is multi-valued.
     pub(crate) fn is_repeated(&self) -> bool {
         self.path.iter().any(|field| field.is_list() || field.is_map())
     }
@@ -62,7 +62,7 @@ pub(crate) struct Scope<'q> {
     text: &'q str,
     pub(crate) of: MessageDescriptor,
     alias: Option<&'q str>,
-    /// Other names of fields.
+    /// Aliases of joined fields.
     joined: Vec<(&'q str, Field)>,
 }
 
@@ -90,7 +90,7 @@ impl<'q> Scope<'q> {
         QueryError::at(self.text, at, wrong)
     }
 
-    /// What a path means.
+    /// Resolves a path.
     pub(crate) fn resolve(&self, path: &Path) -> Result<Resolution, QueryError> {
         let (first, rest) = path.names.split_first().ok_or(QueryErrorKind::Path)?;
         let is_alias = self.alias == Some(first);

@@ -1,4 +1,4 @@
-//! What queries find.
+//! Results of queries.
 
 use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
 use consort_query::QueryResult;
@@ -27,7 +27,7 @@ fn conditions_hold_or_not_and_nothing_is_neither_less_nor_more() {
         ("WHERE price IN (7, 30)", &["-", "Go"]),
         ("WHERE price NOT IN (7, 30)", &["Alien", "Emma"]),
         ("WHERE stars = 3", &["-", "Emma", "Go"]),
-        // As Java has it, which knows two zeros.
+        // As in Java, which has two zeros.
         ("WHERE weight < 0", &["Go"]),
         ("WHERE weight <= 0 AND sold = TRUE", &["Go"]),
         ("WHERE false OR price = 12", &["Emma"]),

@@ -1,4 +1,4 @@
-//! What one query may cost: each limit has an error with its number.
+//! The limits of a query: each has an error with its number.
 
 use bytes::Bytes;
 use consort_protostream::Wrapped;
@@ -27,7 +27,7 @@ fn entity_with_many_values_and_a_long_list_takes_no_more_steps_than_the_limit() 
     let mut work = Work::default();
     assert_eq!(compiled.plan.examine(&entity, 1, &mut work), Err(Exceeded));
     assert!(work.done() <= ENTITY_STEPS_MAX + 1_000, "{} steps", work.done());
-    // The same list is no problem for an entity as others have it.
+    // The same list passes with another entity.
     assert_eq!(compiled.plan.examine(&item_with_sizes(3), 1, &mut Work::default()), Ok(None));
 }
 
@@ -86,7 +86,7 @@ fn query_with_too_many_patterns_constants_or_joins_is_refused_with_the_limit() {
         |count| format!("FROM shop.Item WHERE name LIKE '%a%'{}", " OR name LIKE 'b%'".repeat(count - 1));
     shop.compile(&likes(PATTERNS_MAX), &[]).unwrap();
     refused(&likes(PATTERNS_MAX + 1), &[], PATTERNS_MAX);
-    // A parameter counts as often as it is used.
+    // A parameter counts once per use.
     let text = ("p", Wrapped::Text("x".repeat(CONSTANTS_BYTES_MAX / 2)));
     let uses = |count: usize| format!("FROM shop.Item WHERE name = :p{}", " OR name = :p".repeat(count - 1));
     shop.compile(&uses(2), std::slice::from_ref(&text)).unwrap();

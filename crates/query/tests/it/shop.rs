@@ -1,4 +1,4 @@
-//! A schema, entities of it, and their queries, as members do it together.
+//! A schema with entities, and queries over them as members run them.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const SCHEMA: &str = "syntax = \"proto2\"; package shop;\n\
     repeated string tags = 5; repeated Maker others = 6; optional double weight = 7; optional int32 stars = 8 [default = 3];\n\
     optional bytes code = 9; repeated int32 sizes = 10; optional bool sold = 11; }";
 
-/// The type has a number in what clients write.
+/// The type id.
 const ID: u32 = 1_000_042;
 
 pub(crate) struct Shop(DescriptorPool);
@@ -40,7 +40,7 @@ impl Shop {
         Statement::parse(query)?.compile(self, &parameters)
     }
 
-    /// What is found among these, of which the first are left out, and so many are told.
+    /// Runs a query over these entities and returns a page of the result.
     pub(crate) fn page(&self, entities: &[Bytes], query: &str, offset: usize, max: usize) -> QueryResult {
         let compiled = self.compile(query, &[]).unwrap_or_else(|error| panic!("{query}: {error}"));
         let plan = Plan::from_bytes(&compiled.plan.to_bytes()).expect("what was written is read");
@@ -55,7 +55,7 @@ impl Shop {
                     }
                 }
             }
-            // Two owners have some each.
+            // Two owners with some of the entities each.
             Source::Parts => {
                 for (version, entities) in (1..).zip(entities.chunks(entities.len().div_ceil(2).max(1))) {
                     let mut made = Vec::new();
@@ -69,7 +69,7 @@ impl Shop {
         finding.finish().unwrap()
     }
 
-    /// What is told of all that is found, by words.
+    /// Returns all results as text.
     pub(crate) fn told(&self, entities: &[Bytes], query: &str) -> Vec<String> {
         let found = self.page(entities, query, 0, usize::MAX);
         assert_eq!(found.count, found.rows.len() as u64, "{query}");
@@ -99,7 +99,7 @@ impl Types for Shop {
     }
 }
 
-/// An entity that is being written.
+/// An entity under construction.
 #[derive(Clone, Default)]
 pub(crate) struct Item(Vec<u8>);
 
@@ -134,7 +134,7 @@ impl Item {
         self
     }
 
-    /// As clients write it that know the type's number.
+    /// Wrapped with the type id.
     pub(crate) fn wrapped(&self) -> Bytes {
         let mut out = Vec::new();
         put_tag(&mut out, TYPE_ID, VARINT);
@@ -144,7 +144,7 @@ impl Item {
         out.into()
     }
 
-    /// As others do, also for another type.
+    /// Wrapped with a type name.
     pub(crate) fn wrapped_as(&self, name: &str) -> Bytes {
         let mut out = Vec::new();
         put_tag(&mut out, TYPE_NAME, LENGTH);
@@ -155,7 +155,7 @@ impl Item {
     }
 }
 
-/// What is in the shop.
+/// The entities of the shop.
 pub(crate) fn items() -> Vec<Bytes> {
     vec![
         Item::named("Emma")
