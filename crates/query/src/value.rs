@@ -54,9 +54,9 @@ impl Scalar {
     /// Describes the type for error messages.
     pub(crate) const fn describe(self) -> &'static str {
         match self {
-            Self::Int | Self::Long | Self::Float | Self::Double => "numbers",
-            Self::Bool => "true or false",
-            Self::Text => "texts",
+            Self::Int | Self::Long | Self::Float | Self::Double => "number",
+            Self::Bool => "boolean",
+            Self::Text => "string",
             Self::Bytes => "bytes",
         }
     }

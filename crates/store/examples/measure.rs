@@ -105,7 +105,7 @@ fn writer(store: FileStore, durability: &str, count: u64) {
             };
             change = refused.change;
             let (wake, room) = channel();
-            writer.when_room(Box::new(move || wake.send(()).expect("heard")));
+            writer.on_room(Box::new(move || wake.send(()).expect("heard")));
             room.recv().expect("room");
         }
     }

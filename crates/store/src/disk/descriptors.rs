@@ -68,9 +68,9 @@ impl Descriptors {
                 let Some(asked) = lock(&self.files).pop_front() else { return false };
                 let Some(file) = asked.upgrade() else { return true };
                 match file.give_up(may_sync) {
-                    GivesUp::Closed => return true,
-                    GivesUp::HasNoName => {}
-                    GivesUp::No => lock(&self.files).push_back(asked),
+                    CloseDecision::Closed => return true,
+                    CloseDecision::HasNoName => {}
+                    CloseDecision::No => lock(&self.files).push_back(asked),
                 }
             }
         }
@@ -79,7 +79,7 @@ impl Descriptors {
 }
 
 /// What a file does that is asked for its descriptor.
-enum GivesUp {
+enum CloseDecision {
     Closed,
     /// It keeps it and is not asked again.
     HasNoName,
@@ -177,16 +177,16 @@ impl PooledFile {
         file.ok_or_else(|| io::Error::other("a file that was opened has no descriptor"))
     }
 
-    fn give_up(&self, may_sync: bool) -> GivesUp {
+    fn give_up(&self, may_sync: bool) -> CloseDecision {
         let mut handle = lock(&self.handle);
         if handle.has_no_name {
-            return GivesUp::HasNoName;
+            return CloseDecision::HasNoName;
         }
         let was_used = self.is_used.swap(false, Ordering::Relaxed);
-        let Some(open) = &handle.open else { return GivesUp::Closed };
+        let Some(open) = &handle.open else { return CloseDecision::Closed };
         // A thread that takes the file needs this lock, so the count does not rise meanwhile.
         if was_used || Arc::strong_count(open) > 1 || (handle.is_dirty && !may_sync) {
-            return GivesUp::No;
+            return CloseDecision::No;
         }
         if handle.is_dirty {
             let synced = open.sync_data();
@@ -194,7 +194,7 @@ impl PooledFile {
             handle.failure = synced.err().as_ref().map(Failure::of).or(handle.failure.take());
         }
         handle.open = None;
-        GivesUp::Closed
+        CloseDecision::Closed
     }
 }
 

@@ -194,7 +194,7 @@ impl State {
     }
 
     /// Counts a change of the disk that is done or not.
-    fn whole_step(&mut self) -> io::Result<()> {
+    fn count_step(&mut self) -> io::Result<()> {
         if self.step()? { self.check() } else { Ok(()) }
     }
 
@@ -311,7 +311,7 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         let id = state.new_file();
         state.files.insert(id, Contents::default());
         state.names.insert(name.to_owned(), id);
@@ -321,7 +321,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         let id = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.names.insert(to.to_owned(), id);
         state.name_changes.push(NameChange::Rename(from.to_owned(), to.to_owned(), id));
@@ -330,7 +330,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
         state.name_changes.push(NameChange::Remove(name.to_owned()));
         Ok(())
@@ -338,7 +338,7 @@ impl Disk for SimDisk {
 
     fn sync_names(&self) -> io::Result<()> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         state.safe_names = state.names.clone();
         state.name_changes.clear();
         Ok(())
@@ -406,7 +406,7 @@ impl DiskFile for SimFile {
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.contents(|state, id| {
-            state.whole_step()?;
+            state.count_step()?;
             if let Some(contents) = state.files.get_mut(&id) {
                 contents.is.truncate(len as usize);
                 contents.changes.push(ContentChange::Truncate(len as usize));
@@ -417,7 +417,7 @@ impl DiskFile for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         self.contents(|state, id| {
-            state.whole_step()?;
+            state.count_step()?;
             let fails = state.sync_fails_at.is_some_and(|at| state.steps >= at);
             if fails {
                 state.sync_fails_at = None;

@@ -173,7 +173,7 @@ impl FileStore {
         let at = self.append(append, |encoder, change| encoder.mark(Kind::Seal, *change, 0))?;
         self.sync_written()?;
         let mut index = write(&self.index);
-        index.bury(at);
+        index.mark_dead(at);
         if let Some(file) = index.files.get_mut(&number) {
             file.is_sealed = true;
         }
@@ -223,7 +223,7 @@ impl FileStore {
         let at = self.append(append, |encoder, change| encoder.mark(Kind::Begin, *change, 0));
         // Without the first record the file is as good; it is only weaker in telling a torn header from a damaged one.
         if let Ok(at) = at {
-            write(&self.index).bury(at);
+            write(&self.index).mark_dead(at);
         }
         Ok(())
     }

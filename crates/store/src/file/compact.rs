@@ -97,7 +97,7 @@ impl FileStore {
     }
 
     /// Copies all that is intact out of a file, whatever else is in it.
-    pub(crate) fn rescue(&self, number: u32) -> Result<(), StoreError> {
+    pub(crate) fn copy_intact(&self, number: u32) -> Result<(), StoreError> {
         let mut append = self.appending()?;
         append.cursor = self.cursor(number, true);
         while append.cursor.is_some() {
@@ -124,7 +124,7 @@ impl FileStore {
         let share = |dead: u64, len: u32| dead as f64 / f64::from(len.max(1));
         let (number, file) =
             candidates().max_by(|a, b| share(a.1.dead, a.1.len).total_cmp(&share(b.1.dead, b.1.len)))?;
-        if reserve.suits(u64::from(file.len), file.dead, self.config.dead_share_max) {
+        if reserve.is_worth_compacting(u64::from(file.len), file.dead, self.config.dead_share_max) {
             return Some(*number);
         }
         if reserve.is_short {
@@ -144,7 +144,7 @@ impl FileStore {
         let is_dead = read(&self.index).files.get(&active.number).is_some_and(|file| {
             // The next file has a header, too.
             let (len, dead) = (file.len - file.start, file.dead.saturating_sub(file.start.into()));
-            len >= SEALED_DEAD_MIN && append.reserve.suits(len.into(), dead, self.config.dead_share_max)
+            len >= SEALED_DEAD_MIN && append.reserve.is_worth_compacting(len.into(), dead, self.config.dead_share_max)
         });
         if is_dead {
             self.freeing(append, |append| self.seal(append))?;
@@ -160,7 +160,7 @@ impl FileStore {
         if cursor.pass == Pass::Check {
             if self.check_step(&mut cursor)? {
                 cursor.pass = Pass::Copy;
-                cursor.scan.go_to(cursor.start);
+                cursor.scan.seek(cursor.start);
                 append.cursor = Some(cursor);
                 return Ok((STEP as u64, None));
             }
@@ -182,7 +182,7 @@ impl FileStore {
         if !is_done {
             let done = self.freeing(append, |append| self.carry_out(append, &plan));
             if done.is_err() {
-                cursor.scan.go_to(from);
+                cursor.scan.seek(from);
             }
             append.cursor = Some(cursor);
             return done.map(|()| (bytes, None));
@@ -211,7 +211,7 @@ impl FileStore {
                     if let Some(file) = write(&self.index).files.get_mut(&cursor.number) {
                         file.is_damaged = true;
                     }
-                    return Err(corrupt(cursor.number, offset, flaw.what()));
+                    return Err(corrupt(cursor.number, offset, flaw.describe()));
                 }
             }
         }
@@ -233,7 +233,7 @@ impl FileStore {
                 }
                 Step::End => break,
                 Step::Flaw(..) if cursor.skips_flaws => drop(cursor.scan.skip_flaw()?),
-                Step::Flaw(offset, flaw) => return Err(corrupt(number, offset, flaw.what())),
+                Step::Flaw(offset, flaw) => return Err(corrupt(number, offset, flaw.describe())),
             }
         }
         Ok(plan)
@@ -267,7 +267,7 @@ impl FileStore {
         self.make_room(append, HEAD as u64)?;
         let at = self.append(append, |encoder, _| encoder.mark(Kind::Dropped, u64::from(number), 0))?;
         let mut index = write(&self.index);
-        index.bury(at);
+        index.mark_dead(at);
         if let Some(file) = index.files.get_mut(&number) {
             file.is_dropped = true;
         }

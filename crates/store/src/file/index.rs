@@ -180,7 +180,7 @@ impl Index {
                 slot.set_older(older);
                 slot.expires = expires;
                 forget_expiry(&mut self.expiring, segment, &before);
-                bury(&mut self.files, before.location());
+                mark_dead(&mut self.files, before.location());
             }
         }
         if expires != NEVER {
@@ -202,12 +202,12 @@ impl Index {
         let found = index.slots.entry(hash(&print), |slot| slot.print == print, |slot| hash(&slot.print));
         let TableEntry::Occupied(mut occupied) = found else {
             // Nothing on the disk that it could keep from coming back.
-            bury(&mut self.files, at);
+            mark_dead(&mut self.files, at);
             return;
         };
         let slot = occupied.get_mut();
         let before = *slot;
-        bury(&mut self.files, before.location());
+        mark_dead(&mut self.files, before.location());
         slot.set_location(at);
         if !before.is_tombstone() {
             index.tombstones += 1;
@@ -223,7 +223,7 @@ impl Index {
         let index = &mut self.segments[usize::from(segment)];
         for slot in index.slots.drain() {
             forget_expiry(&mut self.expiring, segment, &slot);
-            bury(&mut self.files, slot.location());
+            mark_dead(&mut self.files, slot.location());
         }
         index.slots.shrink_to_fit(|slot| hash(&slot.print));
         index.tombstones = 0;
@@ -252,7 +252,7 @@ impl Index {
         if let Some(floor) = &mut index.floor {
             floor.older += 1;
         }
-        bury(&mut self.files, at);
+        mark_dead(&mut self.files, at);
     }
 
     /// A put that does not count, nor any copy of it made meanwhile, is about to go from the disk.
@@ -272,7 +272,7 @@ impl Index {
         if slot.is_tombstone() && slot.older() == 0 {
             let (slot, _) = found.remove();
             index.tombstones -= 1;
-            bury(&mut self.files, slot.location());
+            mark_dead(&mut self.files, slot.location());
         }
     }
 
@@ -303,7 +303,7 @@ impl Index {
                 let is_spent = slot.is_tombstone() && slot.older() == 0;
                 if is_spent {
                     gone += 1;
-                    bury(files, slot.location());
+                    mark_dead(files, slot.location());
                 }
                 !is_spent
             });
@@ -326,8 +326,8 @@ impl Index {
     }
 
     /// The record there no longer counts.
-    pub(crate) fn bury(&mut self, at: Location) {
-        bury(&mut self.files, at);
+    pub(crate) fn mark_dead(&mut self, at: Location) {
+        mark_dead(&mut self.files, at);
     }
 
     /// Forgets all entries and files.
@@ -352,7 +352,7 @@ impl Index {
     }
 }
 
-fn bury(files: &mut BTreeMap<u32, LogFile>, at: Location) {
+fn mark_dead(files: &mut BTreeMap<u32, LogFile>, at: Location) {
     if let Some(file) = files.get_mut(&at.file) {
         file.dead += u64::from(at.len);
     }

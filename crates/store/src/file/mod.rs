@@ -180,7 +180,7 @@ impl FileStore {
         store.remove_files(replay.left_over.iter().copied());
         store.end_newest(replay.unsealed, replay.cut)?;
         for number in replay.damaged {
-            if let Err(error) = store.rescue(number) {
+            if let Err(error) = store.copy_intact(number) {
                 tracing::warn!(file = log_name(number), %error, "what is intact stays in the damaged file");
             }
         }
@@ -451,7 +451,7 @@ impl Store for FileStore {
                 (*change - 1, encoder.mark(Kind::RemoveSegment, *change - 1, segment))
             };
             let apply = |index: &mut Index, (change, at): (u64, Location)| {
-                index.bury(at);
+                index.mark_dead(at);
                 index.remove_segment(segment, change);
             };
             let len = record::HEAD as u64;
@@ -544,7 +544,7 @@ fn read_bytes(file: &dyn DiskFile, at: Location, len: usize) -> Result<Vec<u8>, 
 fn read_entry(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     let bytes = Bytes::from(read_bytes(file, at, at.len as usize)?);
     let record = Record::decode(&bytes, at.file, at.offset)
-        .map_err(|flaw| corrupt(at.file, at.offset, flaw.what()))?;
+        .map_err(|flaw| corrupt(at.file, at.offset, flaw.describe()))?;
     if record.kind != Kind::Put {
         return Err(corrupt(at.file, at.offset, "the record of a removal"));
     }

@@ -120,10 +120,10 @@ pub(crate) fn replay(disk: &dyn Disk, config: &FileStoreConfig) -> Result<Replay
         left_over: Vec::new(),
         damaged: Vec::new(),
     };
-    replay.leave_unborn(&mut candidates, skips)?;
+    replay.discard_unfinished(&mut candidates, skips)?;
     let Some((&newest, _)) = candidates.iter().next_back() else { return Ok(replay) };
     let found = replay.read_newest(&candidates, newest, disk.boot(), skips)?;
-    replay.leave_uncounted(&mut candidates, &found.dropped, skips)?;
+    replay.discard_unlisted(&mut candidates, &found.dropped, skips)?;
     for (header, _) in candidates.values().filter_map(|candidate| candidate.header.as_ref()) {
         replay.next_change = replay.next_change.max(header.next_change);
         for &(segment, change) in &header.floors {
@@ -182,7 +182,7 @@ impl Candidate {
 impl Replay {
     /// Files whose making was cut short: newer than all others, without a header, and without a record, which are only
     /// written once the header is safe.
-    fn leave_unborn(
+    fn discard_unfinished(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,
         skips: bool,
@@ -250,7 +250,7 @@ impl Replay {
     }
 
     /// Leaves out what the newest header does not name, and misses what it names.
-    fn leave_uncounted(
+    fn discard_unlisted(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,
         dropped: &BTreeSet<u32>,
@@ -305,7 +305,7 @@ impl Replay {
                 Step::Record(..) => "there is more behind the end",
                 Step::End if is_sealed || is_newest => break,
                 Step::End => "the end is missing",
-                Step::Flaw(_, flaw) => flaw.what(),
+                Step::Flaw(_, flaw) => flaw.describe(),
             };
             if !skips {
                 return Err(corrupt(number, from, flaw));
@@ -338,19 +338,19 @@ impl Replay {
             self.next_change = self.next_change.max(record.change.saturating_add(1));
         }
         if !index.has_segment(segment) {
-            return index.bury(at);
+            return index.mark_dead(at);
         }
         let is_below_floor = index.is_below_floor(segment, record.change);
         match record.kind {
             Kind::Put if is_below_floor => index.put_below_floor(segment, at),
             Kind::Put => index.put(segment, index.print(record.key), at, &record.times),
-            Kind::Remove if is_below_floor => index.bury(at),
+            Kind::Remove if is_below_floor => index.mark_dead(at),
             Kind::Remove => index.remove(segment, index.print(record.key), at),
             Kind::RemoveSegment => {
-                index.bury(at);
+                index.mark_dead(at);
                 index.remove_segment(segment, record.change);
             }
-            Kind::Dropped | Kind::Seal | Kind::Begin => index.bury(at),
+            Kind::Dropped | Kind::Seal | Kind::Begin => index.mark_dead(at),
         }
     }
 }
@@ -364,12 +364,12 @@ fn judge(
     is_same_boot: bool,
 ) -> Result<(), StoreError> {
     if is_same_boot && matches!(flaw, Flaw::Bad(_)) {
-        return Err(corrupt(number, offset, flaw.what()));
+        return Err(corrupt(number, offset, flaw.describe()));
     }
     while scan.skip_flaw()? {
         let Step::Record(_, record) = scan.next()? else { continue };
         if is_same_boot || record.safe > offset {
-            return Err(corrupt(number, offset, flaw.what()));
+            return Err(corrupt(number, offset, flaw.describe()));
         }
     }
     Ok(())

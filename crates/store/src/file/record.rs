@@ -94,7 +94,7 @@ pub(crate) enum Flaw {
 }
 
 impl Flaw {
-    pub(crate) fn what(self) -> &'static str {
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Short(_) => "the file ends within a record",
             Self::Bad(what) => what,

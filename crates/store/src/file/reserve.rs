@@ -77,7 +77,7 @@ impl Reserve {
     }
 
     /// Whether a file is worth compacting, of which so many bytes of `len` are dead, where that is worth it from `share` on.
-    pub(crate) fn suits(&self, len: u64, dead: u64, share: f64) -> bool {
+    pub(crate) fn is_worth_compacting(&self, len: u64, dead: u64, share: f64) -> bool {
         let share = match self {
             Self { is_short: true, free, given_up, .. } if *free <= given_up / 5 * 4 => {
                 URGENT_SHARE.min(share)

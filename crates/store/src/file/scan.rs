@@ -44,7 +44,7 @@ impl Scan {
     }
 
     /// Goes on from another offset.
-    pub(crate) fn go_to(&mut self, at: u32) {
+    pub(crate) fn seek(&mut self, at: u32) {
         self.at = at;
         if at < self.piece_at {
             self.piece.clear();

@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::callbacks::Callbacks;
-use self::pool::{Job, Next, Pool};
+use self::pool::{Job, NextStep, Pool};
 use self::queue::{Order, Queue, Work};
 use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
@@ -87,7 +87,7 @@ pub struct Refused {
     pub change: Change,
     /// Its callback.
     pub done: Done,
-    /// True if the writer is closed, false if the queue is full ([`Writer::when_room`]).
+    /// True if the writer is closed, false if the queue is full ([`Writer::on_room`]).
     pub is_closed: bool,
 }
 
@@ -133,7 +133,7 @@ impl Writer {
         report: impl Fn(&StoreError) + Send + 'static,
     ) -> Result<Self, StoreError> {
         Pool::of_process().start().map_err(|error| StoreError::io("start", "a thread", error))?;
-        let progress = Mutex::new(Progress { report: Box::new(report), is_tidy: true, is_failing: false });
+        let progress = Mutex::new(Progress { report: Box::new(report), is_maintained: true, is_failing: false });
         let (queue, closed, ended) = (Mutex::default(), Mutex::default(), Condvar::new());
         let worker = Arc::new(Worker { store, config, queue, progress, closed, ended });
         Ok(Self { worker, is_ended: false })
@@ -166,7 +166,7 @@ impl Writer {
     }
 
     /// Calls back once the queue has room: at least half of it is free. At once if it is so.
-    pub fn when_room(&self, wake: Box<dyn FnOnce() + Send>) {
+    pub fn on_room(&self, wake: Box<dyn FnOnce() + Send>) {
         let mut queue = self.worker.queue();
         if queue.is_closed || queue.is_half_free(&self.worker.config) {
             drop(queue);
@@ -244,7 +244,7 @@ impl Writer {
         queue.is_closed = true;
         self.schedule(queue);
         let job: Arc<dyn Job> = self.worker.clone();
-        Pool::of_process().hurry(&job);
+        Pool::of_process().run_now(&job);
         let closed = lock(&self.worker.closed);
         let ended = self.worker.ended.wait_while(closed, |closed| !closed.has_ended);
         std::mem::take(&mut ended.unwrap_or_else(PoisonError::into_inner).result)
@@ -269,27 +269,27 @@ struct Worker {
     queue: Mutex<Queue>,
     /// For the thread that has the job: one at a time.
     progress: Mutex<Progress>,
-    closed: Mutex<Ending>,
+    closed: Mutex<CloseOutcome>,
     ended: Condvar,
 }
 
 struct Progress {
     report: Report,
     /// The store's files are in order.
-    is_tidy: bool,
+    is_maintained: bool,
     /// What was to be stored waits again.
     is_failing: bool,
 }
 
 /// What has been lost so far, and whether there is nothing more to come.
 #[derive(Default)]
-struct Ending {
+struct CloseOutcome {
     has_ended: bool,
     result: Closed,
 }
 
 /// What is to be done for a store.
-enum Found {
+enum NextWork {
     Work(Work),
     /// Nothing, and no thread will look until one is scheduled.
     Nothing,
@@ -298,38 +298,38 @@ enum Found {
 }
 
 impl Job for Worker {
-    fn step(&self) -> Next {
+    fn step(&self) -> NextStep {
         let mut progress = lock(&self.progress);
         if std::mem::take(&mut progress.is_failing) && !self.queue().is_closed {
-            return Next::After(self.config.retry_after);
+            return NextStep::After(self.config.retry_after);
         }
-        let work = match self.next(progress.is_tidy) {
-            Found::Work(work) => work,
-            Found::Nothing => return Next::Rest,
-            Found::End => return self.close(),
+        let work = match self.next(progress.is_maintained) {
+            NextWork::Work(work) => work,
+            NextWork::Nothing => return NextStep::Rest,
+            NextWork::End => return self.close(),
         };
         match work {
             Work::Batch(batch) => {
                 let bytes = batch.bytes;
                 progress.is_failing = !self.store_batch(batch, &progress.report);
                 // Also if something has failed: on a full disk this is what makes room. Then it waits for the next try.
-                let is_tidy = self.tidy(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
-                progress.is_tidy = is_tidy || progress.is_failing;
+                let is_maintained = self.maintain_files(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
+                progress.is_maintained = is_maintained || progress.is_failing;
             }
             Work::Order(order) => {
                 order.carry_out(&*self.store);
-                progress.is_tidy = false;
+                progress.is_maintained = false;
             }
-            Work::Idle => progress.is_tidy = self.tidy(MAINTAIN_BYTES, &progress.report),
+            Work::Idle => progress.is_maintained = self.maintain_files(MAINTAIN_BYTES, &progress.report),
         }
         drop(progress);
         self.wake_waiting();
-        Next::Again
+        NextStep::Again
     }
 
     fn give_up(&self) {
-        self.refuse_what_waits();
-        self.tell_ended(None);
+        self.refuse_queued();
+        self.notify_ended(None);
     }
 }
 
@@ -338,30 +338,30 @@ impl Worker {
         lock(&self.queue)
     }
 
-    fn next(&self, is_tidy: bool) -> Found {
+    fn next(&self, is_maintained: bool) -> NextWork {
         let mut queue = self.queue();
         if let Some(work) = queue.take(&self.config) {
-            return Found::Work(work);
+            return NextWork::Work(work);
         }
         if queue.is_closed {
-            return Found::End;
+            return NextWork::End;
         }
-        if !is_tidy {
-            return Found::Work(Work::Idle);
+        if !is_maintained {
+            return NextWork::Work(Work::Idle);
         }
         queue.is_scheduled = false;
-        queue.give_back();
-        Found::Nothing
+        queue.shrink();
+        NextWork::Nothing
     }
 
-    fn close(&self) -> Next {
+    fn close(&self) -> NextStep {
         let error = self.store.close().err().map(Arc::new);
-        self.refuse_what_waits();
-        self.tell_ended(error);
-        Next::Rest
+        self.refuse_queued();
+        self.notify_ended(error);
+        NextStep::Rest
     }
 
-    fn tell_ended(&self, error: Option<Arc<StoreError>>) {
+    fn notify_ended(&self, error: Option<Arc<StoreError>>) {
         let mut closed = lock(&self.closed);
         closed.has_ended = true;
         closed.result.error = error.or(closed.result.error.take());
@@ -370,7 +370,7 @@ impl Worker {
     }
 
     /// Nothing more is done: callers do not wait for it.
-    fn refuse_what_waits(&self) {
+    fn refuse_queued(&self) {
         let mut queue = self.queue();
         let left = std::mem::replace(&mut *queue, Queue::closed());
         drop(queue);
@@ -446,7 +446,7 @@ impl Worker {
     }
 
     /// Puts the store's files in order. True: nothing more to do, or not now.
-    fn tidy(&self, budget_bytes: u64, report: &Report) -> bool {
+    fn maintain_files(&self, budget_bytes: u64, report: &Report) -> bool {
         match self.store.maintain(budget_bytes) {
             Ok(is_more) => !is_more,
             Err(error) => {

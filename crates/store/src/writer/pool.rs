@@ -23,7 +23,7 @@ static THREADS: LazyLock<Pool> = LazyLock::new(|| Pool::new(THREADS_MAX));
 /// A store with work to do.
 pub(super) trait Job: Send + Sync {
     /// Does one step of the work.
-    fn step(&self) -> Next;
+    fn step(&self) -> NextStep;
 
     /// A step has panicked. No other one is done.
     fn give_up(&self);
@@ -31,10 +31,10 @@ pub(super) trait Job: Send + Sync {
 
 /// When a job has its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// When the others have had one.
     Again,
-    /// After this time, or when [`Pool::hurry`] says so.
+    /// After this time, or when [`Pool::run_now`] says so.
     After(Duration),
     /// When it is added again.
     Rest,
@@ -96,7 +96,7 @@ impl Pool {
     }
 
     /// A job that waits for a time waits no longer.
-    pub(super) fn hurry(&self, job: &Arc<dyn Job>) {
+    pub(super) fn run_now(&self, job: &Arc<dyn Job>) {
         let mut state = self.state();
         let Some(at) = state.later.iter().position(|(_, waits)| Arc::ptr_eq(waits, job)) else { return };
         let (_, job) = state.later.swap_remove(at);
@@ -122,17 +122,17 @@ impl Pool {
             let step = catch_unwind(AssertUnwindSafe(|| job.step()));
             let next = step.unwrap_or_else(|_| {
                 job.give_up();
-                Next::Rest
+                NextStep::Rest
             });
             state = self.state();
             match next {
-                Next::Again => state.ready.push_back(job),
-                Next::After(time) => {
+                NextStep::Again => state.ready.push_back(job),
+                NextStep::After(time) => {
                     state.later.push((Instant::now() + time, job));
                     // One that waits for a job has to know of the time.
                     self.added.notify_one();
                 }
-                Next::Rest => {
+                NextStep::Rest => {
                     // The last to have the job may close its store.
                     drop(state);
                     drop(job);

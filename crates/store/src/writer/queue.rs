@@ -158,7 +158,7 @@ impl Queue {
     }
 
     /// The queue is empty: memory that many changes have taken goes back.
-    pub(crate) fn give_back(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.last.capacity() > KEYS_KEPT_MAX {
             self.last = HashMap::new();
         }

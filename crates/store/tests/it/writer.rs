@@ -231,7 +231,7 @@ fn a_full_queue_refuses_and_calls_back_when_there_is_room() {
         .write(put(0, &format!("key-{}", taken - 1), "again"), done(""))
         .expect("a key that waits needs no room");
     let (told, room) = channel();
-    writer.when_room(Box::new(move || told.send(()).unwrap()));
+    writer.on_room(Box::new(move || told.send(()).unwrap()));
     assert!(room.try_recv().is_err());
     store.let_write();
     room.recv().unwrap();
