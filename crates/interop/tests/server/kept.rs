@@ -71,7 +71,7 @@ fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
         let second = Tool::run_consort(&["server", "--port", "11322", "--data", &data]);
         let told = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(
-            !second.status.success() && told.contains("open elsewhere") && told.contains(&data),
+            !second.status.success() && told.contains("in use by another store") && told.contains(&data),
             "{told}"
         );
         drop(server);

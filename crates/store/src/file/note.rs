@@ -1,5 +1,5 @@
-//! The file NOTE: what the store keeps for its user beside the entries. It is written aside, made safe, and only then takes
-//! the place of the one before, so there is always one of them, whole.
+//! The file NOTE: a note of the store's user. It is written and synced under a temporary name and then
+//! renamed, so that a complete note exists at all times.
 //!
 //! | NOTE | bytes |
 //! | --- | --- |
@@ -17,7 +17,7 @@ use crate::error::StoreError;
 
 const NOTE: &str = "NOTE";
 
-/// Where a note is written before it takes its place.
+/// The temporary name of a note.
 const DRAFT: &str = "NOTE.new";
 
 const MAGIC: [u8; 8] = *b"CONSNOT\0";
@@ -25,7 +25,7 @@ const MAGIC: [u8; 8] = *b"CONSNOT\0";
 /// Bytes before the note.
 const HEAD: usize = 12;
 
-/// A note is some lines about a cluster: more is none of ours, and is not read into memory.
+/// Maximum size of a note. A note is some lines about a cluster; a larger file is not read.
 const NOTE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn keep(disk: &dyn Disk, note: &[u8]) -> Result<(), StoreError> {
@@ -44,7 +44,7 @@ pub(super) fn keep(disk: &dyn Disk, note: &[u8]) -> Result<(), StoreError> {
         disk.sync_names()
     };
     write().map_err(|error| {
-        // On a full disk it would hold what others need.
+        // On a full disk the draft would take needed space.
         let _ = disk.remove(DRAFT);
         StoreError::io("write", NOTE, error)
     })

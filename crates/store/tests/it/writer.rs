@@ -1,4 +1,4 @@
-//! The thread that writes, and the queue before it.
+//! The writer and its queue.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,13 +9,13 @@ use consort_store::{
     WriterConfig,
 };
 
-/// A store in memory that writes when it is let, counts what it is given, and fails when told.
+/// A store in memory that blocks, counts and fails as the test wants.
 #[derive(Debug)]
 struct Gated {
     inner: MemoryStore,
     is_open: Mutex<bool>,
     opened: Condvar,
-    /// Batches that have come, written or not.
+    /// Batches received, written or not.
     come: Mutex<usize>,
     has_come: Condvar,
     batches: Mutex<Vec<usize>>,
@@ -40,7 +40,7 @@ impl Gated {
         self.opened.notify_all();
     }
 
-    /// Waits until the writer has come with something.
+    /// Waits for a batch.
     fn wait_for_batch(&self) {
         drop(self.has_come.wait_while(self.come.lock().unwrap(), |come| *come == 0).unwrap());
     }
@@ -315,7 +315,7 @@ fn closing_stores_what_waits() {
     assert_eq!(store.count(0).unwrap(), 5000);
 }
 
-/// The values of a store's keys, as its writes came to it.
+/// The values of each key in the order of their writes.
 fn ordered(writer: &Writer, round: usize, told: &Sender<()>) {
     let told = told.clone();
     let done: Done = Box::new(move |outcome| {
@@ -341,7 +341,7 @@ fn hundreds_of_stores_write_in_order_on_a_bounded_number_of_threads() {
     for round in 0..20 {
         for writer in &writers {
             ordered(writer, round, &told);
-            // An order between: two writes of a key that wait together would be one.
+            // Separates two writes of a key, which would be merged otherwise.
             writer.run(Box::new(move |store| {
                 let held = value(store.load(0, b"k").unwrap());
                 assert_eq!(held.as_deref(), Some(&*round.to_string()));
@@ -364,7 +364,7 @@ fn callbacks_behind_one_that_panics_in_the_same_batch_are_called() {
     let store = Gated::new(false);
     let writer = spawn(&store, WriterConfig::default());
     let (done, outcomes) = outcomes();
-    // The first one holds the writer up, so that the others wait together.
+    // The first write blocks the writer, so that the others are queued together.
     writer.write(put(0, "held", "1"), done("held")).unwrap();
     store.wait_for_batch();
     writer.write(put(0, "a", "1"), Box::new(|_| panic!("planted"))).unwrap();
@@ -384,7 +384,7 @@ fn a_callback_that_panics_closes_its_writer_and_no_other() {
     let [bad, good] = stores.each_ref().map(|store| spawn(store, WriterConfig::default()));
     bad.write(put(0, "a", "1"), Box::new(|_| panic!("planted"))).unwrap();
     let (done, outcomes) = outcomes();
-    // It waits behind the one that panics, or comes after it.
+    // The write is queued behind the panicking one, or comes after it.
     if bad.write(put(0, "b", "1"), done("bad")).is_ok() {
         drop(outcomes.recv().unwrap());
     }
