@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{
-    Asked, CLOSE_NOTICE_PARAM, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody,
+    RequestContext, CLOSE_NOTICE_PARAM, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody,
     RequestHeader, Response, ResponseBody, ResponseDecoder, Status,
 };
 use consort_sasl::scram::Keys;
@@ -171,7 +171,7 @@ impl Connection {
     fn ask(&mut self, now: Time, body: RequestBody) {
         let header = RequestHeader::new(self.slots.next_id(), self.greeting);
         let request = Request { header, body };
-        let slot = PendingRequest::own(request.asked(), self.encoded, now + SILENCE_MAX);
+        let slot = PendingRequest::own(request.context(), self.encoded, now + SILENCE_MAX);
         self.encode(now, &request, slot);
         (self.is_pinged, self.pinged_at) = (true, now);
     }
@@ -228,7 +228,7 @@ impl Connection {
             return Err(Refused::Unsupported { needed, spoken });
         }
         self.has_offered_notice = true;
-        let asked = request.asked();
+        let asked = request.context();
         let slot = PendingRequest::awaited(asked, self.encoded, deadline, units, by.clone());
         self.encode(now, request, slot);
         if !is_of_stream(asked.opcode) {
@@ -307,7 +307,7 @@ impl Connection {
                 Phase::Open(_) | Phase::Draining | Phase::Lost => {}
             }
         }
-        let is_other = |asked: Asked| !is_of_stream(asked.opcode);
+        let is_other = |asked: RequestContext| !is_of_stream(asked.opcode);
         if !self.slots.is_own(response.id) && self.slots.asked(response.id).is_some_and(is_other) {
             self.others -= 1;
             self.others_at = Some(now);

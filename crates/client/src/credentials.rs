@@ -87,7 +87,7 @@ impl Credentials {
             return Ok(keys);
         }
         let (_, password) = self.user().unwrap_or_default();
-        let password = prepare(password).map_err(|_| LoginError::Unpreparable)?.into_owned();
+        let password = prepare(password).map_err(|_| LoginError::InvalidNameOrPassword)?.into_owned();
         let deriving = tokio::task::spawn_blocking(move || {
             let keys = Keys::derive(wanted.hash, &password, &wanted.salt, wanted.iterations);
             (wanted, Arc::new(keys))

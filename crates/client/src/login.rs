@@ -37,7 +37,7 @@ pub enum LoginError {
     NotAsked(String),
     /// Caller: the name or password has prohibited characters.
     #[error("the user name or password is empty or has prohibited characters")]
-    Unpreparable,
+    InvalidNameOrPassword,
     /// Server: its part of the exchange is invalid. An impostor has not learnt the password.
     #[error("{mechanism}: {error}")]
     Scram {
@@ -186,7 +186,7 @@ impl Login {
             Mechanism::External => Vec::new(),
             Mechanism::Scram(hash) => {
                 let (name, _) = self.credentials.user().unwrap_or_default();
-                let name = prepare(name).map_err(|_| LoginError::Unpreparable)?;
+                let name = prepare(name).map_err(|_| LoginError::InvalidNameOrPassword)?;
                 let (first, message) = First::begin(hash, &name, &self.nonce);
                 return Ok((State::Challenging(first, hash), message));
             }

@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use consort_hotrod::{Asked, Response};
+use consort_hotrod::{RequestContext, Response};
 
 use crate::clock::Time;
 use crate::error::ConnectionError;
@@ -32,7 +32,7 @@ enum Outcome {
 /// A request in flight.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
-    pub(crate) asked: Asked,
+    pub(crate) asked: RequestContext,
     /// Its offset in the connection's output.
     pub(crate) start: u64,
     pub(crate) deadline: Time,
@@ -46,12 +46,12 @@ pub(crate) struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub(crate) const fn awaited(asked: Asked, start: u64, deadline: Time, units: u32, by: Waker) -> Self {
+    pub(crate) const fn awaited(asked: RequestContext, start: u64, deadline: Time, units: u32, by: Waker) -> Self {
         let outcome = Outcome::Awaited(by);
         Self { asked, start, deadline, units, can_move: false, is_over: false, outcome }
     }
 
-    pub(crate) const fn own(asked: Asked, start: u64, deadline: Time) -> Self {
+    pub(crate) const fn own(asked: RequestContext, start: u64, deadline: Time) -> Self {
         Self { asked, start, deadline, units: 0, can_move: false, is_over: false, outcome: Outcome::Own }
     }
 
@@ -110,7 +110,7 @@ impl PendingRequests {
     }
 
     /// Returns what a response with this id answers.
-    pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
+    pub(crate) fn asked(&self, id: u64) -> Option<RequestContext> {
         let slot = self.places.get(Self::place(id)?)?.as_ref()?;
         (!slot.is_over).then_some(slot.asked)
     }

@@ -1,5 +1,5 @@
-//! What one thread hands to a task, in order and without a lock: a [`Giver`] puts it into a bounded queue and wakes the
-//! [`Taker`], who says the same way with how much it is done.
+//! What one thread hands to a task, in order and without a lock: a [`Producer`] puts it into a bounded queue and wakes the
+//! [`Consumer`], who says the same way with how much it is done.
 //!
 //! Whoever comes to the queue never waits, whatever the other one is doing. `tests/orders.rs` has loom try every order in
 //! which two threads can meet there.
@@ -7,4 +7,4 @@
 mod queue;
 mod sync;
 
-pub use queue::{Giver, Taker, handoff};
+pub use queue::{Consumer, Producer, channel};

@@ -26,7 +26,7 @@ impl TaskWaker {
         self.0.register(waker);
     }
 
-    pub(crate) fn take(&self) -> Option<std::task::Waker> {
+    pub(crate) fn pop(&self) -> Option<std::task::Waker> {
         self.0.take()
     }
 }

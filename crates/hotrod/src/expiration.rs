@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::header::Flags;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{RequestContext, Field, Fields};
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::version::ProtocolVersion;
@@ -141,8 +141,8 @@ pub struct Expiration {
 
 pub(crate) const FIELD: Field = Field::Sub(layout);
 
-fn layout(asked: Asked) -> Fields {
-    if asked.version < ProtocolVersion::V2_2 {
+fn layout(context: RequestContext) -> Fields {
+    if context.version < ProtocolVersion::V2_2 {
         &[Field::VInt("lifespan"), Field::VInt("max idle")]
     } else {
         &[Field::Choice("units of time", spans)]
@@ -277,8 +277,8 @@ mod tests {
         assert_eq!([month, Span::Infinite].map(told), [month, Span::Infinite]);
         let longer = Span::Of(31, TimeUnit::Days);
         let meant = told(longer).duration(ProtocolVersion::V2_9, None, || now).unwrap();
-        let asked = longer.duration(ProtocolVersion::V3_0, None, || now).unwrap();
-        assert!(asked <= meant && meant < asked + Duration::from_secs(1), "{meant:?}");
+        let context = longer.duration(ProtocolVersion::V3_0, None, || now).unwrap();
+        assert!(context <= meant && meant < context + Duration::from_secs(1), "{meant:?}");
         assert_eq!(told(Span::Of(u64::MAX, TimeUnit::Milliseconds)), Span::Infinite);
     }
 

@@ -6,7 +6,7 @@ use std::ops::{BitOr, BitOrAssign};
 use bytes::Bytes;
 
 use crate::error::{Reason, Result, error};
-use crate::layout::{Asked, Count, Field, Fields, vlong};
+use crate::layout::{RequestContext, Count, Field, Fields, vlong};
 use crate::limits::Kind;
 use crate::media_type::{self, MediaType};
 use crate::opcode::Opcode;
@@ -165,14 +165,14 @@ const fn intelligence(byte: u8) -> Option<Fields> {
     if Intelligence::from_byte(byte).is_some() { Some(&[]) } else { None }
 }
 
-fn since_2_8(asked: Asked) -> Fields {
-    let has_types = asked.version >= ProtocolVersion::V2_8;
+fn since_2_8(context: RequestContext) -> Fields {
+    let has_types = context.version >= ProtocolVersion::V2_8;
     if has_types { &[media_type::FIELD, media_type::FIELD] } else { &[] }
 }
 
-fn since_4_0(asked: Asked) -> Fields {
+fn since_4_0(context: RequestContext) -> Fields {
     const PARAM: Fields = &[Field::Array(Kind::Text), Field::Array(Kind::Text)];
-    let has_params = asked.version >= ProtocolVersion::V4_0;
+    let has_params = context.version >= ProtocolVersion::V4_0;
     if has_params { &[Field::Counted("parameters", Count::Params, PARAM)] } else { &[] }
 }
 

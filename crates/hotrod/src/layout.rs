@@ -15,7 +15,7 @@ use crate::version::ProtocolVersion;
 
 /// What a response answers, and so decides what it looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct RequestContext {
     /// The request's version.
     pub version: ProtocolVersion,
     /// The request's operation.
@@ -60,7 +60,7 @@ pub(crate) enum Field {
     /// A byte that decides what follows.
     Choice(&'static str, fn(u8) -> Option<Fields>),
     /// Fields that depend on the version, or on the request.
-    Sub(fn(Asked) -> Fields),
+    Sub(fn(RequestContext) -> Fields),
     /// Entries of an iteration: a count, and if there are any the number of values per entry, and so many times these
     /// fields.
     Entries(Fields),
@@ -87,20 +87,20 @@ pub(crate) struct Skimmer {
     at: usize,
     /// Bytes of the message that were there and are not kept.
     dropped: usize,
-    asked: Asked,
+    context: RequestContext,
     /// Values per entry of an iteration.
     projections: u32,
 }
 
 impl Skimmer {
     /// Begins there, with one list of fields after the other.
-    pub(crate) fn new(at: usize, asked: Asked, parts: [Fields; 2]) -> Self {
+    pub(crate) fn new(at: usize, context: RequestContext, parts: [Fields; 2]) -> Self {
         let [first, second] = parts.map(|fields| Level { fields, next: 0, times: 1 });
-        Self { levels: smallvec![second, first], at, dropped: 0, asked, projections: 1 }
+        Self { levels: smallvec![second, first], at, dropped: 0, context, projections: 1 }
     }
 
     /// How long the message is at least.
-    pub(crate) const fn wanted(&self) -> usize {
+    pub(crate) const fn bytes_needed(&self) -> usize {
         self.dropped + self.at
     }
 
@@ -115,8 +115,8 @@ impl Skimmer {
     /// The message's length, as soon as it is there as a whole.
     pub(crate) fn skim(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         loop {
-            if self.wanted() > limits.message {
-                let (length, limit) = (self.wanted() as u64, limits.message as u64);
+            if self.bytes_needed() > limits.message {
+                let (length, limit) = (self.bytes_needed() as u64, limits.message as u64);
                 return error(self.at, Reason::TooLong { what: "message", length, limit });
             }
             if self.at > bytes.len() {
@@ -212,7 +212,7 @@ impl Skimmer {
             }
             Field::Sub(fields) => {
                 self.done();
-                self.push(fields(self.asked), 1);
+                self.push(fields(self.context), 1);
             }
             Field::Entries(fields) => {
                 let Some(count) = self.count("entries", Count::Items, bytes, limits)? else {
@@ -220,7 +220,7 @@ impl Skimmer {
                 };
                 self.done();
                 self.push(fields, count);
-                let has_projections = count > 0 && self.asked.version >= ProtocolVersion::V2_4;
+                let has_projections = count > 0 && self.context.version >= ProtocolVersion::V2_4;
                 self.push(&[Field::Projections], has_projections.into());
             }
             Field::Projections => {

@@ -6,7 +6,7 @@
 //! and hold every length against [`Limits`] before they wait for what is to follow. Keys and values are parts of what was
 //! received, and large ones are written without being copied.
 //!
-//! Every request has a version of its own, and its response is written for it: [`Asked`] is what a response must know of
+//! Every request has a version of its own, and its response is written for it: [`RequestContext`] is what a response must know of
 //! its request. Where Infinispan's documents and its code differ, this follows the code (facts section 13).
 
 #![forbid(unsafe_code)]

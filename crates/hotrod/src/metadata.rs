@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{RequestContext, Field, Fields};
 use crate::limits::Kind;
 use crate::output::Output;
 use crate::reader::Reader;
@@ -83,9 +83,9 @@ pub struct Previous {
 
 pub(crate) const PREVIOUS: Field = Field::Sub(previous);
 
-fn previous(asked: Asked) -> Fields {
+fn previous(context: RequestContext) -> Fields {
     const BOTH: Fields = &[FIELD, Field::Array(Kind::Value)];
-    if asked.version >= ProtocolVersion::V4_0 { BOTH } else { &BOTH[1..] }
+    if context.version >= ProtocolVersion::V4_0 { BOTH } else { &BOTH[1..] }
 }
 
 /// There is no previous value.

@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::error::{DecodeError, RequestError, Result};
 use crate::expiration::Expiration;
 use crate::header::{self, Flags, Intelligence, REQUEST_MAGIC, RequestHeader, RequestStart, magic_and_id};
-use crate::layout::{Asked, Fields, Skimmer};
+use crate::layout::{RequestContext, Fields, Skimmer};
 use crate::limits::Limits;
 use crate::opcode::{Family, Opcode};
 use crate::ops::{
@@ -146,8 +146,8 @@ impl RequestBody {
 
 impl Request {
     /// What decides how its response looks.
-    pub const fn asked(&self) -> Asked {
-        Asked {
+    pub const fn context(&self) -> RequestContext {
+        RequestContext {
             version: self.header.version,
             opcode: self.body.opcode(),
             intelligence: self.header.intelligence,
@@ -176,19 +176,19 @@ impl Request {
 }
 
 /// Headers up to this length are remembered: those of a cache with a name as people give them, without parameters.
-const REMEMBERED_MAX: usize = 128;
+const CACHED_HEADER_MAX: usize = 128;
 
 /// What stood between opcode and body of an earlier request. Most requests of a connection are of one cache and one kind of
 /// client, so that all of it is the same byte for byte: then it need not be read again.
-struct Remembered {
+struct CachedHeader {
     bytes: Bytes,
     header: RequestHeader,
 }
 
-impl Remembered {
+impl CachedHeader {
     /// A copy, which does not keep the buffer that the header came in; none of a long one.
     fn new(start: &RequestStart, header: &[u8]) -> Result<Option<Self>> {
-        if header.len() > REMEMBERED_MAX {
+        if header.len() > CACHED_HEADER_MAX {
             return Ok(None);
         }
         let bytes = Bytes::copy_from_slice(header);
@@ -204,11 +204,11 @@ impl Remembered {
 }
 
 /// A request that is not there as a whole yet.
-struct Begun {
+struct PartialRequest {
     start: RequestStart,
     skimmer: Skimmer,
     /// Whether its header is the one that is remembered.
-    is_remembered: bool,
+    is_header_cached: bool,
     /// Whether its beginning was asked for and was there.
     is_head_read: bool,
     /// Whether it is not wanted.
@@ -228,9 +228,9 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// What decides how its response looks.
-    pub const fn asked(&self) -> Asked {
+    pub const fn context(&self) -> RequestContext {
         let RequestHeader { version, intelligence, .. } = self.header;
-        Asked { version, opcode: self.opcode, intelligence }
+        RequestContext { version, opcode: self.opcode, intelligence }
     }
 }
 
@@ -238,8 +238,8 @@ impl RequestHead {
 #[derive(Default)]
 pub struct RequestDecoder {
     limits: Limits,
-    begun: Option<Begun>,
-    remembered: Option<Remembered>,
+    begun: Option<PartialRequest>,
+    cached_header: Option<CachedHeader>,
     /// Bytes of the request that was decoded last.
     decoded: usize,
 }
@@ -247,7 +247,7 @@ pub struct RequestDecoder {
 impl RequestDecoder {
     /// With these limits.
     pub const fn new(limits: Limits) -> Self {
-        Self { limits, begun: None, remembered: None, decoded: 0 }
+        Self { limits, begun: None, cached_header: None, decoded: 0 }
     }
 
     /// Other limits from the next field on.
@@ -256,8 +256,8 @@ impl RequestDecoder {
     }
 
     /// How many bytes the request has at least that is not there as a whole yet.
-    pub fn wanted(&self) -> usize {
-        self.begun.as_ref().map_or(1, |begun| begun.skimmer.wanted())
+    pub fn bytes_needed(&self) -> usize {
+        self.begun.as_ref().map_or(1, |begun| begun.skimmer.bytes_needed())
     }
 
     /// How many bytes the request had that was decoded last.
@@ -279,9 +279,9 @@ impl RequestDecoder {
         let start = begun.start;
         let read = || {
             let RequestStart { version, opcode, end, .. } = start;
-            let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
+            let context = RequestContext { version, opcode, intelligence: Intelligence::Basic };
             let name = task::head_layout(opcode);
-            let found = Skimmer::new(end, asked, [header::LAYOUT, name]).skim(buffer, &self.limits)?;
+            let found = Skimmer::new(end, context, [header::LAYOUT, name]).skim(buffer, &self.limits)?;
             let Some(length) = found else { return Ok(None) };
             let mut from = Reader::new(Bytes::copy_from_slice(&buffer[..length]), end);
             let header = RequestHeader::read(&mut from, &start)?;
@@ -295,9 +295,9 @@ impl RequestDecoder {
     }
 
     /// The id of the request that has not arrived as a whole, and what an error that answers it looks like.
-    pub fn begun(&self) -> Option<(u64, Asked)> {
+    pub fn partial_request(&self) -> Option<(u64, RequestContext)> {
         let RequestStart { id, version, opcode, .. } = self.begun.as_ref()?.start;
-        Some((id, Asked { version, opcode, intelligence: Intelligence::Basic }))
+        Some((id, RequestContext { version, opcode, intelligence: Intelligence::Basic }))
     }
 
     /// Drops the request that has not arrived as a whole: what has come of it, and what is still to come.
@@ -335,9 +335,9 @@ impl RequestDecoder {
                 }
             }
         };
-        let Begun { start, is_remembered, .. } = begun;
+        let PartialRequest { start, is_header_cached, .. } = begun;
         self.decoded = length;
-        let request = self.read(&start, is_remembered, buffer.split_to(length).freeze());
+        let request = self.read(&start, is_header_cached, buffer.split_to(length).freeze());
         let told = |error: DecodeError| RequestError { id: start.id, version: Some(start.version), error };
         request.map(Some).map_err(told)
     }
@@ -345,7 +345,7 @@ impl RequestDecoder {
     /// An error with as much as is known of the request that it is about.
     fn unreadable(&self, buffer: &[u8], error: DecodeError) -> RequestError {
         match &self.begun {
-            Some(Begun { start, .. }) => RequestError { id: start.id, version: Some(start.version), error },
+            Some(PartialRequest { start, .. }) => RequestError { id: start.id, version: Some(start.version), error },
             None => {
                 let id = magic_and_id(buffer, REQUEST_MAGIC).ok().flatten().map_or(0, |(id, _)| id);
                 RequestError { id, version: None, error }
@@ -360,20 +360,20 @@ impl RequestDecoder {
             None => {
                 let Some(start) = RequestStart::read(bytes)? else { return Ok(None) };
                 let RequestStart { version, opcode, end, .. } = start;
-                let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
-                let remembered =
-                    self.remembered.as_ref().filter(|remembered| remembered.is_at(&start, bytes));
-                let skimmer = match remembered {
-                    Some(remembered) => {
-                        Skimmer::new(end + remembered.bytes.len(), asked, [NOTHING, layout(opcode)])
+                let context = RequestContext { version, opcode, intelligence: Intelligence::Basic };
+                let cached_header =
+                    self.cached_header.as_ref().filter(|cached_header| cached_header.is_at(&start, bytes));
+                let skimmer = match cached_header {
+                    Some(cached_header) => {
+                        Skimmer::new(end + cached_header.bytes.len(), context, [NOTHING, layout(opcode)])
                     }
-                    None => Skimmer::new(end, asked, [header::LAYOUT, layout(opcode)]),
+                    None => Skimmer::new(end, context, [header::LAYOUT, layout(opcode)]),
                 };
-                let is_remembered = remembered.is_some();
-                self.begun.insert(Begun {
+                let is_header_cached = cached_header.is_some();
+                self.begun.insert(PartialRequest {
                     start,
                     skimmer,
-                    is_remembered,
+                    is_header_cached,
                     is_head_read: false,
                     is_skipped: false,
                 })
@@ -382,16 +382,16 @@ impl RequestDecoder {
         begun.skimmer.skim(bytes, &self.limits)
     }
 
-    fn read(&mut self, start: &RequestStart, is_remembered: bool, message: Bytes) -> Result<Request> {
-        let (header, mut from) = match self.remembered.as_ref().filter(|_| is_remembered) {
-            Some(Remembered { bytes, header }) => {
+    fn read(&mut self, start: &RequestStart, is_header_cached: bool, message: Bytes) -> Result<Request> {
+        let (header, mut from) = match self.cached_header.as_ref().filter(|_| is_header_cached) {
+            Some(CachedHeader { bytes, header }) => {
                 let header = RequestHeader { id: start.id, ..header.clone() };
                 (header, Reader::new(message, start.end + bytes.len()))
             }
             None => {
                 let mut from = Reader::new(message, start.end);
                 let header = RequestHeader::read(&mut from, start)?;
-                self.remembered = Remembered::new(start, from.read_since(start.end))?;
+                self.cached_header = CachedHeader::new(start, from.read_since(start.end))?;
                 (header, from)
             }
         };

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Reason, Result, error};
 use crate::header::Intelligence;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{RequestContext, Count, Field, Fields};
 use crate::limits::Kind;
 use crate::output::Output;
 use crate::reader::Reader;
@@ -39,8 +39,8 @@ pub struct CacheTopology {
 /// The marker, and what follows it.
 pub(crate) const FIELD: Field = Field::Sub(layout);
 
-fn layout(asked: Asked) -> Fields {
-    match asked.intelligence {
+fn layout(context: RequestContext) -> Fields {
+    match context.intelligence {
         // Not to be sent to such a client, but it is a server's if it is.
         Intelligence::Basic | Intelligence::Topology => &[Field::Choice("topology marker", servers)],
         Intelligence::Hash => &[Field::Choice("topology marker", servers_and_owners)],

@@ -14,7 +14,7 @@ mod prepare;
 pub mod scram;
 
 pub use mechanism::Mechanism;
-pub use prepare::{Unpreparable, prepare};
+pub use prepare::{SaslprepError, prepare};
 
 /// A message that is not what its mechanism has at that place. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

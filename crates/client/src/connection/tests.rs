@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_hotrod::ops::{event, map, stream};
-use consort_hotrod::{Asked, Status};
+use consort_hotrod::{RequestContext, Status};
 
 use super::*;
 
@@ -77,9 +77,9 @@ impl Pair {
         assert!(bytes.is_empty(), "half a request");
     }
 
-    fn response(&mut self, place: usize, body: ResponseBody) -> (Asked, Response) {
+    fn response(&mut self, place: usize, body: ResponseBody) -> (RequestContext, Response) {
         let request = self.asked.remove(place);
-        (request.asked(), Response::new(request.header.id, Status::Success, body))
+        (request.context(), Response::new(request.header.id, Status::Success, body))
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
@@ -174,7 +174,7 @@ fn s002_21_servers_of_2_x_are_refused_with_the_reason() {
     let mut pair = Pair::begun(None);
     let unknown = Response::error(1, Status::UnknownVersion, "unknown version 30");
     let mut out = Output::new();
-    unknown.encode(pair.asked[0].asked(), &mut out);
+    unknown.encode(pair.asked[0].context(), &mut out);
     let error = pair.receive(&out.into_bytes()).unwrap_err();
     assert!(matches!(&error, ConnectionError::Refused(text) if text == "unknown version 30"), "{error}");
 }
@@ -213,7 +213,7 @@ fn s002_22_a_greeting_that_is_not_understood_leads_to_an_older_one() {
     let refused = |wanted, id, status| {
         let mut pair = Pair::begun(wanted);
         let mut out = Output::new();
-        Response::error(id, status, "no").encode(pair.asked[0].asked(), &mut out);
+        Response::error(id, status, "no").encode(pair.asked[0].context(), &mut out);
         assert!(pair.receive(&out.into_bytes()).is_err());
         pair.connection.next_greeting()
     };
@@ -355,7 +355,7 @@ fn the_first_request_of_a_connection_says_that_a_close_notice_is_understood() {
 /// An error that concerns the whole connection.
 fn complaint(status: Status) -> Bytes {
     let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);
-    let asked = Asked { version, opcode, intelligence: consort_hotrod::Intelligence::Basic };
+    let asked = RequestContext { version, opcode, intelligence: consort_hotrod::Intelligence::Basic };
     let mut out = Output::new();
     Response::error(0, status, "this server ends").encode(asked, &mut out);
     out.into_bytes()
@@ -479,7 +479,7 @@ fn an_operation_that_is_too_new_is_not_sent() {
 fn invalid_responses_end_the_connection_without_a_panic() {
     let complaint = {
         let mut out = Output::new();
-        let asked = Asked {
+        let asked = RequestContext {
             version: legacy::GREETING,
             opcode: Opcode::Ping,
             intelligence: consort_hotrod::Intelligence::Basic,

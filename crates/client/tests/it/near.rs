@@ -221,7 +221,7 @@ async fn s002_18_a_key_changed_during_its_read_is_not_cached() {
     let answer =
         consort_hotrod::Response::new(request.header.id, consort_hotrod::Status::Success, value("newer"));
     let mut out = consort_hotrod::Output::new();
-    answer.encode(request.asked(), &mut out);
+    answer.encode(request.context(), &mut out);
     modified(id.clone(), "k").encode(&mut out);
     server.write(&out.into_bytes()).await;
     assert_eq!(reading.await.unwrap(), "newer");

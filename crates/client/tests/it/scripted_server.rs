@@ -86,7 +86,7 @@ impl ScriptedConnection {
 
     pub(crate) async fn send(&mut self, request: &Request, response: Response) {
         let mut out = Output::new();
-        response.encode(request.asked(), &mut out);
+        response.encode(request.context(), &mut out);
         self.stream.write_all(&out.into_bytes()).await.unwrap();
     }
 

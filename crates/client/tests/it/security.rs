@@ -140,7 +140,7 @@ async fn credentials_are_checked_before_any_are_sent() {
     let error = login_error(to(&server).user("admin", "secret").mechanism(Mechanism::Plain)).await;
     assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
     let error = login_error(to(&server).user("admin", "\u{7}")).await;
-    assert_eq!(error, LoginError::Unpreparable);
+    assert_eq!(error, LoginError::InvalidNameOrPassword);
     let open = Running::start("cannot-open", "A").await;
     let error = login_error(to(&open).user("admin", "secret")).await;
     assert!(matches!(error, LoginError::NotAsked(_)), "{error}");

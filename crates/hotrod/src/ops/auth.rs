@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{RequestContext, Count, Field, Fields};
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, TEXT, VALUE};
 use crate::output::Output;
@@ -69,8 +69,8 @@ impl Request {
 }
 
 impl Response {
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        if asked.opcode == Opcode::AuthMechList {
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        if context.opcode == Opcode::AuthMechList {
             return Ok(Self::Mechanisms(from.counted(Reader::text)?));
         }
         let is_done = from.bool()?;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{RequestContext, Count, Field, Fields};
 use crate::opcode::Opcode;
 use crate::ops::{KEY, NOTHING, VALUE};
 use crate::output::Output;
@@ -193,8 +193,8 @@ impl Request {
 
 impl Response {
     /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::Size => Self::Size(from.vlong()?),
             Opcode::BulkGet => Self::Entries(from.while_one(entry)?),
             Opcode::BulkGetKeys => Self::Keys(from.while_one(Reader::array)?),

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::bit_set::BitSet;
 use crate::error::Result;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{RequestContext, Field, Fields};
 use crate::limits::Kind;
 use crate::metadata::{self, Metadata};
 use crate::opcode::Opcode;
@@ -91,8 +91,8 @@ pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
     }
 }
 
-fn with_metadata(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V2_4 { &[Field::Fixed(1)] } else { NOTHING }
+fn with_metadata(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V2_4 { &[Field::Fixed(1)] } else { NOTHING }
 }
 
 pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
@@ -105,8 +105,8 @@ pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
     }
 }
 
-fn of_entry(asked: Asked) -> Fields {
-    let tells = asked.version >= ProtocolVersion::V2_5;
+fn of_entry(context: RequestContext) -> Fields {
+    let tells = context.version >= ProtocolVersion::V2_5;
     if tells { &[Field::Choice("metadata of an entry", optional_metadata)] } else { NOTHING }
 }
 
@@ -208,10 +208,10 @@ impl Batch {
 
 impl Response {
     /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::IterationStart => Self::Started(from.text()?),
-            _ => Self::Batch(Batch::read(from, asked.version)?),
+            _ => Self::Batch(Batch::read(from, context.version)?),
         })
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::bit_set::BitSet;
 use crate::error::Result;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{RequestContext, Field, Fields};
 use crate::limits::Kind;
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, VALUE};
@@ -107,12 +107,12 @@ pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
     }
 }
 
-fn is_raw(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V2_1 { &[Field::Fixed(1)] } else { NOTHING }
+fn is_raw(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V2_1 { &[Field::Fixed(1)] } else { NOTHING }
 }
 
-fn interests(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V2_6 { &[Field::VInt("interests")] } else { NOTHING }
+fn interests(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V2_6 { &[Field::VInt("interests")] } else { NOTHING }
 }
 
 impl Factory {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{RequestContext, Field, Fields};
 use crate::metadata::{self, Metadata, PREVIOUS, Previous};
 use crate::opcode::Opcode;
 use crate::ops::{KEY, NOTHING, VALUE};
@@ -186,12 +186,12 @@ impl Assignment {
 
 impl Response {
     /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::Get => Self::Value(from.array()?),
             Opcode::GetWithVersion => Self::WithVersion(from.i64()?, from.array()?),
             Opcode::GetWithMetadata => Self::WithMetadata(Metadata::read(from)?, from.array()?),
-            _ => Self::Previous(Previous::read(from, asked.version)?),
+            _ => Self::Previous(Previous::read(from, context.version)?),
         })
     }
 

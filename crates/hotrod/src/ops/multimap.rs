@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{RequestContext, Count, Field, Fields};
 use crate::metadata::{self, Metadata};
 use crate::opcode::Opcode;
 use crate::ops::map::Assignment;
@@ -63,8 +63,8 @@ pub enum Response {
 const DUPLICATES: Field = Field::Sub(duplicates);
 const VALUES: Field = Field::Counted("values", Count::Items, &[VALUE]);
 
-fn duplicates(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V4_0 { &[Field::Fixed(1)] } else { NOTHING }
+fn duplicates(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V4_0 { &[Field::Fixed(1)] } else { NOTHING }
 }
 
 pub(crate) const fn request_layout(opcode: Opcode) -> Fields {

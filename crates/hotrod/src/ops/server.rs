@@ -1,7 +1,7 @@
 //! What is asked of a server as such: is it there, and how has it been (facts sections 2.4 and 2.5)?
 
 use crate::error::Result;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{RequestContext, Count, Field, Fields};
 use crate::media_type::{self, MediaType};
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, TEXT};
@@ -55,11 +55,11 @@ pub(crate) const fn response_layout(opcode: Opcode) -> Fields {
     }
 }
 
-fn pong(asked: Asked) -> Fields {
+fn pong(context: RequestContext) -> Fields {
     const TYPE: Field = media_type::FIELD;
-    if asked.version < ProtocolVersion::V2_9 {
+    if context.version < ProtocolVersion::V2_9 {
         NOTHING
-    } else if asked.version < ProtocolVersion::V3_0 {
+    } else if context.version < ProtocolVersion::V3_0 {
         &[TYPE, TYPE]
     } else {
         &[TYPE, TYPE, Field::Fixed(1), Field::Counted("opcodes", Count::Items, &[Field::Fixed(2)])]
@@ -85,15 +85,15 @@ impl Request {
 
 impl Response {
     /// `None` if this version says nothing.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Option<Self>> {
-        if asked.opcode == Opcode::Stats {
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Option<Self>> {
+        if context.opcode == Opcode::Stats {
             return Ok(Some(Self::Stats(from.counted(|from| Ok((from.text()?, from.text()?)))?)));
         }
-        if asked.version < ProtocolVersion::V2_9 {
+        if context.version < ProtocolVersion::V2_9 {
             return Ok(None);
         }
         let (key_type, value_type) = (MediaType::read(from)?, MediaType::read(from)?);
-        let tells_more = asked.version >= ProtocolVersion::V3_0;
+        let tells_more = context.version >= ProtocolVersion::V3_0;
         let newest = if tells_more { from.u8()? } else { 0 };
         let opcodes = if tells_more { from.counted(Reader::u16)? } else { Vec::new() };
         Ok(Some(Self::Pong(Pong { key_type, value_type, newest, opcodes })))

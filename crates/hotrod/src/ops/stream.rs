@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{RequestContext, Field, Fields};
 use crate::limits::Kind;
 use crate::metadata::{self, Metadata, PREVIOUS, Previous};
 use crate::opcode::Opcode;
@@ -76,7 +76,7 @@ pub enum Response {
 const STREAM: Field = Field::Fixed(4);
 const TARGET: Field = Field::Sub(target);
 
-fn target(_: Asked) -> Fields {
+fn target(_: RequestContext) -> Fields {
     &[KEY, expiration::FIELD, Field::Fixed(8)]
 }
 
@@ -196,12 +196,12 @@ impl Request {
 
 impl Response {
     /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::GetStream => Self::Value(Metadata::read(from)?, from.array()?),
-            Opcode::PutStream => Self::Previous(Previous::read(from, asked.version)?),
+            Opcode::PutStream => Self::Previous(Previous::read(from, context.version)?),
             Opcode::StartGetStream | Opcode::NextGetStream => {
-                let is_first = asked.opcode == Opcode::StartGetStream;
+                let is_first = context.opcode == Opcode::StartGetStream;
                 Self::Piece(Piece {
                     stream: from.i32()?,
                     is_last: from.bool()?,

@@ -51,7 +51,7 @@ fn a_response_nobody_has_asked_for_is_refused() {
     let error = ResponseDecoder::default().decode(&mut buffer, |_| None).unwrap_err();
     assert_eq!(error.reason, Reason::UnknownId(5));
     let get =
-        Asked { version: ProtocolVersion::V4_1, opcode: Opcode::Get, intelligence: Intelligence::Basic };
+        RequestContext { version: ProtocolVersion::V4_1, opcode: Opcode::Get, intelligence: Intelligence::Basic };
     let error = ResponseDecoder::default().decode(&mut buffer, |_| Some(get)).unwrap_err();
     assert_eq!(error.reason, Reason::OtherOpcode { found: 2, expected: 4 });
 }

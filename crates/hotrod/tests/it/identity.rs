@@ -68,7 +68,7 @@ fn check_request(request: Request) {
     });
 }
 
-fn check_incoming(bytes: &Bytes, asked: Option<Asked>, expected: &Incoming) {
+fn check_incoming(bytes: &Bytes, asked: Option<RequestContext>, expected: &Incoming) {
     however_cut(bytes, expected, || {
         let mut decoder = ResponseDecoder::default();
         Box::new(move |buffer| decoder.decode(buffer, |_| asked).unwrap())
@@ -172,7 +172,7 @@ proptest! {
         let bytes = [starts[start], &bytes].concat();
         let _ = RequestDecoder::default().decode(&mut BytesMut::from(&bytes[..]));
         for &opcode in Opcode::ALL {
-            let asked = Asked { version: ProtocolVersion::V4_1, opcode, intelligence: Intelligence::Hash };
+            let asked = RequestContext { version: ProtocolVersion::V4_1, opcode, intelligence: Intelligence::Hash };
             let _ = ResponseDecoder::default().decode(&mut BytesMut::from(&bytes[..]), |_| Some(asked));
         }
     }

@@ -493,7 +493,7 @@ fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBod
 }
 
 /// What a request of this operation and version may be answered with, and what was asked.
-pub(crate) fn response(version: ProtocolVersion, opcode: Opcode) -> impl Strategy<Value = (Asked, Response)> {
+pub(crate) fn response(version: ProtocolVersion, opcode: Opcode) -> impl Strategy<Value = (RequestContext, Response)> {
     let done = (one_of_these(SUCCESS), answer(version, opcode)).boxed();
     // Batches of walks are there whatever the status is.
     let not_done = match opcode {
@@ -527,7 +527,7 @@ pub(crate) fn response(version: ProtocolVersion, opcode: Opcode) -> impl Strateg
         (any::<u64>(), topology(intelligence), of).prop_map(move |(id, topology, (status, body))| {
             let topology = topology
                 .filter(|_| intelligence > Intelligence::Basic && !matches!(body, ResponseBody::Error(_)));
-            (Asked { version, opcode, intelligence }, Response { id, status, topology, body })
+            (RequestContext { version, opcode, intelligence }, Response { id, status, topology, body })
         })
     })
 }

@@ -29,7 +29,7 @@ fn is_request(hex: &str, header: RequestHeader, body: RequestBody) {
 }
 
 #[track_caller]
-fn is_incoming(hex: &str, asked: Asked, expected: Incoming) {
+fn is_incoming(hex: &str, asked: RequestContext, expected: Incoming) {
     let bytes = bytes(hex);
     let mut buffer = BytesMut::from(&bytes[..]);
     let read = ResponseDecoder::default().decode(&mut buffer, |_| Some(asked)).unwrap();
@@ -44,12 +44,12 @@ fn is_incoming(hex: &str, asked: Asked, expected: Incoming) {
 }
 
 #[track_caller]
-fn is_response(hex: &str, asked: Asked, response: Response) {
+fn is_response(hex: &str, asked: RequestContext, response: Response) {
     is_incoming(hex, asked, Incoming::Response(response));
 }
 
-fn asked(version: ProtocolVersion, opcode: Opcode) -> Asked {
-    Asked { version, opcode, intelligence: Intelligence::Hash }
+fn asked(version: ProtocolVersion, opcode: Opcode) -> RequestContext {
+    RequestContext { version, opcode, intelligence: Intelligence::Hash }
 }
 
 /// As a client that knows owners, without a topology yet.
@@ -210,7 +210,7 @@ fn topologies() {
         Response { topology: Some(topology.into()), ..Response::new(5, Status::Success, ResponseBody::Empty) }
     };
     let begin = "a1 05 02 00 01 07 02 08 31 30 2e 30 2e 30 2e 31 2b d6 08 31 30 2e 30 2e 30 2e 32 2b d6";
-    let knows_servers = Asked { intelligence: Intelligence::Topology, ..asked(v41, Opcode::Put) };
+    let knows_servers = RequestContext { intelligence: Intelligence::Topology, ..asked(v41, Opcode::Put) };
     is_response(begin, knows_servers, response(None));
     let owners = [[0, 1], [1, 0], [0, 1], [1, 0]].map(Owners::from);
     is_response(

@@ -230,7 +230,7 @@ async fn after_some_failures_the_connection_ends() {
     let ping = crate::client::request(7, "", RequestBody::Server(server::Request::Ping));
     // It may be closed before or after this is written.
     let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, b"\xa0").await;
-    assert!(client.next(ping.asked()).await.is_none());
+    assert!(client.next(ping.context()).await.is_none());
     // Who mistypes a password once gets in.
     let mut client = server.client().await;
     refusal(&client.plain("alice", "wrong").await);
@@ -432,7 +432,7 @@ async fn a_connection_has_one_answer_at_a_time_until_its_client_is_known() {
     client.send(&requests).await;
     for request in &requests {
         assert_eq!(
-            client.next_of(|id| requests[id as usize - 1].asked()).await.unwrap().id,
+            client.next_of(|id| requests[id as usize - 1].context()).await.unwrap().id,
             request.header.id
         );
     }
