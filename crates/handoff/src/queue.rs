@@ -1,9 +1,9 @@
-//! The queue: a ring of slots, each of which belongs to one side at a time.
+//! The queue: a ring of slots, each owned by one side at a time.
 //!
-//! `pushed` and `popped` only grow. The slots from `popped` to `pushed` hold something and belong to the taker, the others are
-//! empty and belong to the giver. Only the giver writes `pushed`, after it has filled a slot, and only the taker writes
-//! `popped`, after it has emptied one; each is written with `Release` and read by the other side with `Acquire`, so who sees
-//! that a slot is its own sees what was done to it before.
+//! `pushed` and `popped` only grow. The slots from `popped` to `pushed` are filled and owned by the consumer;
+//! the others are empty and owned by the producer. Only the producer writes `pushed`, after filling a slot;
+//! only the consumer writes `popped`, after emptying one. Writes use `Release` and the other side's reads
+//! `Acquire`, so that a side sees the contents of the slots that it owns.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -17,17 +17,18 @@ struct Shared<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     pushed: AtomicUsize,
     popped: AtomicUsize,
-    /// Of those taken, with how many the taker is done.
+    /// The number of acknowledged values.
     done: AtomicUsize,
-    /// Whether the taker has said so, and the giver has not looked since.
+    /// The consumer has notified the producer, which has not read the acknowledgements since.
     is_notified: AtomicBool,
     waker: TaskWaker,
 }
 
-// SAFETY: values go from one thread to another, which `T: Send` allows. A slot is never with both at once (see above): there
-// is one `Producer` and one `Consumer`, neither can be cloned, and each enters slots with `&mut self` only.
+// SAFETY: values move between threads, which `T: Send` allows. A slot is never owned by both sides (see
+// above): there is one `Producer` and one `Consumer`, neither can be cloned, and each accesses slots with
+// `&mut self` only.
 unsafe impl<T: Send> Sync for Shared<T> {}
-// SAFETY: the same.
+// SAFETY: as for `Sync`.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -40,28 +41,28 @@ impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         let (mut at, end) = (self.popped.load(Ordering::Acquire), self.pushed.load(Ordering::Acquire));
         while at != end {
-            // SAFETY: both sides are gone. What lies from `popped` to `pushed` was filled and not emptied.
+            // SAFETY: both sides are dropped. The slots from `popped` to `pushed` are filled.
             self.slot(at).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             at = at.wrapping_add(1);
         }
     }
 }
 
-/// The side that puts things in.
+/// The sending side.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// As in `shared`, which only it writes.
+    /// As in `shared`, which only this side writes.
     pushed: usize,
-    /// How far the taker was when it was looked at last.
+    /// The number of acknowledgements at the last read.
     done: usize,
 }
 
-/// The side that takes things out, a task.
+/// The receiving side, a task.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    /// As in `shared`, which only it writes.
+    /// As in `shared`, which only this side writes.
     popped: usize,
-    /// As in `shared`, which only it writes.
+    /// As in `shared`, which only this side writes.
     done: usize,
 }
 
@@ -77,7 +78,7 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// A queue with room for `room` things, or a few more: up to the next power of two.
+/// Creates a queue with at least `room` slots, rounded up to a power of two.
 pub fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
     let slots = (0..room.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
@@ -92,42 +93,41 @@ pub fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// Whether there is room for one more.
+    /// Returns whether a slot is free.
     pub fn has_room(&self) -> bool {
         self.pushed.wrapping_sub(self.shared.popped.load(Ordering::Acquire)) < self.shared.slots.len()
     }
 
-    /// Puts something in. The taker is not woken by that: see [`Producer::take_waker`].
+    /// Pushes a value. Does not wake the consumer: see [`Producer::take_waker`].
     ///
     /// # Errors
     ///
-    /// There is no room; it is handed back.
+    /// Returns the value if the queue is full.
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if !self.has_room() {
             return Err(value);
         }
-        // SAFETY: fewer than all slots hold something, so this one is empty, and the taker keeps off it until `pushed` says
-        // that it is filled.
+        // SAFETY: not all slots are filled, so this one is empty, and the consumer does not access it until
+        // `pushed` includes it.
         self.shared.slot(self.pushed).with_mut(|slot| unsafe { (*slot).write(value) });
         self.pushed = self.pushed.wrapping_add(1);
         self.shared.pushed.store(self.pushed, Ordering::Release);
         Ok(())
     }
 
-    /// Who is to be woken after something was put in, if the taker waits: for where locks are held in which nobody is woken.
+    /// Returns the consumer's waker, if it waits. Wake it after releasing locks.
     pub fn take_waker(&self) -> Option<Waker> {
         self.shared.waker.take()
     }
 
-    /// With how many more the taker is done since this was asked last, after [`Consumer::ack`] has said that the giver is to be
-    /// told.
+    /// Returns the acknowledgements since the last call. Call it after [`Consumer::ack`] returned true.
     pub fn take_acks(&mut self) -> usize {
-        // First: who finds it said counts on being heard.
+        // Reset first: a consumer that finds the mark set relies on this read.
         self.shared.is_notified.swap(false, Ordering::AcqRel);
         self.poll_acks()
     }
 
-    /// The same, while the taker goes on thinking that the giver is told already.
+    /// Returns the acknowledgements since the last call without resetting the consumer's notification.
     pub fn poll_acks(&mut self) -> usize {
         let done = self.shared.done.load(Ordering::Acquire);
         done.wrapping_sub(std::mem::replace(&mut self.done, done))
@@ -135,32 +135,31 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Takes what was put in first.
+    /// Pops the oldest value.
     pub fn pop(&mut self) -> Option<T> {
         if self.popped == self.shared.pushed.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `pushed` says that the slot was filled, and nobody but this taker empties it, once.
+        // SAFETY: `pushed` includes the slot, so it is filled, and only this consumer empties it, once.
         let value = self.shared.slot(self.popped).with_mut(|slot| unsafe { (*slot).assume_init_read() });
         self.popped = self.popped.wrapping_add(1);
         self.shared.popped.store(self.popped, Ordering::Release);
         Some(value)
     }
 
-    /// This task is to be woken when something is put in from now on. What was put in before has to be looked for once more
-    /// afterwards.
+    /// Wakes this task when a value is pushed from now on. Check for earlier values afterwards.
     pub fn register(&self, waker: &Waker) {
         self.shared.waker.register(waker);
     }
 
-    /// It is done with one more. Gives whether the giver has to be told to [`Producer::take_acks`]: it was told otherwise, and has not
-    /// listened yet.
+    /// Acknowledges a value. Returns whether the producer must be notified to call [`Producer::take_acks`];
+    /// false if it was notified already and has not read yet.
     pub fn ack(&mut self) -> bool {
         self.ack_silently();
         !self.shared.is_notified.swap(true, Ordering::AcqRel)
     }
 
-    /// The same for one with which nobody waits for it to be done.
+    /// Acknowledges a value without a notification.
     pub fn ack_silently(&mut self) {
         self.done = self.done.wrapping_add(1);
         self.shared.done.store(self.done, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Every order in which giver and taker can meet in the queue, tried by loom: the queue's own source, on loom's atomics.
+//! Checks all interleavings of producer and consumer with loom: the queue's source with loom's atomics.
 
 #[path = "../src/queue.rs"]
 #[allow(unreachable_pub, missing_docs)]
@@ -77,12 +77,13 @@ fn s004_10_a_slot_is_used_again_only_when_it_is_empty() {
             .chain((2..).zip(results).map(|(n, gave)| gave.map(|()| n)))
             .flatten()
             .collect();
-        assert_eq!(popped, pushed, "what was handed back was not put in");
+        assert_eq!(popped, pushed, "refused values were not pushed");
         assert!(consumer.pop().is_none());
     });
 }
 
-/// As a member and its reader use it: the member listens as often as it is told, and has heard of all in the end.
+/// As a member and its reader use it: the member reads acknowledgements after each notification and receives
+/// all of them.
 #[test]
 fn s004_10_the_producer_receives_all_acks_after_a_notification() {
     loom::model(|| {
@@ -116,7 +117,7 @@ fn s004_10_the_producer_receives_all_acks_after_a_notification() {
     });
 }
 
-/// Loom itself complains of what is never dropped.
+/// Loom reports values that are never dropped.
 #[test]
 fn s004_10_values_left_in_the_queue_are_dropped_with_it() {
     loom::model(|| {

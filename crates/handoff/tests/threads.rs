@@ -1,4 +1,5 @@
-//! The queue between real threads, small enough for Miri (`cargo xtask miri`), which sees races, leaks and reads of empty slots.
+//! The queue between threads, small enough for Miri (`cargo xtask miri`), which detects races, leaks and
+//! reads of empty slots.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Responses and events: written by servers, read by clients.
+//! Responses and events: encoded by servers, decoded by clients.
 
 use std::sync::Arc;
 
@@ -20,59 +20,59 @@ use crate::text::Text;
 use crate::topology::{self, CacheTopology};
 use crate::version::ProtocolVersion;
 
-/// The first byte of what a server says.
+/// The first byte of a server's messages.
 pub const RESPONSE_MAGIC: u8 = 0xA1;
 
 /// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
-    /// The request's.
+    /// The request's id.
     pub id: u64,
-    /// How it ended.
+    /// The status.
     pub status: Status,
     /// The cache's topology, if the client has another one.
     pub topology: Option<Arc<CacheTopology>>,
-    /// What is answered.
+    /// The body.
     pub body: ResponseBody,
 }
 
-/// What is answered.
+/// The body of a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResponseBody {
-    /// Nothing but the status.
+    /// Only the status.
     Empty,
-    /// What went wrong, with a status that says so.
+    /// The text of an error.
     Error(Text),
-    /// Of one key.
+    /// On one key.
     Map(map::Response),
-    /// Of many keys, or of the whole cache.
+    /// On many keys or the whole cache.
     Bulk(bulk::Response),
-    /// Of the server as such.
+    /// On the server.
     Server(server::Response),
-    /// A task's or a query's result.
+    /// The result of a task or query.
     Result(Bytes),
-    /// To know who asks.
+    /// Authentication.
     Auth(auth::Response),
-    /// To walk over the entries.
+    /// An iteration.
     Iteration(iteration::Response),
-    /// Of a value in pieces.
+    /// A value in chunks.
     Stream(stream::Response),
-    /// Of many changes that are one.
+    /// A transaction.
     Transaction(transaction::Response),
-    /// Of a counter.
+    /// A counter.
     Counter(counter::Response),
-    /// Of a multimap.
+    /// A multimap.
     Multimap(multimap::Response),
 }
 
-/// What a server says.
+/// A message of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Incoming {
-    /// An answer.
+    /// A response.
     Response(Response),
-    /// An entry has changed.
+    /// An entry event.
     Event(Event),
-    /// A counter has changed.
+    /// A counter event.
     CounterEvent(CounterEvent),
 }
 
@@ -133,17 +133,17 @@ impl ResponseBody {
 }
 
 impl Response {
-    /// Without topology.
+    /// Creates a response without a topology.
     pub const fn new(id: u64, status: Status, body: ResponseBody) -> Self {
         Self { id, status, topology: None, body }
     }
 
-    /// Something went wrong.
+    /// Creates an error response.
     pub fn error(id: u64, status: Status, text: impl Into<Text>) -> Self {
         Self::new(id, status, ResponseBody::Error(text.into()))
     }
 
-    /// Writes it as the answer to such a request. Errors are the same for all.
+    /// Encodes the response for a request. Errors do not depend on the request.
     pub fn encode(&self, context: RequestContext, out: &mut Output) {
         let is_error = matches!(self.body, ResponseBody::Error(_));
         write_start(self.id, if is_error { ERROR } else { context.opcode.response() }, self.status, out);
@@ -161,7 +161,7 @@ fn write_start(id: u64, opcode: u8, status: Status, out: &mut Output) {
 }
 
 impl Event {
-    /// Writes it.
+    /// Encodes the event.
     pub fn encode(&self, out: &mut Output) {
         write_start(self.id, self.kind as u8, Status::Success, out);
         out.u8(0);
@@ -170,7 +170,7 @@ impl Event {
 }
 
 impl CounterEvent {
-    /// Writes it.
+    /// Encodes the event.
     pub fn encode(&self, out: &mut Output) {
         write_start(0, COUNTER_EVENT, Status::Success, out);
         out.u8(0);
@@ -178,7 +178,7 @@ impl CounterEvent {
     }
 }
 
-/// What it is that is being read.
+/// The kind of message being read.
 #[derive(Clone, Copy)]
 enum Expected {
     Answer(RequestContext, Status),
@@ -194,7 +194,7 @@ struct Start {
     end: usize,
 }
 
-/// What answers nobody: it has no topology.
+/// The context of messages without a request, which have no topology.
 const NO_REQUEST: RequestContext =
     RequestContext { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
 
@@ -223,7 +223,7 @@ impl Start {
             }
             if status.is_error() {
                 let value = status.byte().into();
-                return error(at + 1, Reason::Invalid { what: "status of what is no error", value });
+                return error(at + 1, Reason::Invalid { what: "status of a successful response", value });
             }
             Expected::Answer(context, status)
         };
@@ -266,31 +266,31 @@ impl Start {
     }
 }
 
-/// Reads responses and events from a stream, however it is cut.
+/// A decoder of responses and events, for any fragmentation.
 #[derive(Default)]
 pub struct ResponseDecoder {
     limits: Limits,
-    /// What is not there as a whole yet.
+    /// The incomplete message.
     begun: Option<(Start, Skimmer)>,
 }
 
 impl ResponseDecoder {
-    /// With these limits.
+    /// Creates a decoder with these limits.
     pub const fn new(limits: Limits) -> Self {
         Self { limits, begun: None }
     }
 
-    /// How many bytes the message has at least that is not there as a whole yet.
+    /// Returns the minimum size of the incomplete message.
     pub fn bytes_needed(&self) -> usize {
         self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.bytes_needed())
     }
 
-    /// Takes what comes next out of the buffer, if it is there as a whole. Keys and values are parts of the buffer's
-    /// memory. The buffer may only grow between two calls. What a response answers is asked for once.
+    /// Removes the next complete message from the buffer. Keys and values are slices of the buffer. Between
+    /// calls the buffer may only grow. `context` is called once per response.
     ///
     /// # Errors
     ///
-    /// If the bytes are none. Nothing that follows can be read.
+    /// If the bytes are invalid. The stream is lost.
     pub fn decode(
         &mut self,
         buffer: &mut BytesMut,

@@ -1,13 +1,13 @@
-//! Names and passwords in one form, however they were typed (SASLprep, RFC 4013).
+//! Normalisation of names and passwords (SASLprep, RFC 4013).
 
 use std::borrow::Cow;
 
-/// Text that cannot be a name or a password, or that is empty.
+/// A text that cannot be a name or password: empty, or with prohibited characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("it is empty, or has characters that names and passwords must not have")]
+#[error("empty, or prohibited characters for a name or password")]
 pub struct SaslprepError;
 
-/// The form in which names and passwords are compared and hashed.
+/// Returns the normalised form, for comparison and hashing.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What is asked of a server as such: is it there, and how has it been (facts sections 2.4 and 2.5)?
+//! Operations on the server: PING and STATS (facts sections 2.4 and 2.5).
 
 use crate::error::Result;
 use crate::layout::{RequestContext, Count, Field, Fields};
@@ -10,16 +10,16 @@ use crate::reader::Reader;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Is the server there, and the cache?
+    /// Check the server and the cache.
     Ping,
-    /// How has the cache been?
+    /// Get the cache's statistics.
     Stats,
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// PING from 2.9 on.
@@ -28,21 +28,21 @@ pub enum Response {
     Stats(Vec<(Text, Text)>),
 }
 
-/// What a server says of a cache and of itself.
+/// The description of a cache and its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pong {
-    /// What the cache's keys are.
+    /// The media type of keys.
     pub key_type: MediaType,
-    /// What its values are.
+    /// The media type of values.
     pub value_type: MediaType,
-    /// The newest version that the server speaks: a byte that need not be one of ours. From 3.0 on.
+    /// The server's newest version as a byte, which may be unknown here. From 3.0 on.
     pub newest: u8,
-    /// What it can do, each once: request opcodes, which need not be ours. From 3.0 on.
+    /// The server's request opcodes, each once; some may be unknown here. From 3.0 on.
     pub opcodes: Vec<u16>,
 }
 
 impl Pong {
-    /// Of a cache whose keys and values may be anything.
+    /// The response for a cache without media types.
     pub fn untyped(newest: u8, opcodes: Vec<u16>) -> Self {
         Self { key_type: MediaType::Unspecified, value_type: MediaType::Unspecified, newest, opcodes }
     }
@@ -67,7 +67,7 @@ fn pong(context: RequestContext) -> Fields {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Ping => Opcode::Ping,
@@ -84,7 +84,7 @@ impl Request {
 }
 
 impl Response {
-    /// `None` if this version says nothing.
+    /// `None` in versions without a body.
     pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Option<Self>> {
         if context.opcode == Opcode::Stats {
             return Ok(Some(Self::Stats(from.counted(|from| Ok((from.text()?, from.text()?)))?)));

@@ -1,4 +1,4 @@
-//! What decoders refuse, and what they cost.
+//! Refusals of the decoders, and their costs.
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::{bulk, map};
@@ -36,10 +36,10 @@ fn lengths_are_refused_before_their_bytes_are_there() {
     let error = refused(get, Limits::default()).error;
     let reason = Reason::TooLong { what: "key", length: 0x7fff_ffff, limit: 64 * 1024 };
     assert_eq!(error, DecodeError { at: 8, reason });
-    // So many keys.
+    // A large count of keys.
     let get_all = b"\xa0\x01\x15\x2f\x00\x00\x01\x00\xff\xff\xff\xff\x0f";
     assert_eq!(refused(get_all, Limits::default()).error.status(), Status::ParseError);
-    // A value that is allowed in a message that is not.
+    // An allowed value in a message that is too large.
     let put = b"\xa0\x01\x14\x01\x00\x00\x01\x00\x01k\x00\x00\x80\x80\x04";
     let limits = Limits { message: 64 * 1024, ..Limits::default() };
     assert!(matches!(refused(put, limits).error.reason, Reason::TooLong { what: "message", .. }));
@@ -98,7 +98,7 @@ fn headers_that_are_remembered_keep_no_buffer() {
     );
 }
 
-/// A million entries that come byte by byte would take days if each byte began at the first again.
+/// A million entries arriving byte by byte would take days if each byte restarted the scan.
 #[test]
 fn many_small_pieces_are_read_as_fast_as_one() {
     let entries = vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v")); 200_000];

@@ -1,4 +1,4 @@
-//! The bytes of the facts (section 11): as clients write them, and as they want to read them.
+//! The byte vectors of the facts (section 11), as other clients write and read them.
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
@@ -17,7 +17,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// Reads and writes it.
+/// Decodes and encodes the request.
 #[track_caller]
 fn is_request(hex: &str, header: RequestHeader, body: RequestBody) {
     let (bytes, expected) = (bytes(hex), Request { header, body });
@@ -52,12 +52,12 @@ fn asked(version: ProtocolVersion, opcode: Opcode) -> RequestContext {
     RequestContext { version, opcode, intelligence: Intelligence::Hash }
 }
 
-/// As a client that knows owners, without a topology yet.
+/// A header of a hash-aware client without a topology.
 fn header(id: u64, version: ProtocolVersion, cache: &str) -> RequestHeader {
     RequestHeader { cache: cache.into(), intelligence: Intelligence::Hash, ..RequestHeader::new(id, version) }
 }
 
-/// The same with keys and values of protostream.
+/// As `header`, with protostream keys and values.
 fn typed(id: u64, version: ProtocolVersion, cache: &str) -> RequestHeader {
     let (key_type, value_type) = (MediaType::PROTOSTREAM, MediaType::PROTOSTREAM);
     RequestHeader { key_type, value_type, ..header(id, version, cache) }

@@ -1,4 +1,4 @@
-//! The side that looks who it is.
+//! The server side of SCRAM.
 
 use subtle::ConstantTimeEq;
 
@@ -6,10 +6,10 @@ use crate::scram::ScramError;
 use crate::scram::message::{attribute, base64, text, unbase64, unescaped, wrong};
 use crate::scram::verifier::Verifier;
 
-/// What a client's first message begins with: no channel binding, and nobody else to act as.
+/// The beginning of a client's first message: no channel binding, no authorization identity.
 pub(crate) const HEADER: &str = "n,,";
 
-/// A client has said who it is.
+/// The state after the client's first message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct First {
     header: String,
@@ -19,22 +19,22 @@ pub struct First {
     nonce: String,
 }
 
-/// A client was told how to derive its keys.
+/// The state after the challenge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Last {
     verifier: Verifier,
     header: String,
     nonce: String,
-    /// What was said so far.
+    /// The signed text so far.
     said: String,
 }
 
 impl First {
-    /// Reads a client's first message.
+    /// Decodes a client's first message.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// If it is invalid.
     pub fn read(message: &[u8]) -> Result<Self, ScramError> {
         let message = text(message)?;
         let mut parts = message.splitn(3, ',');
@@ -60,17 +60,17 @@ impl First {
         Ok(Self { header, bare: bare.to_owned(), act_as, name, nonce })
     }
 
-    /// The user's name, as it was sent: it is not prepared.
+    /// Returns the user's name as sent, not normalised.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As whom to act; as oneself if that is empty.
+    /// Returns the authorization identity; empty for the user.
     pub fn act_as(&self) -> &str {
         &self.act_as
     }
 
-    /// Tells the client how to derive its keys: what to send. The nonce must be new, random, and without commas.
+    /// Returns the challenge. The nonce must be new, random, and without commas.
     pub fn challenge(self, verifier: &Verifier, nonce: &str) -> (Last, Vec<u8>) {
         let nonce = format!("{}{nonce}", self.nonce);
         let (salt, iterations) = (base64(verifier.salt()), verifier.iterations());
@@ -81,11 +81,11 @@ impl First {
 }
 
 impl Last {
-    /// Looks whether the client has the keys: what to send, so that it knows the server, too.
+    /// Checks the client's proof. Returns the message that authenticates the server.
     ///
     /// # Errors
     ///
-    /// If it has not.
+    /// If the proof is wrong.
     pub fn check(self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let message = text(message)?;
         let (without_proof, proof) = message.rsplit_once(",p=").ok_or(wrong("it has no proof"))?;
