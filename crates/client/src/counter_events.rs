@@ -15,7 +15,7 @@ use crate::limits::{EVENTS_MAX, TIMEOUT};
 use crate::counter::Counter;
 use crate::error::ClientError;
 use crate::subscription::{Delivery, Subscription, SharedListener, ByteSize, SubscriptionSpec};
-use crate::sinks::Told;
+use crate::sinks::ServerEvent;
 use crate::registration::{ListenedCache, ListenTarget};
 
 /// The value and state of a counter.

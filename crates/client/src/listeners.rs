@@ -17,7 +17,7 @@ use crate::cache::{Cache, Version};
 use crate::error::ClientError;
 use crate::filter::{Filter, PARAMS_MAX};
 use crate::subscription::{Delivery, Subscription, ByteSize, SubscriptionSpec};
-use crate::sinks::Told;
+use crate::sinks::ServerEvent;
 use crate::registration::{ListenedCache, ListenTarget};
 
 /// The kind of a change.

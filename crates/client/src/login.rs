@@ -295,15 +295,15 @@ mod tests {
 
     #[test]
     fn a_good_token_is_answered_by_nothing() {
-        let told = || {
+        let token_sent = || {
             let mut login = login(Credentials::default().with_token("a.b.c"), true);
             login.answered(&offer(&["OAUTHBEARER"])).unwrap();
             login
         };
         let said = |text: &'static str| auth::Response::Challenge(bytes::Bytes::from_static(text.as_bytes()));
-        assert!(matches!(told().answered(&said("")), Ok(LoginStep::Done)));
-        assert!(matches!(told().answered(&auth::Response::Done), Ok(LoginStep::Done)));
-        let error = told().answered(&said("eyJzdGF0dXMiOiJpbnZhbGlkX3Rva2VuIn0=")).unwrap_err();
+        assert!(matches!(token_sent().answered(&said("")), Ok(LoginStep::Done)));
+        assert!(matches!(token_sent().answered(&auth::Response::Done), Ok(LoginStep::Done)));
+        let error = token_sent().answered(&said("eyJzdGF0dXMiOiJpbnZhbGlkX3Rva2VuIn0=")).unwrap_err();
         assert!(matches!(error, LoginError::Rejected { mechanism: Mechanism::OauthBearer, .. }), "{error}");
     }
 

@@ -223,7 +223,7 @@ impl Operation<'_> {
     ) -> Result<Answer, ClientError> {
         // Servers that failed.
         let mut avoided: SmallVec<[Arc<Server>; 2]> = SmallVec::new();
-        let mut told = None;
+        let mut last_error = None;
         loop {
             if self.client.is_closed() {
                 return Err(ClientError::Closed);
@@ -232,7 +232,7 @@ impl Operation<'_> {
             let chosen = self.choose(routing.as_deref(), preferred.as_ref(), &avoided);
             let Some((server, link)) = chosen else {
                 // No server is left that has not failed.
-                if let Some(error) = told.take() {
+                if let Some(error) = last_error.take() {
                     return Err(error);
                 }
                 avoided.clear();
@@ -246,7 +246,7 @@ impl Operation<'_> {
                 AttemptOutcome::Done(answer) => return Ok(answer),
                 AttemptOutcome::Failed(error) => return Err(error),
                 AttemptOutcome::TryAnotherServer(error) => {
-                    told = error.or(told);
+                    last_error = error.or(last_error);
                     avoided.push(place.server);
                 }
             }

@@ -10,7 +10,7 @@ use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
 
 use crate::cache::Cache;
 use crate::error::ClientError;
-use crate::operation::Ask;
+use crate::operation::RequestSpec;
 
 /// The result of a query.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn a_topology_without_segments_or_servers_is_no_trap() {
         assert_eq!(routing(Some(Vec::new())).primary(b"k"), None);
-        let nobody = CacheTopology { id: 1, servers: Vec::new(), owners: None };
-        assert!(Routing::new(&nobody, |_| ()).is_none());
+        let empty = CacheTopology { id: 1, servers: Vec::new(), owners: None };
+        assert!(Routing::new(&empty, |_| ()).is_none());
         assert_eq!(in_turn::<u16, u16>(&[], 3, |server| Some(*server)), None);
         let all = ServerAddress { host: "h".into(), port: 1 };
         let crowd = CacheTopology { id: 1, servers: vec![all; SERVERS_MAX + 1], owners: None };

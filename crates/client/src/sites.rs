@@ -154,9 +154,9 @@ impl Inner {
             if let Some(link) = server.link() {
                 let mut connection = link.lock();
                 connection.drain();
-                let told: Vec<Waker> = connection.sinks.disconnect().collect();
+                let wakers: Vec<Waker> = connection.sinks.disconnect().collect();
                 drop(connection);
-                told.into_iter().for_each(Waker::wake);
+                wakers.into_iter().for_each(Waker::wake);
             }
             server.retire();
         }

@@ -153,11 +153,11 @@ impl ParsedUri {
                 None => Ok(builder),
             };
         }
-        let told = |error: TlsError| error.to_string();
+        let text = |error: TlsError| error.to_string();
         let roots = self.trusted.map_or_else(Roots::of_system, Roots::from_file);
-        let mut tls = Tls::new(roots.map_err(told)?);
+        let mut tls = Tls::new(roots.map_err(text)?);
         if let Some(shown) = self.shown {
-            tls = tls.identity(Identity::from_files(&shown, &shown).map_err(told)?);
+            tls = tls.identity(Identity::from_files(&shown, &shown).map_err(text)?);
         }
         if let Some(name) = self.server_name {
             tls = tls.server_name(name);

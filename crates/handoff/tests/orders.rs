@@ -98,21 +98,21 @@ fn s004_10_the_producer_receives_all_acks_after_a_notification() {
                 for n in 0..2 {
                     assert_eq!(consumer.pop(), Some(n));
                     if consumer.ack() {
-                        told.fetch_add(1, Ordering::AcqRel);
+                        notified.fetch_add(1, Ordering::AcqRel);
                     }
                 }
             }
         });
         let (mut heard, mut listened) = (0, 0);
-        let mut listen = |told: usize| {
-            while listened < told {
+        let mut listen = |notified: usize| {
+            while listened < notified {
                 listened += 1;
                 heard += producer.take_acks();
             }
         };
-        listen(told.load(Ordering::Acquire));
+        listen(notified.load(Ordering::Acquire));
         taking.join().unwrap();
-        listen(told.load(Ordering::Acquire));
+        listen(notified.load(Ordering::Acquire));
         assert_eq!(heard, 2);
     });
 }

@@ -272,14 +272,14 @@ mod tests {
     #[test]
     fn expirations_encoded_for_versions_before_3_0_mean_the_same() {
         let (now, day) = (Duration::from_millis(1_700_000_000_500), 86_400);
-        let told = |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
+        let at_server = |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
         let month = Span::Of(30 * day, TimeUnit::Seconds);
-        assert_eq!([month, Span::Infinite].map(told), [month, Span::Infinite]);
+        assert_eq!([month, Span::Infinite].map(at_server), [month, Span::Infinite]);
         let longer = Span::Of(31, TimeUnit::Days);
-        let meant = told(longer).duration(ProtocolVersion::V2_9, None, || now).unwrap();
-        let context = longer.duration(ProtocolVersion::V3_0, None, || now).unwrap();
-        assert!(context <= meant && meant < context + Duration::from_secs(1), "{meant:?}");
-        assert_eq!(told(Span::Of(u64::MAX, TimeUnit::Milliseconds)), Span::Infinite);
+        let meant = at_server(longer).duration(ProtocolVersion::V2_9, None, || now).unwrap();
+        let requested = longer.duration(ProtocolVersion::V3_0, None, || now).unwrap();
+        assert!(requested <= meant && meant < requested + Duration::from_secs(1), "{meant:?}");
+        assert_eq!(at_server(Span::Of(u64::MAX, TimeUnit::Milliseconds)), Span::Infinite);
     }
 
     #[test]

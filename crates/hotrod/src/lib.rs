@@ -38,7 +38,7 @@ pub use bit_set::BitSet;
 pub use error::{DecodeError, Reason, RequestError};
 pub use expiration::{Expiration, Span, TimeUnit};
 pub use header::{CLOSE_NOTICE_PARAM, Flags, Intelligence, REQUEST_MAGIC, RequestHeader};
-pub use layout::Asked;
+pub use layout::RequestContext;
 pub use limits::Limits;
 pub use media_type::{MediaType, Params};
 pub use metadata::{Metadata, Previous, Timed};

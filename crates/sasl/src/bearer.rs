@@ -36,24 +36,24 @@ impl<'a> Bearer<'a> {
     /// If the message is invalid.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let wrong = |reason| Malformed { mechanism: "OAUTHBEARER", reason };
-        let text = std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))?;
+        let text = std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))?;
         let end = if text.contains(END) { END } else { ELYTRON_END };
-        let (header, pairs) = text.split_once(end).ok_or(wrong("it has no pairs"))?;
+        let (header, pairs) = text.split_once(end).ok_or(wrong("missing pairs"))?;
         let header = header.strip_prefix("n,").or_else(|| header.strip_prefix("y,"));
-        let act_as = header.and_then(|rest| rest.strip_suffix(',')).ok_or(wrong("its header is none"))?;
+        let act_as = header.and_then(|rest| rest.strip_suffix(',')).ok_or(wrong("invalid header"))?;
         let act_as = match act_as {
             "" => "",
-            named => named.strip_prefix("a=").ok_or(wrong("its header is none"))?,
+            named => named.strip_prefix("a=").ok_or(wrong("invalid header"))?,
         };
         let mut tokens = pairs.split(end).filter_map(|pair| pair.strip_prefix("auth="));
         let (Some(auth), None) = (tokens.next(), tokens.next()) else {
-            return Err(wrong("it has not one token"));
+            return Err(wrong("exactly one token is required"));
         };
         let token = match auth.split_at_checked(7) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("Bearer ") => token.trim(),
-            _ => return Err(wrong("its token is not of the kind Bearer")),
+            _ => return Err(wrong("the token type is not Bearer")),
         };
-        if token.is_empty() { Err(wrong("its token is empty")) } else { Ok(Self { act_as, token }) }
+        if token.is_empty() { Err(wrong("empty token")) } else { Ok(Self { act_as, token }) }
     }
 
     /// Encodes the message for this server.

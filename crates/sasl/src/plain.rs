@@ -27,12 +27,12 @@ impl<'a> Plain<'a> {
     /// If the message is invalid.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let wrong = |reason| Malformed { mechanism: "PLAIN", reason };
-        let text = std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))?;
+        let text = std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))?;
         let mut parts = text.split('\0');
         let (Some(act_as), Some(name), Some(password), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(wrong("it has not three parts"));
+            return Err(wrong("three parts are required"));
         };
         Ok(Self { act_as, name, password })
     }

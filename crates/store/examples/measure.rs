@@ -92,14 +92,14 @@ fn callers(store: &FileStore, threads: u64, count: u64) {
 /// Write-through by a writer with a full queue.
 fn writer(store: FileStore, durability: &str, count: u64) {
     let writer = Writer::spawn(Arc::new(store), WriterConfig::default(), |_| {}).expect("a thread");
-    let (told, done) = channel();
+    let (sender, done) = channel();
     let begun = Instant::now();
     for number in 0..count {
         let mut change = put(number, KB);
         loop {
-            let told = told.clone();
+            let sender = sender.clone();
             let Err(refused) =
-                writer.write(change, Box::new(move |result| told.send(result.is_ok()).expect("heard")))
+                writer.write(change, Box::new(move |result| sender.send(result.is_ok()).expect("heard")))
             else {
                 break;
             };

@@ -338,7 +338,7 @@ fn requests_without_a_response_are_not_begun_when_the_server_says_that_it_ends()
 
 #[test]
 fn the_first_request_of_a_connection_says_that_a_close_notice_is_understood() {
-    let told = |newest| {
+    let param_counts = |newest| {
         let mut pair = Pair::begun(None);
         pair.answer(0, pong(newest)).unwrap();
         for _ in 0..2 {
@@ -348,8 +348,8 @@ fn the_first_request_of_a_connection_says_that_a_close_notice_is_understood() {
         let params = |request: &Request| request.header.params.len();
         pair.asked.iter().map(params).collect::<Vec<_>>()
     };
-    assert_eq!(told(41), [1, 0]);
-    assert_eq!(told(31), [0, 0], "its headers have no room for that");
+    assert_eq!(param_counts(41), [1, 0]);
+    assert_eq!(param_counts(31), [0, 0], "its headers have no parameters");
 }
 
 /// An error that concerns the whole connection.

@@ -236,12 +236,12 @@ async fn a_counter_that_is_gone_when_its_listener_is_added_anew_is_an_error() {
     let request = second.next().await.unwrap();
     let missing = Response::new(request.header.id, Status::NotFound, ResponseBody::Empty);
     second.send(&request, missing).await;
-    let mut told = timeout(PATIENCE, events.next()).await.unwrap();
+    let mut received = timeout(PATIENCE, events.next()).await.unwrap();
     // Each failed attempt adds a gap.
-    while matches!(told, Some(Ok(CounterEvent::Gap))) {
-        told = timeout(PATIENCE, events.next()).await.unwrap();
+    while matches!(received, Some(Ok(CounterEvent::Gap))) {
+        received = timeout(PATIENCE, events.next()).await.unwrap();
     }
-    assert!(matches!(&told, Some(Err(ClientError::NoSuchCounter(name))) if name == "orders"), "{told:?}");
+    assert!(matches!(&received, Some(Err(ClientError::NoSuchCounter(name))) if name == "orders"), "{received:?}");
     assert!(timeout(PATIENCE, events.next()).await.unwrap().is_none());
 }
 
@@ -270,8 +270,8 @@ async fn a_counter_listener_moves_to_another_server_when_its_server_is_lost() {
     eventually("changes arrive again", async || {
         // An addition during a server's crash may be lost.
         let _ = counted.add(1).await;
-        let told = timeout(Duration::from_millis(100), events.next()).await;
-        matches!(told, Ok(Some(Ok(CounterEvent::Changed { .. }))))
+        let received = timeout(Duration::from_millis(100), events.next()).await;
+        matches!(received, Ok(Some(Ok(CounterEvent::Changed { .. }))))
     })
     .await;
 }

@@ -15,7 +15,7 @@ use crate::iteration::all;
 use crate::listeners::next;
 use crate::security::{to, users, works};
 use crate::servers::{DISTRIBUTED, Running, eventually};
-use crate::verbs::{flags, lifetimes, many_keys, single_keys, speaking, told_flags, versions};
+use crate::verbs::{flags, lifetimes, many_keys, single_keys, speaking, check_sent_flags, versions};
 
 fn before_3_0() -> impl Iterator<Item = ProtocolVersion> {
     versions(ProtocolVersion::V2_0).filter(|version| *version < ProtocolVersion::V3_0)
@@ -30,8 +30,8 @@ fn done_from<T: std::fmt::Debug>(
 ) -> Option<T> {
     match outcome {
         Ok(done) if spoken >= since => Some(done),
-        Err(ClientError::Unsupported { needed, spoken: told, .. }) if spoken < since => {
-            assert_eq!((needed, told), (since, spoken));
+        Err(ClientError::Unsupported { needed, spoken: version, .. }) if spoken < since => {
+            assert_eq!((needed, version), (since, spoken));
             None
         }
         other => panic!("{since} is needed, {spoken} is spoken: {other:?}"),
@@ -159,10 +159,10 @@ async fn listeners(client: &Client, version: ProtocolVersion) {
     let cache = client.cache::<u32, u32>("c");
     cache.put(&7, &1).await.unwrap();
     let mut events = cache.listen().with_state().start().await.unwrap();
-    let told = next(&mut events).await;
+    let event = next(&mut events).await;
     assert!(
-        matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Existing, key: 7, .. })),
-        "{told:?} in {version}"
+        matches!(&event, Event::Entry(EntryEvent { kind: EventKind::Existing, key: 7, .. })),
+        "{event:?} in {version}"
     );
     assert_eq!(next(&mut events).await, Event::Complete);
     // Servers before 2.6 send events of all kinds.
@@ -170,14 +170,14 @@ async fn listeners(client: &Client, version: ProtocolVersion) {
     cache.put(&7, &2).await.unwrap();
     cache.remove(&7).await.unwrap();
     for expected in [EventKind::Modified, EventKind::Removed] {
-        let told = next(&mut events).await;
+        let event = next(&mut events).await;
         assert!(
-            matches!(&told, Event::Entry(EntryEvent { kind, key: 7, .. }) if *kind == expected),
-            "{told:?}"
+            matches!(&event, Event::Entry(EntryEvent { kind, key: 7, .. }) if *kind == expected),
+            "{event:?}"
         );
     }
-    let told = next(&mut removals).await;
-    assert!(matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Removed, key: 7, .. })), "{told:?}");
+    let event = next(&mut removals).await;
+    assert!(matches!(&event, Event::Entry(EntryEvent { kind: EventKind::Removed, key: 7, .. })), "{event:?}");
     let filtered = client.raw("c").listen().filter(Filter::key_prefix("a")).start().await;
     done_from(ProtocolVersion::V2_1, version, filtered);
 }
@@ -233,7 +233,7 @@ async fn s002_25_flags_belong_to_a_handle_that_tasks_share_in_every_version_befo
         let client = speaking(&server, version).await.unwrap();
         flags(&client).await;
         client.close().await;
-        told_flags(version).await;
+        check_sent_flags(version).await;
     }
 }
 

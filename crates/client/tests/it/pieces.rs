@@ -424,17 +424,17 @@ async fn serve_streams(played: ScriptedServer, length: usize) {
 #[test]
 fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
     const LENGTH: usize = 9_000 * PIECE_BYTES;
-    let (told, tells) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     // Allocations are counted per thread; the server has its own.
     let serving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let played = ScriptedServer::listen().await;
-            told.send(played.at()).unwrap();
+            sender.send(played.at()).unwrap();
             serve_streams(played, LENGTH).await;
         });
     });
-    let at = tells.recv().unwrap();
+    let at = receiver.recv().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(consort_client::Client::connect(&format!("hotrod://{at}"))).unwrap();
     let cache = client.raw("c");

@@ -204,8 +204,8 @@ async fn without_a_server_operations_end_at_their_deadline_and_nothing_was_done(
 
 #[tokio::test]
 async fn connecting_to_a_closed_port_fails_at_once() {
-    let nobody = ScriptedServer::listen().await.at();
-    let error = timeout(PATIENCE, Client::connect(&format!("hotrod://{nobody}"))).await.unwrap().unwrap_err();
+    let closed = ScriptedServer::listen().await.at();
+    let error = timeout(PATIENCE, Client::connect(&format!("hotrod://{closed}"))).await.unwrap().unwrap_err();
     let ConnectError::Unreachable(causes) = error else { panic!("{error}") };
     assert_eq!(causes.len(), 1);
     assert!(matches!(&causes[0].1, ConnectionError::Io(_)), "{}", causes[0].1);
@@ -325,10 +325,10 @@ async fn a_server_that_is_named_no_more_is_left_when_it_has_answered() {
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_as_it_is_named_keeps_being_asked_as_it_was() {
-    let (one, nobody) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
+    let (one, closed) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let (client, mut server) = one.client().await;
-    let told = topology(9, &[&nobody], 0);
-    drop(nobody);
+    let told = topology(9, &[&closed], 0);
+    drop(closed);
     let cache = client.raw("c");
     for _ in 0..3 {
         let read = begin(&cache, get);

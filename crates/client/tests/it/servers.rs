@@ -50,7 +50,7 @@ impl Running {
     pub(crate) async fn secured(cluster: &'static str, name: &'static str, builder: ServerBuilder) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (told, tells) = oneshot::channel();
+        let (sender, started) = oneshot::channel();
         runtime.spawn(async move {
             let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
             let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
@@ -58,11 +58,11 @@ impl Running {
             let owners = Owners::of(&manager);
             let server = builder.port(0).start(manager).await.unwrap();
             let handles = (server.tls(), server.tokens(), server.health_address());
-            assert!(told.send((server.address(), owners, handles)).is_ok());
+            assert!(sender.send((server.address(), owners, handles)).is_ok());
             server.serve_until(std::future::pending()).await.unwrap();
         });
         let (at, owners, (tls, tokens, health)) =
-            timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
+            timeout(PATIENCE, started).await.expect("the server starts").expect("the server starts");
         Self { at, owners, tls, tokens, health, runtime: Some(runtime) }
     }
 

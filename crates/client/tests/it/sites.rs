@@ -88,11 +88,11 @@ async fn a_site_is_left_by_hand_while_it_is_there_and_come_back_to() {
         assert_eq!(cache.get("where").await.unwrap(), Some(number));
         assert_eq!(near.get("where").await.unwrap(), Some(number));
         assert_eq!(client.states().len(), 1);
-        let mut told = next(&mut events).await;
-        while told == Event::Gap {
-            told = next(&mut events).await;
+        let mut event = next(&mut events).await;
+        while event == Event::Gap {
+            event = next(&mut events).await;
         }
-        assert!(existing(&told), "{told:?} in {name}");
+        assert!(existing(&event), "{event:?} in {name}");
         assert_eq!(next(&mut events).await, Event::Complete);
     }
     client.close().await;
@@ -124,13 +124,13 @@ async fn an_iteration_does_not_continue_on_another_site() {
 #[tokio::test]
 async fn a_client_begins_at_another_site_if_the_first_is_not_there() {
     let (nyc, _nyc) = site("begin-nyc", 2).await;
-    let nobody = ScriptedServer::listen().await.address();
-    let builder = Client::builder().server(nobody.clone());
-    let client = builder.clone().cluster("SYD", [nobody.clone()]).cluster("NYC", [address(&nyc)]);
+    let closed = ScriptedServer::listen().await.address();
+    let builder = Client::builder().server(closed.clone());
+    let client = builder.clone().cluster("SYD", [closed.clone()]).cluster("NYC", [address(&nyc)]);
     let client = client.connect().await.unwrap();
     assert_eq!(client.cluster(), "NYC");
     assert_eq!(client.cache::<String, u32>("c").get("where").await.unwrap(), Some(2));
-    let error = builder.cluster("SYD", [nobody]).connect().await.unwrap_err();
+    let error = builder.cluster("SYD", [closed]).connect().await.unwrap_err();
     let ConnectError::Unreachable(causes) = error else { panic!("{error}") };
     assert_eq!(causes.len(), 2);
 }

@@ -203,12 +203,12 @@ pub(crate) async fn flags(client: &Client) {
 #[tokio::test]
 async fn s002_19_requests_carry_the_flags_of_their_handle() {
     for version in versions(ProtocolVersion::V3_0) {
-        told_flags(version).await;
+        check_sent_flags(version).await;
     }
 }
 
 /// Checks the flags that a server of this version receives.
-pub(crate) async fn told_flags(version: ProtocolVersion) {
+pub(crate) async fn check_sent_flags(version: ProtocolVersion) {
     let played = ScriptedServer::listen().await;
     let speaking = Client::builder().server(played.address()).version(version).connect();
     let (client, mut server) = tokio::join!(speaking, played.accept());

@@ -106,8 +106,8 @@ pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
 }
 
 fn of_entry(context: RequestContext) -> Fields {
-    let tells = context.version >= ProtocolVersion::V2_5;
-    if tells { &[Field::Choice("metadata of an entry", optional_metadata)] } else { NOTHING }
+    let has_metadata = context.version >= ProtocolVersion::V2_5;
+    if has_metadata { &[Field::Choice("metadata of an entry", optional_metadata)] } else { NOTHING }
 }
 
 const fn optional_metadata(marker: u8) -> Option<Fields> {
@@ -177,8 +177,8 @@ impl Batch {
     fn read(from: &mut Reader, version: ProtocolVersion) -> Result<Self> {
         let finished = BitSet::from_bytes(from.array()?);
         let count = from.vint()?;
-        let tells = count > 0 && version >= ProtocolVersion::V2_4;
-        let projections = if tells { from.vint()? } else { 1 };
+        let has_projections = count > 0 && version >= ProtocolVersion::V2_4;
+        let projections = if has_projections { from.vint()? } else { 1 };
         let entries = from.times(count, |from| {
             let has_metadata = version >= ProtocolVersion::V2_5 && from.bool()?;
             Ok(Entry {

@@ -6,7 +6,7 @@ use consort_query::QueryResult;
 use crate::shop::{Item, Shop, items};
 
 fn names(query: &str) -> Vec<String> {
-    Shop::open().told(&items(), &format!("SELECT name FROM shop.Item i {query} ORDER BY name"))
+    Shop::open().results(&items(), &format!("SELECT name FROM shop.Item i {query} ORDER BY name"))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn one_of_several_values_is_enough() {
 #[test]
 fn groups_are_counted_summed_and_held_against_what_they_are_to_have() {
     let shop = Shop::open();
-    for (query, told) in [
+    for (query, results) in [
         (
             "SELECT COUNT(*), SUM(price), AVG(price), MIN(name), MAX(weight) FROM shop.Item",
             &["4L 64L 16.0 Alien 0.5"][..],
@@ -73,7 +73,7 @@ fn groups_are_counted_summed_and_held_against_what_they_are_to_have() {
         ("SELECT DISTINCT stars FROM shop.Item ORDER BY stars DESC", &["5", "3"]),
         ("SELECT COUNT(*) FROM shop.Item GROUP BY kind HAVING false", &[]),
     ] {
-        assert_eq!(shop.told(&items(), query), told, "{query}");
+        assert_eq!(shop.results(&items(), query), results, "{query}");
     }
 }
 

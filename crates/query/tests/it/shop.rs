@@ -70,10 +70,10 @@ impl Shop {
     }
 
     /// Returns all results as text.
-    pub(crate) fn told(&self, entities: &[Bytes], query: &str) -> Vec<String> {
+    pub(crate) fn results(&self, entities: &[Bytes], query: &str) -> Vec<String> {
         let found = self.page(entities, query, 0, usize::MAX);
         assert_eq!(found.count, found.rows.len() as u64, "{query}");
-        let told = |cell: &Bytes| match Value::read(cell.clone()) {
+        let results = |cell: &Bytes| match Value::read(cell.clone()) {
             None => "-".to_owned(),
             Some(Value::Text(text)) => text.into_owned(),
             Some(Value::Int(number)) => number.to_string(),
@@ -81,7 +81,7 @@ impl Shop {
             Some(Value::Double(number)) => format!("{number:?}"),
             Some(other) => format!("{other:?}"),
         };
-        found.rows.iter().map(|row| row.iter().map(told).collect::<Vec<_>>().join(" ")).collect()
+        found.rows.iter().map(|row| row.iter().map(results).collect::<Vec<_>>().join(" ")).collect()
     }
 }
 

@@ -56,14 +56,14 @@ impl First {
     pub fn challenged(self, challenge: &[u8]) -> Result<Challenged, ScramError> {
         let challenge = text(challenge)?;
         let mut attributes = challenge.split(',');
-        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?;
-        let salt = attribute(&mut attributes, 's', "it has no salt")?;
-        let iterations = attribute(&mut attributes, 'i', "it has no iterations")?;
+        let nonce = attribute(&mut attributes, 'r', "missing nonce")?;
+        let salt = attribute(&mut attributes, 's', "missing salt")?;
+        let iterations = attribute(&mut attributes, 'i', "missing iterations")?;
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
             return Err(ScramError::Nonce);
         }
-        let salt = unbase64(salt).filter(|salt| !salt.is_empty()).ok_or(wrong("its salt is none"))?;
-        let iterations = iterations.parse().map_err(|_| wrong("its iterations are no number"))?;
+        let salt = unbase64(salt).filter(|salt| !salt.is_empty()).ok_or(wrong("invalid salt"))?;
+        let iterations = iterations.parse().map_err(|_| wrong("invalid iterations"))?;
         if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
             return Err(ScramError::Iterations(iterations));
         }
@@ -106,8 +106,8 @@ impl Last {
     /// If the server does not know the user's verifier: it is an impostor.
     pub fn check(self, message: &[u8]) -> Result<(), ScramError> {
         let mut attributes = text(message)?.split(',');
-        let signature = attribute(&mut attributes, 'v', "it has no signature")?;
-        let signature = unbase64(signature).ok_or(wrong("its signature is none"))?;
+        let signature = attribute(&mut attributes, 'v', "missing signature")?;
+        let signature = unbase64(signature).ok_or(wrong("invalid signature"))?;
         let is_right = bool::from(signature.ct_eq(&self.signature));
         if is_right { Ok(()) } else { Err(ScramError::Impostor) }
     }

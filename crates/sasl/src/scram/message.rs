@@ -15,9 +15,9 @@ pub(crate) const fn wrong(reason: &'static str) -> Malformed {
 /// Decodes a message as text.
 pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
     if message.len() > MESSAGE_MAX {
-        return Err(wrong("it is too long"));
+        return Err(wrong("message too long"));
     }
-    std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))
+    std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))
 }
 
 /// Takes the next attribute, which must have this letter.
@@ -53,11 +53,11 @@ pub(crate) fn unescaped(text: &str) -> Result<String, Malformed> {
         let (letter, after) = match escape {
             Some(("2C", after)) => (',', after),
             Some(("3D", after)) => ('=', after),
-            _ => return Err(wrong("a name has an equals sign that begins no escape")),
+            _ => return Err(wrong("invalid escape in a name")),
         };
         name.push(letter);
         rest = after;
     }
     name.push_str(rest);
-    if name.is_empty() { Err(wrong("a name is empty")) } else { Ok(name) }
+    if name.is_empty() { Err(wrong("empty name")) } else { Ok(name) }
 }

@@ -39,23 +39,23 @@ impl First {
         let message = text(message)?;
         let mut parts = message.splitn(3, ',');
         let (Some(binding), Some(act_as), Some(bare)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(wrong("it has no header").into());
+            return Err(wrong("missing header").into());
         };
         match binding {
             "n" | "y" => {}
             binding if binding.starts_with("p=") => return Err(ScramError::ChannelBinding),
-            _ => return Err(wrong("its header is none").into()),
+            _ => return Err(wrong("invalid header").into()),
         }
         let header = format!("{binding},{act_as},");
         let act_as = match act_as {
             "" => String::new(),
-            act_as => unescaped(act_as.strip_prefix("a=").ok_or(wrong("its header is none"))?)?,
+            act_as => unescaped(act_as.strip_prefix("a=").ok_or(wrong("invalid header"))?)?,
         };
         let mut attributes = bare.split(',');
-        let name = unescaped(attribute(&mut attributes, 'n', "it has no name")?)?;
-        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?.to_owned();
+        let name = unescaped(attribute(&mut attributes, 'n', "missing name")?)?;
+        let nonce = attribute(&mut attributes, 'r', "missing nonce")?.to_owned();
         if nonce.is_empty() {
-            return Err(wrong("its nonce is empty").into());
+            return Err(wrong("empty nonce").into());
         }
         Ok(Self { header, bare: bare.to_owned(), act_as, name, nonce })
     }
@@ -88,10 +88,10 @@ impl Last {
     /// If the proof is wrong.
     pub fn check(self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let message = text(message)?;
-        let (without_proof, proof) = message.rsplit_once(",p=").ok_or(wrong("it has no proof"))?;
+        let (without_proof, proof) = message.rsplit_once(",p=").ok_or(wrong("missing proof"))?;
         let mut attributes = without_proof.split(',');
-        let header = attribute(&mut attributes, 'c', "it has no header")?;
-        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?;
+        let header = attribute(&mut attributes, 'c', "missing header")?;
+        let nonce = attribute(&mut attributes, 'r', "missing nonce")?;
         if unbase64(header).as_deref() != Some(self.header.as_bytes()) {
             return Err(ScramError::ChannelBinding);
         }
@@ -100,7 +100,7 @@ impl Last {
         }
         let hash = self.verifier.hash();
         let proof = unbase64(proof).filter(|proof| proof.len() == hash.len());
-        let proof = proof.ok_or(wrong("its proof is none"))?;
+        let proof = proof.ok_or(wrong("invalid proof"))?;
         let said = format!("{},{without_proof}", self.said);
         let signature = hash.hmac(self.verifier.stored_key(), said.as_bytes());
         let key: Vec<u8> = proof.iter().zip(&signature).map(|(proof, sign)| proof ^ sign).collect();

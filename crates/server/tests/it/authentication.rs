@@ -241,11 +241,11 @@ async fn after_some_failures_the_connection_ends() {
 async fn what_is_no_message_of_its_mechanism_is_told_so() {
     let server = Running::secured("no-message", users()).await;
     for (mechanism, message, told) in [
-        ("PLAIN", &b""[..], "Invalid credentials: not a message of PLAIN: it has not three parts"),
-        ("PLAIN", b"\xff\0\0", "Invalid credentials: not a message of PLAIN: it is not UTF-8"),
+        ("PLAIN", &b""[..], "Invalid credentials: invalid PLAIN message: three parts are required"),
+        ("PLAIN", b"\xff\0\0", "Invalid credentials: invalid PLAIN message: not UTF-8"),
         ("PLAIN", b"admin\0alice\0wonderland", "Invalid credentials: nobody acts as another user here"),
-        ("SCRAM-SHA-256", b"", "Invalid credentials: not a message of SCRAM: it has no header"),
-        ("SCRAM-SHA-256", b"n,,n=alice", "Invalid credentials: not a message of SCRAM: it has no nonce"),
+        ("SCRAM-SHA-256", b"", "Invalid credentials: invalid SCRAM message: missing header"),
+        ("SCRAM-SHA-256", b"n,,n=alice", "Invalid credentials: invalid SCRAM message: missing nonce"),
         (
             "SCRAM-SHA-512",
             b"p=tls-unique,,n=alice,r=a",

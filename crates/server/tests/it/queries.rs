@@ -112,7 +112,7 @@ async fn who_asks_in_json_is_answered_in_json() {
             r#"{"queryString":"SELECT COUNT(title), b FROM shop.Book b"}"#,
             "ISPN014026: The expression 'b' must be part of an aggregate function",
         ),
-        (r#"{"query":"FROM shop.Book"}"#, "not a query: queryString is not as it is to be"),
+        (r#"{"query":"FROM shop.Book"}"#, "invalid query request: queryString is invalid"),
     ] {
         let response = told(&mut client, asked).await;
         match &response.body {

@@ -123,10 +123,10 @@ impl Store for Gated {
 type Outcome = (String, Result<(), String>);
 
 fn outcomes() -> (impl Fn(&str) -> Done, Receiver<Outcome>) {
-    let (told, outcomes): (Sender<Outcome>, _) = channel();
+    let (sender, outcomes): (Sender<Outcome>, _) = channel();
     let done = move |name: &str| -> Done {
-        let (told, name) = (told.clone(), name.to_owned());
-        Box::new(move |result| drop(told.send((name, result.map_err(|error| error.to_string())))))
+        let (sender, name) = (sender.clone(), name.to_owned());
+        Box::new(move |result| drop(sender.send((name, result.map_err(|error| error.to_string())))))
     };
     (done, outcomes)
 }
@@ -230,8 +230,8 @@ fn a_full_queue_refuses_and_calls_back_when_there_is_room() {
     writer
         .write(put(0, &format!("key-{}", taken - 1), "again"), done(""))
         .expect("a key that waits needs no room");
-    let (told, room) = channel();
-    writer.on_room(Box::new(move || told.send(()).unwrap()));
+    let (sender, room) = channel();
+    writer.on_room(Box::new(move || sender.send(()).unwrap()));
     assert!(room.try_recv().is_err());
     store.let_write();
     room.recv().unwrap();
@@ -257,7 +257,7 @@ fn the_queue_is_bounded_by_bytes_but_takes_one_of_any_size() {
 }
 
 #[test]
-fn an_error_is_told_to_who_asked_and_to_nobody_else() {
+fn an_error_is_reported_to_its_caller_only() {
     let store = Gated::new(false);
     let writer = spawn(&store, WriterConfig::default());
     let (done, outcomes) = outcomes();
@@ -277,13 +277,13 @@ fn an_error_is_told_to_who_asked_and_to_nobody_else() {
 fn write_behind_tries_again_in_order_and_counts_what_is_lost_at_the_end() {
     let store = Gated::new(true);
     store.fail(true);
-    let (told, errors) = channel();
+    let (sender, errors) = channel();
     let config = WriterConfig {
         mode: Mode::WriteBehind,
         retry_after: std::time::Duration::from_millis(1),
         ..WriterConfig::default()
     };
-    let report = move |error: &StoreError| drop(told.send(error.to_string()));
+    let report = move |error: &StoreError| drop(sender.send(error.to_string()));
     let writer = Writer::spawn(Arc::<Gated>::clone(&store), config, report).unwrap();
     let (done, _outcomes) = outcomes();
     writer.write(put(0, "a", "old"), done("")).unwrap();
@@ -316,11 +316,11 @@ fn closing_stores_what_waits() {
 }
 
 /// The values of each key in the order of their writes.
-fn ordered(writer: &Writer, round: usize, told: &Sender<()>) {
-    let told = told.clone();
+fn ordered(writer: &Writer, round: usize, done: &Sender<()>) {
+    let done = done.clone();
     let done: Done = Box::new(move |outcome| {
         outcome.unwrap();
-        told.send(()).unwrap();
+        done.send(()).unwrap();
     });
     let change = put(0, "k", &round.to_string());
     writer.write(change, done).unwrap();
@@ -337,10 +337,10 @@ fn hundreds_of_stores_write_in_order_on_a_bounded_number_of_threads() {
     const STORES: usize = 300;
     let stores: Vec<_> = (0..STORES).map(|_| Gated::new(true)).collect();
     let writers: Vec<_> = stores.iter().map(|store| spawn(store, WriterConfig::default())).collect();
-    let (told, stored) = channel();
+    let (done, stored) = channel();
     for round in 0..20 {
         for writer in &writers {
-            ordered(writer, round, &told);
+            ordered(writer, round, &done);
             // Separates two writes of a key, which would be merged otherwise.
             writer.run(Box::new(move |store| {
                 let held = value(store.load(0, b"k").unwrap());
