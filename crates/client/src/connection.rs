@@ -337,7 +337,7 @@ impl Connection {
         let next = match &response.body {
             ResponseBody::Auth(response) => login.answered(response)?,
             ResponseBody::Error(text) => return Err(login.refused(text.as_str()).into()),
-            _ => return Err(login.refused("its answer is another one").into()),
+            _ => return Err(login.refused("unexpected response").into()),
         };
         match next {
             LoginStep::Send(request) => self.ask(now, RequestBody::Auth(request)),

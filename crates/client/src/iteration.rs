@@ -43,7 +43,7 @@ type LearningTopology = Pin<Box<dyn Future<Output = Result<(), ClientError>> + S
 /// interrupted iteration ends with [`ClientError::IterationInterrupted`].
 ///
 /// Dropping the stream ends the iteration on the servers.
-#[must_use = "nothing is asked before it is polled"]
+#[must_use = "an iteration sends no request before it is polled"]
 pub struct EntryStream<T> {
     request: Arc<IterationRequest>,
     batch: usize,
@@ -71,7 +71,7 @@ enum State {
 
 impl<T> fmt::Debug for EntryStream<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "walk through {}", self.request.cache.name)
+        write!(f, "iteration of {}", self.request.cache.name)
     }
 }
 

@@ -153,7 +153,7 @@ impl Login {
             }
             (State::CredentialsSent(mechanism), _) => Err(LoginError::OutOfTurn(mechanism)),
             (State::Started | State::Deriving(_) | State::Over, _) => {
-                Err(LoginError::NotAsked("its answer is another one".to_owned()))
+                Err(LoginError::NotAsked("unexpected response".to_owned()))
             }
         }
     }
@@ -170,9 +170,9 @@ impl Login {
         };
         let Some(&mechanism) = usable.iter().find(|mechanism| is_safe(mechanism)) else {
             let reason = if usable.is_empty() {
-                "we have nothing to show in any of these ways"
+                "the client has no credentials for these mechanisms"
             } else {
-                "without TLS a password or token is sent as it is only if that mechanism is asked for by name"
+                "without TLS the client sends a password or token in clear text only if that mechanism is forced"
             };
             return Err(LoginError::NoMechanism { offered: offered.join(", "), reason });
         };
@@ -280,7 +280,7 @@ mod tests {
         let refused = chosen(user(), true, &["GSSAPI", "EXTERNAL"]).unwrap_err();
         assert_eq!(
             refused,
-            "the server offers GSSAPI, EXTERNAL; we have nothing to show in any of these ways"
+            "the server offers GSSAPI, EXTERNAL; the client has no credentials for these mechanisms"
         );
     }
 

@@ -165,7 +165,7 @@ impl PendingRequests {
             }
             Outcome::Ended(_) => {
                 let Outcome::Ended(ended) = std::mem::replace(&mut slot.outcome, Outcome::Unwanted) else {
-                    unreachable!("it was looked at")
+                    unreachable!("the outcome was checked")
                 };
                 Poll::Ready((ended, self.release(id)))
             }

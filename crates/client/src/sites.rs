@@ -42,15 +42,15 @@ impl Sites {
     ) -> Result<Self, ConnectError> {
         let refuse = |reason: String| Err(ConnectError::Uri { reason });
         if servers.is_empty() {
-            return refuse("no server is named".to_owned());
+            return refuse("no server".to_owned());
         }
         let mut all = vec![Site { name: DEFAULT_CLUSTER.to_owned(), servers }];
         for site in others {
             if site.servers.is_empty() {
-                return refuse(format!("no server of the cluster {} is named", site.name));
+                return refuse(format!("no server of cluster {}", site.name));
             }
             if all.iter().any(|other| other.name == site.name) {
-                return refuse(format!("the cluster {} is there twice", site.name));
+                return refuse(format!("duplicate cluster {}", site.name));
             }
             all.push(site);
         }
@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn clusters_have_servers_and_names_of_their_own() {
         for (first, others, reason) in [
-            (0, vec![], "no server is named"),
-            (1, vec![site("a", 0)], "no server of the cluster a is named"),
-            (1, vec![site("a", 1), site("a", 1)], "the cluster a is there twice"),
-            (1, vec![site(DEFAULT_CLUSTER, 1)], "the cluster ___DEFAULT-CLUSTER___ is there twice"),
+            (0, vec![], "no server"),
+            (1, vec![site("a", 0)], "no server of cluster a"),
+            (1, vec![site("a", 1), site("a", 1)], "duplicate cluster a"),
+            (1, vec![site(DEFAULT_CLUSTER, 1)], "duplicate cluster ___DEFAULT-CLUSTER___"),
         ] {
             let Err(error) = Sites::new(servers(first), others, 3) else { panic!("{reason}") };
             assert!(error.to_string().ends_with(reason), "{error}");

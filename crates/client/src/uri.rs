@@ -47,7 +47,7 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     }
     let mut found = ParsedUri { is_within_tls, ..ParsedUri::default() };
     if let Some(user) = user {
-        let (name, password) = user.split_once(':').ok_or("a user has no password")?;
+        let (name, password) = user.split_once(':').ok_or("a user without a password")?;
         (found.name, found.password) = (Some(decoded(name)?), Some(decoded(password)?));
     }
     for property in properties.split('&').filter(|property| !property.is_empty()) {
@@ -144,12 +144,12 @@ impl ParsedUri {
         builder = match (&self.name, &self.password) {
             (Some(name), Some(password)) => builder.user(name, password),
             (None, None) => builder,
-            (Some(_), None) => return Err("a user has no password".to_owned()),
-            (None, Some(_)) => return Err("a password has no user".to_owned()),
+            (Some(_), None) => return Err("a user without a password".to_owned()),
+            (None, Some(_)) => return Err("a password without a user".to_owned()),
         };
         if !self.is_within_tls {
             return match self.trusted.or(self.shown).or(self.server_name) {
-                Some(_) => Err("certificates are for TLS, that is for hotrods".to_owned()),
+                Some(_) => Err("certificates need TLS; use hotrods://".to_owned()),
                 None => Ok(builder),
             };
         }
@@ -169,14 +169,14 @@ impl ParsedUri {
 /// Decodes percent-encoded text.
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| "something is not UTF-8 once it is decoded".to_owned())
+    decoded.map(Into::into).map_err(|_| "percent-encoded text is not UTF-8".to_owned())
 }
 
 fn address(text: &str) -> Result<ServerAddress, String> {
     // An IPv6 address with a port is in brackets.
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, after) = rest.split_once(']').ok_or("a bracket is not closed")?;
+            let (host, after) = rest.split_once(']').ok_or("missing closing bracket")?;
             (host, after.strip_prefix(':'))
         }
         None => match text.split_once(':') {
@@ -186,7 +186,7 @@ fn address(text: &str) -> Result<ServerAddress, String> {
         },
     };
     if host.is_empty() {
-        return Err("a host is missing".to_owned());
+        return Err("missing host".to_owned());
     }
     let port = match port {
         Some(port) => port.parse().map_err(|_| format!("{port} is not a port"))?,
@@ -288,24 +288,24 @@ mod tests {
     fn an_invalid_uri_is_refused_with_its_reason() {
         for (uri, reason) in [
             ("http://h", "http is neither hotrod nor hotrods"),
-            ("hotrod://me@h", "a user has no password"),
-            ("hotrod://h?auth_username=me", "a user has no password"),
-            ("hotrod://h?auth_password=secret", "a password has no user"),
+            ("hotrod://me@h", "a user without a password"),
+            ("hotrod://h?auth_username=me", "a user without a password"),
+            ("hotrod://h?auth_password=secret", "a password without a user"),
             ("hotrod://me:secret@h?auth_username=me", "auth_username is there twice"),
-            ("hotrod://%ff:secret@h", "something is not UTF-8 once it is decoded"),
+            ("hotrod://%ff:secret@h", "percent-encoded text is not UTF-8"),
             ("hotrod://h?sasl_mechanism=DIGEST-MD5", "sasl_mechanism cannot be DIGEST-MD5"),
-            ("hotrod://h?sni_host_name=h", "certificates are for TLS, that is for hotrods"),
+            ("hotrod://h?sni_host_name=h", "certificates need TLS; use hotrods://"),
             ("hotrods://h?trust_store_file_name=Cargo.toml", "Cargo.toml: no certificate in it"),
-            ("hotrod://", "a host is missing"),
+            ("hotrod://", "missing host"),
             ("hotrod://h:99999", "99999 is not a port"),
-            ("hotrod://[::1", "a bracket is not closed"),
+            ("hotrod://[::1", "missing closing bracket"),
             ("hotrod://h?near=1", "unknown property near"),
             ("hotrod://h?cluster.=h", "unknown property cluster."),
             (
                 "hotrod://h?cluster.LON.client_intelligence=BASIC",
                 "unknown property cluster.LON.client_intelligence",
             ),
-            ("hotrod://h?cluster.LON=", "a host is missing"),
+            ("hotrod://h?cluster.LON=", "missing host"),
             ("hotrod://h?protocol_version=1.3", "protocol_version cannot be 1.3"),
         ] {
             assert_eq!(read(uri).err().as_deref(), Some(reason));

@@ -51,13 +51,13 @@ impl QueryRequest {
     ///
     /// [`RequestError`].
     pub fn read(mut from: &[u8]) -> Result<Self, RequestError> {
-        let broken = || RequestError("it is no message".to_owned());
+        let broken = || RequestError("no protobuf message".to_owned());
         let mut request = Self::default();
         while !from.is_empty() {
             match field(&mut from).ok_or_else(broken)? {
                 (QUERY, Raw::Length(query)) => {
                     request.query = String::from_utf8(query.to_vec())
-                        .map_err(|_| RequestError("it is no text in UTF-8".to_owned()))?;
+                        .map_err(|_| RequestError("the query is not UTF-8".to_owned()))?;
                 }
                 (OFFSET, Raw::Varint(number)) => request.offset = Some(number.cast_signed()),
                 (MAX, Raw::Varint(number)) => request.max = Some(number as i32),
@@ -155,7 +155,7 @@ fn named(parameter: &Map<String, Json>) -> Option<(String, Wrapped)> {
 
 fn parameter_of(mut from: &[u8]) -> Result<(String, Wrapped), RequestError> {
     let (mut name, mut value) = (None, None);
-    let broken = || RequestError("a parameter is no message".to_owned());
+    let broken = || RequestError("a parameter is no protobuf message".to_owned());
     while !from.is_empty() {
         match field(&mut from).ok_or_else(broken)? {
             (NAME, Raw::Length(bytes)) => name = String::from_utf8(bytes.to_vec()).ok(),
@@ -163,11 +163,11 @@ fn parameter_of(mut from: &[u8]) -> Result<(String, Wrapped), RequestError> {
             _ => {}
         }
     }
-    let name = name.ok_or_else(|| RequestError("a parameter has no name".to_owned()))?;
+    let name = name.ok_or_else(|| RequestError("a parameter without a name".to_owned()))?;
     match value {
         Some(value) => Ok((name, value)),
         None => Err(RequestError(format!(
-            "parameter '{name}' is no number, no text, no bytes, and not true or false"
+            "parameter '{name}' is no number, string, bytes or boolean"
         ))),
     }
 }

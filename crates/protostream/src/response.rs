@@ -65,10 +65,10 @@ impl QueryResponse {
     pub fn read(bytes: &Bytes) -> Result<Self, ResponseError> {
         let (mut rest, mut response, mut results) = (&bytes[..], Self::default(), Vec::new());
         while !rest.is_empty() {
-            match field(&mut rest).ok_or(ResponseError("it is no message"))? {
+            match field(&mut rest).ok_or(ResponseError("no protobuf message"))? {
                 (COLUMNS, Raw::Varint(columns)) => {
                     response.columns =
-                        usize::try_from(columns).map_err(|_| ResponseError("it has too many columns"))?;
+                        usize::try_from(columns).map_err(|_| ResponseError("too many columns"))?;
                 }
                 (RESULTS, Raw::Length(result)) => results.push(bytes.slice_ref(result)),
                 (COUNT, Raw::Varint(count)) => response.count = u64::from(count as u32),
@@ -82,7 +82,7 @@ impl QueryResponse {
             let rows = results.chunks(response.columns);
             response.rows = rows.map(|row| row.iter().map(once).collect()).collect();
         } else {
-            return Err(ResponseError("its rows are not whole"));
+            return Err(ResponseError("incomplete rows"));
         }
         Ok(response)
     }

@@ -243,7 +243,7 @@ impl Wrapped {
     pub fn from_json(object: &Map<String, Value>, name: &str) -> Result<Self, String> {
         let known = TYPES.iter().find(|(_, known)| *known == name);
         let (field, _) = *known.ok_or_else(|| format!("'{name}' is no number, no text and no bytes"))?;
-        let value = object.get("_value").ok_or("it has no _value")?;
+        let value = object.get("_value").ok_or("missing _value")?;
         let wrong = || format!("_value {value} is no {name}");
         // Numbers may be given as strings.
         let text = match value {

@@ -56,7 +56,7 @@ pub(crate) enum Answer {
 struct Operand {
     slot: usize,
     name: String,
-    beside: Option<FieldContext>,
+    context: Option<FieldContext>,
 }
 
 impl Statement {
@@ -67,7 +67,7 @@ impl Statement {
     /// [`QueryError`] for unknown names, values of the wrong type, and unsupported features.
     pub fn compile(&self, types: &dyn Types, parameters: &BTreeMap<String, Wrapped>) -> Result<Compiled> {
         if parameters.len() > PARAMETERS_MAX {
-            return Err(QueryErrorKind::Unsupported("a query has 10,000 parameters at most").into());
+            return Err(QueryErrorKind::Unsupported("a query can have at most 10,000 parameters").into());
         }
         if self.from.joins.len() > JOINS_MAX {
             return Err(QueryErrorKind::Joins.into());
@@ -190,14 +190,14 @@ impl<'q> Compiler<'q> {
                 return self.wrong(*at, wrong);
             }
             Term::Version(path) | Term::Score(path) => {
-                return self.wrong(path.at, QueryErrorKind::Unsupported("versions and scores are only selected"));
+                return self.wrong(path.at, QueryErrorKind::Unsupported("versions and scores can only be selected"));
             }
         };
         let field = self.field(path)?;
         let slot = self.slot(&field)?;
-        let beside =
+        let context =
             field.scalar().map(|scalar| FieldContext::of(field.name.clone(), scalar, field.kind().as_ref()));
-        Ok(Operand { slot, name: field.name, beside })
+        Ok(Operand { slot, name: field.name, context })
     }
 
     fn condition(&mut self, expr: &Expr, is_negated: bool, sides: &mut OperandFn<'_, 'q>) -> Result<Condition> {
@@ -223,12 +223,12 @@ impl<'q> Compiler<'q> {
         if *test == syntax::Test::Null {
             return Ok(tested(Predicate::Null, is_negated));
         }
-        let Some(beside) = &side.beside else {
+        let Some(context) = &side.context else {
             return self.wrong(term.at(), QueryErrorKind::Embedded(side.name.clone()));
         };
         let value = |literal: &Literal| {
             self.note_constant(literal.at, self.constant_len(literal))?;
-            let value = beside.value(&literal.of, self.parameters);
+            let value = context.value(&literal.of, self.parameters);
             value.map_err(|wrong| self.scope.wrong(literal.at, wrong))
         };
         // `<` is the negation of `>=`, but neither holds without a value.
@@ -240,14 +240,14 @@ impl<'q> Compiler<'q> {
         Ok(match test {
             syntax::Test::Null => tested(Predicate::Null, is_negated),
             syntax::Test::Compare(comparison, literal) => {
-                if beside.scalar == Scalar::Bytes && *comparison != Comparison::Equal {
-                    return self.wrong(term.at(), unordered(&side.name, beside.scalar));
+                if context.scalar == Scalar::Bytes && *comparison != Comparison::Equal {
+                    return self.wrong(term.at(), unordered(&side.name, context.scalar));
                 }
                 compared(*comparison, value(literal)?)
             }
             syntax::Test::Between(low, high) => {
-                if beside.scalar == Scalar::Bytes {
-                    return self.wrong(term.at(), unordered(&side.name, beside.scalar));
+                if context.scalar == Scalar::Bytes {
+                    return self.wrong(term.at(), unordered(&side.name, context.scalar));
                 }
                 let both = vec![
                     compared(Comparison::GreaterOrEqual, value(low)?),
@@ -266,7 +266,7 @@ impl<'q> Compiler<'q> {
                     return self.wrong(literal.at, QueryErrorKind::Patterns);
                 }
                 self.note_constant(literal.at, self.constant_len(literal))?;
-                let pattern = self.pattern(literal, &side.name, beside.scalar)?;
+                let pattern = self.pattern(literal, &side.name, context.scalar)?;
                 let like =
                     Like::read(&pattern, *escape).map_err(|wrong| self.scope.wrong(literal.at, wrong))?;
                 tested(Predicate::Like(like), is_negated)
@@ -331,7 +331,7 @@ impl<'q> Compiler<'q> {
         let (selected, mut order) = (self.columns.len(), Vec::new());
         for by in &statement.order {
             let Term::Path(path) = &by.by else {
-                let wrong = QueryErrorKind::Unsupported("versions and scores are no order here");
+                let wrong = QueryErrorKind::Unsupported("ordering by versions or scores is not supported");
                 return self.wrong(by.by.at(), wrong);
             };
             let (field, scalar) = self.single(path, 24, "used in the ORDER BY clause")?;
@@ -350,7 +350,7 @@ impl<'q> Compiler<'q> {
         match self.scope.resolve(path)? {
             Resolution::Entity => Ok(name.to_owned()),
             Resolution::Field(_) => self
-                .wrong(path.at, QueryErrorKind::Unsupported("it is of entities, which have an alias, not of fields")),
+                .wrong(path.at, QueryErrorKind::Unsupported("the function needs the alias of an entity, not a field")),
         }
     }
 
@@ -372,21 +372,21 @@ impl<'q> Compiler<'q> {
                     return self.wrong(*at, wrong);
                 }
                 Term::Version(path) | Term::Score(path) => {
-                    return self.wrong(path.at, QueryErrorKind::Unsupported("versions and scores make no groups"));
+                    return self.wrong(path.at, QueryErrorKind::Unsupported("grouping by versions or scores is not supported"));
                 }
             };
             if matches!(self.scope.resolve(path)?, Resolution::Entity) {
                 return self.wrong(
                     path.at,
-                    QueryErrorKind::Unsupported("entities are different from each other in any case"),
+                    QueryErrorKind::Unsupported("entities cannot be grouped or made distinct; select fields"),
                 );
             }
             let (field, scalar) = self.single(path, 23, "used in the GROUP BY clause")?;
             if groups.keys.iter().all(|(name, ..)| *name != field.name) {
                 let slot = self.slot(&field)?;
                 self.column(Column::Slot(slot))?;
-                let beside = FieldContext::of(field.name.clone(), scalar, field.kind().as_ref());
-                groups.keys.push((field.name, Some(beside)));
+                let context = FieldContext::of(field.name.clone(), scalar, field.kind().as_ref());
+                groups.keys.push((field.name, Some(context)));
             }
         }
         let keys = groups.keys.len();
@@ -481,15 +481,15 @@ impl Groups {
     /// Resolves a term of HAVING.
     fn side(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<Operand> {
         let (name, slot) = self.place(compiler, term)?;
-        let key = self.keys.get(slot).and_then(|(_, beside)| beside.as_ref());
-        let beside = match (key, slot.checked_sub(self.keys.len()).and_then(|at| self.aggregates.get(at))) {
+        let key = self.keys.get(slot).and_then(|(_, context)| context.as_ref());
+        let context = match (key, slot.checked_sub(self.keys.len()).and_then(|at| self.aggregates.get(at))) {
             (Some(key), _) => {
                 Some(FieldContext { name: key.name.clone(), scalar: key.scalar, of_enum: key.of_enum.clone() })
             }
             (None, Some((name, counted))) => Some(FieldContext::of(name.clone(), counted.becomes(), None)),
             (None, None) => None,
         };
-        Ok(Operand { slot, name, beside })
+        Ok(Operand { slot, name, context })
     }
 }
 

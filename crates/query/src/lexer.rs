@@ -20,7 +20,7 @@ impl Token<'_> {
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Word(word) | Self::Number(word) => format!("'{word}'"),
-            Self::Text(text) => format!("the text '{text}'"),
+            Self::Text(text) => format!("the string '{text}'"),
             Self::Sign(sign) => format!("'{sign}'"),
             Self::End => "the end".to_owned(),
         }

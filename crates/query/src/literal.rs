@@ -68,7 +68,7 @@ impl FieldContext {
                 return Err(QueryErrorKind::Kind {
                     name,
                     has,
-                    wanted: "text: a parameter with bytes can be beside it",
+                    wanted: "a value from text (use a parameter with bytes)",
                 });
             }
         })
@@ -154,9 +154,9 @@ fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
 
 /// Describes a parameter's value for error messages.
 fn describe(given: &Wrapped) -> String {
-    const TOLD_MAX: usize = 60;
+    const DESCRIBED_MAX: usize = 60;
     match given {
-        Wrapped::Text(text) => format!("the text '{}'", text.chars().take(TOLD_MAX).collect::<String>()),
+        Wrapped::Text(text) => format!("the string '{}'", text.chars().take(DESCRIBED_MAX).collect::<String>()),
         given => given.to_text().unwrap_or_else(|| "bytes".to_owned()),
     }
 }

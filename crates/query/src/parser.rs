@@ -196,7 +196,7 @@ impl<'t> Parser<'t> {
         let mut joins = Vec::new();
         while self.is_one_of(&["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"]) {
             if self.is_word(0, "CROSS") {
-                return self.unsupported("a query has one type: CROSS JOIN is not here");
+                return self.unsupported("CROSS JOIN is not supported: a query has one type");
             }
             if !self.word("INNER") && self.is_one_of(&["LEFT", "RIGHT", "FULL"]) {
                 self.take();
@@ -207,7 +207,7 @@ impl<'t> Parser<'t> {
             let path = self.path("a field of the type")?;
             joins.push((path, self.alias(&AFTER_TYPE)?));
             if self.is_one_of(&["ON", "WITH"]) {
-                return self.unsupported("conditions of a JOIN are not here: they can stand behind WHERE");
+                return self.unsupported("conditions of a JOIN are not supported: use WHERE");
             }
         }
         if self.is_sign(0, ",") {
@@ -250,7 +250,7 @@ impl<'t> Parser<'t> {
         if !self.is_sign(1, "(") {
             let path = self.path("a field")?;
             if self.is_sign(0, "[") {
-                return self.unsupported("one of several values cannot be chosen by its place");
+                return self.unsupported("index access to multi-valued fields is not supported");
             }
             return Ok(Term::Path(path));
         }
@@ -335,7 +335,7 @@ impl<'t> Parser<'t> {
         }
         match self.peek() {
             Token::Sign("+" | "-" | "#") if matches!(self.ahead(1), Token::Word(_)) => {
-                return self.index("a condition of a full-text search");
+                return self.index("a full-text condition");
             }
             Token::Text(_) | Token::Number(_) | Token::Sign(":" | "+" | "-" | "?") => {
                 return self.expected("a field on the left of a comparison");
@@ -356,7 +356,7 @@ impl<'t> Parser<'t> {
         }
         match *self.peek() {
             Token::Sign(":") => return self.index("a full-text search"),
-            Token::Sign("<->") => return self.index("a search for neighbours of a vector"),
+            Token::Sign("<->") => return self.index("a vector search"),
             Token::Sign(sign @ ("=" | "<>" | "!=" | "<" | "<=" | ">" | ">=")) => {
                 self.take();
                 let comparison = match sign {
@@ -387,10 +387,10 @@ impl<'t> Parser<'t> {
             let pattern = self.literal()?;
             Test::Like(pattern, if self.word("ESCAPE") { Some(self.escape()?) } else { None })
         } else if self.is_word(0, "WITHIN") {
-            return self.index("a search by place");
+            return self.index("a spatial search");
         } else if self.is_word(0, "MEMBER") {
             return self
-                .unsupported("MEMBER OF is not here: a field with several values is = to each of them");
+                .unsupported("MEMBER OF is not supported: use =, which compares a multi-valued field with each value");
         } else {
             return self.expected("a comparison, IS, IN, BETWEEN or LIKE");
         };
@@ -435,9 +435,9 @@ impl<'t> Parser<'t> {
                 LiteralSource::Parameter(name.to_owned())
             }
             Token::Sign("?") => {
-                return self.unsupported("parameters have names, as in :name, not numbers");
+                return self.unsupported("numbered parameters are not supported: use names, as in :name");
             }
-            _ => return self.expected("a value or a parameter, as a text is 'this' and a parameter :this"),
+            _ => return self.expected("a value such as 'text' or a parameter such as :name"),
         };
         self.take();
         Ok(Literal { at, of })

@@ -183,9 +183,9 @@ mod tests {
             ),
             ("SCRAM-SHA-256$1:W22ZaJ0SNY4=$a:b", "\"1\" is no number of iterations from 4096 to 1000000"),
             ("SCRAM-SHA-256$x:W22ZaJ0SNY4=$a:b", "\"x\" is no number of iterations from 4096 to 1000000"),
-            ("SCRAM-SHA-256$4096:QQ==$a:b", "its salt has to be 8 to 64 bytes in base64"),
-            ("SCRAM-SHA-256$4096:W22ZaJ0SNY4=$QQ==:b", "its stored key has to be 32 bytes in base64"),
-            ("SCRAM-SHA-512$4096:W22ZaJ0SNY4=$QQ==:b", "its stored key has to be 64 bytes in base64"),
+            ("SCRAM-SHA-256$4096:QQ==$a:b", "the salt must be 8 to 64 bytes in base64"),
+            ("SCRAM-SHA-256$4096:W22ZaJ0SNY4=$QQ==:b", "the stored key must be 32 bytes in base64"),
+            ("SCRAM-SHA-512$4096:W22ZaJ0SNY4=$QQ==:b", "the stored key must be 64 bytes in base64"),
         ] {
             assert_eq!(text.parse::<Verifier>().unwrap_err().to_string(), told, "{text}");
         }

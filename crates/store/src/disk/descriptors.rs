@@ -176,7 +176,7 @@ impl PooledFile {
             handle.take(to_write)
         };
         self.pool.admit(self.this.clone());
-        file.ok_or_else(|| io::Error::other("a file that was opened has no descriptor"))
+        file.ok_or_else(|| io::Error::other("an open file has no descriptor"))
     }
 
     fn give_up(&self, may_sync: bool) -> CloseDecision {

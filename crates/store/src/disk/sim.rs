@@ -182,7 +182,7 @@ impl State {
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.is_crashed { Err(io::Error::other("the process is gone")) } else { Ok(()) }
+        if self.is_crashed { Err(io::Error::other("the process was stopped")) } else { Ok(()) }
     }
 
     /// Counts a change. Returns true if the process stops in it.
@@ -360,7 +360,7 @@ impl SimFile {
     fn contents<T>(&self, with: impl FnOnce(&mut State, u64) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.state();
         if state.process != self.process || !state.files.contains_key(&self.id) {
-            return Err(io::Error::other("opened by a process that is gone"));
+            return Err(io::Error::other("the file was opened by an earlier process"));
         }
         with(&mut state, self.id)
     }
@@ -425,7 +425,7 @@ impl DiskFile for SimFile {
             let Some(contents) = state.files.get_mut(&id) else { return Ok(()) };
             contents.changes.clear();
             if fails {
-                return Err(io::Error::other("the disk did not take it"));
+                return Err(io::Error::other("injected fault"));
             }
             contents.safe = contents.is.clone();
             Ok(())

@@ -138,13 +138,13 @@ pub(crate) fn check_meta(disk: &dyn Disk, ours: Settings) -> Result<(), StoreErr
     let bytes = &bytes[..len];
     let corrupt = |what| StoreError::Corrupt { file: META.to_owned(), offset: 0, what };
     if bytes.len() < 16 || bytes[4..12] != META_MAGIC || !is_sealed(bytes) {
-        return Err(corrupt("not a store's description"));
+        return Err(corrupt("invalid META file"));
     }
     let found = u32_at(bytes, 12);
     if found != FORMAT {
         return Err(StoreError::WrongFormat { found, expected: FORMAT });
     }
-    let &[low, high] = &bytes[16..] else { return Err(corrupt("not a store's description")) };
+    let &[low, high] = &bytes[16..] else { return Err(corrupt("invalid META file")) };
     let theirs = Settings { segments: u16::from_le_bytes([low, high]) };
     if ours == theirs { Ok(()) } else { Err(StoreError::WrongSettings { ours, theirs }) }
 }
@@ -153,7 +153,7 @@ pub(crate) fn check_meta(disk: &dyn Disk, ours: Settings) -> Result<(), StoreErr
 fn make_meta(disk: &dyn Disk, settings: Settings) -> Result<(), StoreError> {
     let names = disk.list().map_err(|error| StoreError::io("list", &disk.name(), error))?;
     if names.iter().any(|name| log_number(name).is_some()) {
-        let what = "the description is missing although there are log files";
+        let what = "META is missing, but log files exist";
         return Err(StoreError::Corrupt { file: META.to_owned(), offset: 0, what });
     }
     let bytes = encode_meta(FORMAT, settings);

@@ -357,7 +357,7 @@ impl Store for FileStore {
         Counters::add(&self.counters.entries_read, 1);
         let entry = read_entry(&*file, at)?;
         if entry.key != key || entry.segment != segment {
-            return Err(corrupt(at.file, at.offset, "the record of another key"));
+            return Err(corrupt(at.file, at.offset, "the record belongs to another key"));
         }
         Ok(Some(entry))
     }
@@ -543,7 +543,7 @@ fn read_entry(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     let record = Record::decode(&bytes, at.file, at.offset)
         .map_err(|flaw| corrupt(at.file, at.offset, flaw.describe()))?;
     if record.kind != Kind::Put {
-        return Err(corrupt(at.file, at.offset, "the record of a removal"));
+        return Err(corrupt(at.file, at.offset, "the record is a removal"));
     }
     Ok(record.entry(&bytes))
 }
@@ -553,7 +553,7 @@ fn read_key(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     /// Keys up to this length are read with the first access.
     const KEY_GUESS: usize = 60;
     let mut bytes = read_bytes(file, at, (PUT_HEAD + KEY_GUESS).min(at.len as usize))?;
-    let bad = || corrupt(at.file, at.offset, "a record whose lengths do not agree");
+    let bad = || corrupt(at.file, at.offset, "inconsistent lengths in a record");
     if bytes.len() < PUT_HEAD || bytes[8] != Kind::Put as u8 || u32_at(&bytes, 4) != at.len {
         return Err(bad());
     }

@@ -60,12 +60,12 @@ pub(super) fn read(disk: &dyn Disk) -> Result<Option<Bytes>, StoreError> {
     let corrupt = |what| StoreError::Corrupt { file: NOTE.to_owned(), offset: 0, what };
     let len = file.len().map_err(failed)?;
     if len > NOTE_BYTES_MAX {
-        return Err(corrupt("longer than a note"));
+        return Err(corrupt("the note is too long"));
     }
     let mut bytes = vec![0; len as usize];
     let read = file.read_at(&mut bytes, 0).map_err(failed)?;
     if read < bytes.len() || read < HEAD || bytes[4..HEAD] != MAGIC || !is_sealed(&bytes) {
-        return Err(corrupt("not a note"));
+        return Err(corrupt("invalid note"));
     }
     Ok((read > HEAD).then(|| Bytes::from(bytes).slice(HEAD..)))
 }

@@ -150,13 +150,13 @@ fn candidates(disk: &dyn Disk) -> Result<BTreeMap<u32, Candidate>, StoreError> {
     let mut candidates = BTreeMap::new();
     for (number, name) in names.iter().filter_map(|name| Some((log_number(name)?, name))) {
         if number > NUMBER_MAX {
-            return Err(corrupt(number, 0, "a number that no log file gets"));
+            return Err(corrupt(number, 0, "the file's number is out of range"));
         }
         let failed = |doing| move |error| StoreError::io(doing, name, error);
         let file = disk.open(name).map_err(failed("open"))?;
         let len = file.len().map_err(failed("measure"))?;
         let len =
-            u32::try_from(len).map_err(|_| corrupt(number, u32::MAX, "longer than a log file can be"))?;
+            u32::try_from(len).map_err(|_| corrupt(number, u32::MAX, "the file is too long"))?;
         let mut bytes = vec![0; 16.min(len as usize)];
         let count = file.read_at(&mut bytes, 0).map_err(failed("read"))?;
         if let Some(header_len) = Header::encoded_len(&bytes[..count]).filter(|&header_len| header_len <= len)
@@ -303,9 +303,9 @@ impl Replay {
                     self.take(Location { file: number, offset, len: record.bytes.len() as u32 }, &record);
                     continue;
                 }
-                Step::Record(..) => "there is more behind the end",
+                Step::Record(..) => "data follow the seal",
                 Step::End if is_sealed || is_newest => break,
-                Step::End => "the end is missing",
+                Step::End => "the seal is missing",
                 Step::Flaw(_, flaw) => flaw.describe(),
             };
             if !skips {

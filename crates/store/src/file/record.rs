@@ -107,7 +107,7 @@ impl<'a> Record<'a> {
     pub(crate) fn decode(bytes: &'a [u8], file: u32, offset: u32) -> Result<Self, Flaw> {
         let head: &[u8; HEAD] = bytes.first_chunk().ok_or(Flaw::Short(HEAD as u32))?;
         let len = u32_at(head, 4);
-        let kind = Kind::of(head[8]).ok_or(Flaw::Bad("a record of an unknown kind"))?;
+        let kind = Kind::of(head[8]).ok_or(Flaw::Bad("unknown kind of record"))?;
         let before_key = if kind == Kind::Put { PUT_HEAD } else { HEAD };
         let key_len = u32_at(head, 24) as usize;
         let safe = u32_at(head, 12);
@@ -117,11 +117,11 @@ impl<'a> Record<'a> {
             && offset.checked_add(len).is_some()
             && safe <= offset;
         if !fits {
-            return Err(Flaw::Bad("a record whose lengths do not agree"));
+            return Err(Flaw::Bad("inconsistent lengths in a record"));
         }
         let bytes = bytes.get(..len as usize).ok_or(Flaw::Short(len))?;
         if u32_at(head, 0) != checksum(file, offset, &bytes[4..]) {
-            return Err(Flaw::Bad("a record whose checksum is wrong"));
+            return Err(Flaw::Bad("wrong checksum of a record"));
         }
         let (key, value) = bytes[before_key..].split_at(key_len);
         let (version, times) = if kind == Kind::Put { decode_put(bytes) } else { Default::default() };

@@ -160,7 +160,7 @@ impl FileStore {
         tracing::debug!(
             store = self.disk.name(),
             bytes = append.reserve.bytes,
-            "gives up its reserve: the disk is full"
+            "the disk is full: giving up the reserve"
         );
         self.remove_reserve(append);
         true

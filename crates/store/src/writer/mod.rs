@@ -256,7 +256,7 @@ impl Drop for Writer {
         if !self.is_ended {
             let closed = self.end();
             if closed.lost > 0 {
-                tracing::error!(lost = closed.lost, "changes could not be stored");
+                tracing::error!(lost = closed.lost, "changes were lost");
             }
         }
     }
