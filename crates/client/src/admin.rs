@@ -4,9 +4,9 @@ use bytes::Bytes;
 use consort_hotrod::ops::task;
 use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Text};
 
-use crate::limits::TIMEOUT;
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
 /// The data lost if a degraded cache is made available without its unreachable members.

@@ -12,9 +12,9 @@ use consort_encoding::{Decode, Encode};
 use consort_hotrod::ops::{bulk, map, server};
 use consort_hotrod::{Flags, RequestBody, ResponseBody, Status};
 
-use crate::limits::{BULK_BYTES, BULK_ITEMS};
 use crate::cache::Cache;
 use crate::error::{ClientError, KeysError};
+use crate::limits::{BULK_BYTES, BULK_ITEMS};
 use crate::operation::Answer;
 use crate::server::Server;
 

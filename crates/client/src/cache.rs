@@ -13,9 +13,9 @@ use consort_hotrod::{
     Expiration, Flags, MediaType, Metadata, Previous, RequestBody, ResponseBody, Status, Timed,
 };
 
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::near::NearCache;
 use crate::operation::{Answer, RequestSpec};
 use crate::options::{CacheOptions, Lifetime};

@@ -12,8 +12,8 @@ use consort_hotrod::ops::stream;
 use consort_hotrod::{ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status};
 
 use crate::cache::RawCache;
-use crate::error::{ClientError, ConnectionError};
 use crate::connection_handle::{Call, CallError, ConnectionHandle};
+use crate::error::{ClientError, ConnectionError};
 use crate::operation::{Answer, ServerConnection, units};
 use crate::pending_requests::Failure;
 

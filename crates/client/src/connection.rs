@@ -11,20 +11,21 @@ use std::task::{Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{
-    RequestContext, CLOSE_NOTICE_PARAM, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody,
-    RequestHeader, Response, ResponseBody, ResponseDecoder, Status,
+    CLOSE_NOTICE_PARAM, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody,
+    RequestContext, RequestHeader, Response, ResponseBody, ResponseDecoder, Status,
 };
 use consort_sasl::scram::Keys;
 
-use crate::limits::{
-    ANSWER_BYTES_MAX, ASK_AFTER, OTHERS_RECENT, PING_AFTER, SILENCE_MAX, SILENT_AFTER, TICK, RESPONSE_TIMEOUT_MAX,
-};
 use crate::clock::Time;
 use crate::error::ConnectionError;
-use crate::login::{KeyDerivation, Login, LoginStep};
 use crate::legacy;
-use crate::sinks::{Sinks, ServerEvent};
+use crate::limits::{
+    ANSWER_BYTES_MAX, ASK_AFTER, OTHERS_RECENT, PING_AFTER, RESPONSE_TIMEOUT_MAX, SILENCE_MAX, SILENT_AFTER,
+    TICK,
+};
+use crate::login::{KeyDerivation, Login, LoginStep};
 use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
+use crate::sinks::{ServerEvent, Sinks};
 
 /// Effects for the owner to carry out.
 #[derive(Default)]
@@ -280,7 +281,9 @@ impl Connection {
             match self.decoder.decode(input, |id| slots.asked(id))? {
                 Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
                 Some(Incoming::Event(event)) => self.dispatch_event(ServerEvent::Entry(event), effects),
-                Some(Incoming::CounterEvent(event)) => self.dispatch_event(ServerEvent::Counter(event), effects),
+                Some(Incoming::CounterEvent(event)) => {
+                    self.dispatch_event(ServerEvent::Counter(event), effects)
+                }
                 None => return Ok(()),
             }
         }

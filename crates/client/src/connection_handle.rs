@@ -11,9 +11,9 @@ use consort_hotrod::{ProtocolVersion, Request, Response};
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
-use crate::limits::ROOM;
 use crate::clock::{Clock, Time};
 use crate::connection::{Connection, Effects, Refused};
+use crate::limits::ROOM;
 use crate::pending_requests::Failure;
 
 /// A connection that is open, or was.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
 use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Status, Text};
 
-use crate::limits::TIMEOUT;
 use crate::client::{CacheState, Client, Inner};
 use crate::error::ClientError;
+use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
 /// The cache name that the official clients send in counter requests.

@@ -11,12 +11,12 @@ use consort_hotrod::ops::event::CounterState;
 use consort_hotrod::{MediaType, RequestBody, Text};
 use futures_core::Stream;
 
-use crate::limits::{EVENTS_MAX, TIMEOUT};
 use crate::counter::Counter;
 use crate::error::ClientError;
-use crate::subscription::{Delivery, Subscription, SharedListener, ByteSize, SubscriptionSpec};
+use crate::limits::{EVENTS_MAX, TIMEOUT};
+use crate::registration::{ListenTarget, ListenedCache};
 use crate::sinks::ServerEvent;
-use crate::registration::{ListenedCache, ListenTarget};
+use crate::subscription::{ByteSize, Delivery, SharedListener, Subscription, SubscriptionSpec};
 
 /// The value and state of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +72,10 @@ impl CounterListenBuilder {
         let Self { counter, queue_len_max } = self;
         let (client, _) = counter.at();
         let listener = client.counter_listeners.listener(counter.name_text(), || counter.spec());
-        Ok(CounterEvents { subscription: Subscription::of(client.clone(), listener, queue_len_max).await?, counter })
+        Ok(CounterEvents {
+            subscription: Subscription::of(client.clone(), listener, queue_len_max).await?,
+            counter,
+        })
     }
 }
 
@@ -82,9 +85,14 @@ pub(crate) struct CounterListenerTable(Mutex<BTreeMap<Text, Weak<SharedListener<
 
 impl CounterListenerTable {
     /// Returns a counter's listener; starts it if there is none.
-    fn listener(&self, name: &Text, spec: impl FnOnce() -> SubscriptionSpec<Change>) -> Arc<SharedListener<Change>> {
+    fn listener(
+        &self,
+        name: &Text,
+        spec: impl FnOnce() -> SubscriptionSpec<Change>,
+    ) -> Arc<SharedListener<Change>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listener) = all.get(name).and_then(Weak::upgrade).filter(|listener| !listener.has_ended()) {
+        if let Some(listener) = all.get(name).and_then(Weak::upgrade).filter(|listener| !listener.has_ended())
+        {
             return listener;
         }
         all.retain(|_, listener| listener.strong_count() > 0);

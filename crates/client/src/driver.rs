@@ -13,11 +13,11 @@ use consort_hotrod::Output;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Sleep;
 
-use crate::limits::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
 use crate::clock::Time;
 use crate::connection::{Connection, Effects};
-use crate::error::ConnectionError;
 use crate::connection_handle::ConnectionHandle;
+use crate::error::ConnectionError;
+use crate::limits::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
 use crate::stream::Stream;
 
 /// The outcome of one step.

@@ -20,11 +20,11 @@ use consort_hotrod::ops::server;
 use consort_hotrod::{Intelligence, RequestBody};
 use futures_core::Stream;
 
-use crate::limits::{SEGMENTS_MAX, WALK_TRIES_MAX, WALKS_AT_ONCE};
 use crate::cache::{Cache, Entry, entry};
 use crate::error::ClientError;
 use crate::filter::Filter;
-use server_iteration::{IterationRequest, BatchError, FetchedBatch, ServerIteration, SegmentSet};
+use crate::limits::{SEGMENTS_MAX, WALK_TRIES_MAX, WALKS_AT_ONCE};
+use server_iteration::{BatchError, FetchedBatch, IterationRequest, SegmentSet, ServerIteration};
 use tracking::Tracking;
 
 /// Default number of entries fetched but not consumed: a few hundred KB of small entries, and few requests.
@@ -107,12 +107,18 @@ impl<T> EntryStream<T> {
         }
         // While one half is consumed, the other half is fetched.
         let share = (self.batch / (2 * self.server_iterations.len().max(1))).max(1);
-        let coming = self.server_iterations.iter().filter(|server_iteration| server_iteration.is_fetching()).count();
+        let coming =
+            self.server_iterations.iter().filter(|server_iteration| server_iteration.is_fetching()).count();
         let is_idle = coming == 0 && self.items.is_empty();
         let room = self.batch.saturating_sub(self.items.len()) / share;
         let more = room.saturating_sub(coming).max(usize::from(is_idle));
         let mut has_asked = false;
-        for server_iteration in self.server_iterations.iter_mut().filter(|server_iteration| !server_iteration.is_fetching()).take(more) {
+        for server_iteration in self
+            .server_iterations
+            .iter_mut()
+            .filter(|server_iteration| !server_iteration.is_fetching())
+            .take(more)
+        {
             server_iteration.fetch(&self.request, u32::try_from(share).unwrap_or(u32::MAX));
             has_asked = true;
         }

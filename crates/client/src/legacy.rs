@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn older_versions_are_tried_one_after_the_other_if_they_are_spoken_at_all() {
-        let tried: Vec<_> = std::iter::successors(Some(GREETING), |version| previous_version(*version)).collect();
+        let tried: Vec<_> =
+            std::iter::successors(Some(GREETING), |version| previous_version(*version)).collect();
         let expected = ProtocolVersion::ALL.into_iter().rev().filter(|version| *version <= GREETING);
         assert!(tried.iter().copied().eq(expected.filter(|version| *version >= OLDEST)), "{tried:?}");
         assert_eq!(tried.len(), if cfg!(feature = "legacy") { 11 } else { 1 });

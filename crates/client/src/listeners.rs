@@ -12,13 +12,13 @@ use consort_hotrod::ops::event::{self, EventData};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use futures_core::Stream;
 
-use crate::limits::EVENTS_MAX;
 use crate::cache::{Cache, Version};
 use crate::error::ClientError;
 use crate::filter::{Filter, PARAMS_MAX};
-use crate::subscription::{Delivery, Subscription, ByteSize, SubscriptionSpec};
+use crate::limits::EVENTS_MAX;
+use crate::registration::{ListenTarget, ListenedCache};
 use crate::sinks::ServerEvent;
-use crate::registration::{ListenedCache, ListenTarget};
+use crate::subscription::{ByteSize, Delivery, Subscription, SubscriptionSpec};
 
 /// The kind of a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

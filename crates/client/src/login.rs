@@ -132,7 +132,9 @@ impl Login {
             }
             (State::CredentialsSent(_), auth::Response::Done) => Ok(LoginStep::Done),
             // The response to a token is empty if the token is valid; else it says why it is not.
-            (State::CredentialsSent(Mechanism::OauthBearer), auth::Response::Challenge(said)) if said.is_empty() => {
+            (State::CredentialsSent(Mechanism::OauthBearer), auth::Response::Challenge(said))
+                if said.is_empty() =>
+            {
                 Ok(LoginStep::Done)
             }
             (State::CredentialsSent(mechanism @ Mechanism::OauthBearer), auth::Response::Challenge(said)) => {
@@ -339,10 +341,7 @@ mod tests {
     #[test]
     fn a_refusal_says_what_was_refused() {
         let refused = proving().refused("ISPN006024: Invalid credentials").to_string();
-        assert_eq!(
-            refused,
-            "authentication failed (SCRAM-SHA-256): ISPN006024: Invalid credentials"
-        );
+        assert_eq!(refused, "authentication failed (SCRAM-SHA-256): ISPN006024: Invalid credentials");
         let refused = login(user(), false).refused("ISPN006007").to_string();
         assert_eq!(refused, "the server does not offer authentication: ISPN006007");
     }

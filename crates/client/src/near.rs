@@ -23,15 +23,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::limits::BLOOM_BITS_PER_ENTRY;
+use crate::backoff::Backoff;
 use crate::cache::Cache;
 use crate::clock::Time;
 use crate::error::ClientError;
-use crate::operation::{RequestSpec, NotExecuted, ServerConnection};
-use crate::backoff::Backoff;
-use crate::sinks::{Sink, ServerEvent};
+use crate::limits::BLOOM_BITS_PER_ENTRY;
+use crate::operation::{NotExecuted, RequestSpec, ServerConnection};
 use crate::registration::{ListenedCache, ListenerRegistration};
-use table::{NearEntry, Lookup, PendingRead, Table};
+use crate::sinks::{ServerEvent, Sink};
+use table::{Lookup, NearEntry, PendingRead, Table};
 
 /// The configuration of a near cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +144,11 @@ impl Sink for InvalidationSink {
 
 impl NearCache {
     /// Returns the near cache shared by the handles of this cache.
-    fn of(listened: ListenedCache, near: NearCacheConfig, timeout: Duration) -> Result<Arc<Self>, ClientError> {
+    fn of(
+        listened: ListenedCache,
+        near: NearCacheConfig,
+        timeout: Duration,
+    ) -> Result<Arc<Self>, ClientError> {
         let cache = listened.cache.clone();
         let mut shared = cache.near.lock().unwrap_or_else(PoisonError::into_inner);
         let types = (listened.key_type.clone(), listened.value_type.clone());
@@ -238,7 +242,11 @@ impl NearCacheTask {
                 self.timeout,
                 |_, lost| {
                     is_lost = Arc::new(AtomicBool::new(false));
-                    Arc::new(InvalidationSink { entries: self.entries.clone(), lost, is_lost: is_lost.clone() })
+                    Arc::new(InvalidationSink {
+                        entries: self.entries.clone(),
+                        lost,
+                        is_lost: is_lost.clone(),
+                    })
                 },
             );
             match added.await {

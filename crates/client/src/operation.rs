@@ -12,14 +12,14 @@ use consort_protostream::QueryRequest;
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
-use crate::limits::ROOM_UNIT;
 use crate::client::{CacheState, Inner};
 use crate::clock::Time;
-use crate::error::{ClientError, ConnectionError};
 use crate::connection_handle::{CallError, ConnectionHandle};
+use crate::error::{ClientError, ConnectionError};
+use crate::limits::ROOM_UNIT;
+use crate::pending_requests::Failure;
 use crate::routing::Routing;
 use crate::server::Server;
-use crate::pending_requests::Failure;
 
 /// The suffix of a server's message about a write with an unknown outcome.
 const MAY_BE_DONE: &str = "; the write may have been done";
@@ -315,7 +315,12 @@ impl Operation<'_> {
             Err(CallError::NoRoom) => return AttemptOutcome::Failed(self.timed_out(false)),
             Err(CallError::Unsupported { needed, spoken }) => {
                 let server = server.to_string();
-                return AttemptOutcome::Failed(ClientError::Unsupported { operation, needed, server, spoken });
+                return AttemptOutcome::Failed(ClientError::Unsupported {
+                    operation,
+                    needed,
+                    server,
+                    spoken,
+                });
             }
             Err(CallError::Failed(Failure { cause: None, was_sent })) => {
                 return AttemptOutcome::Failed(self.timed_out(was_sent));

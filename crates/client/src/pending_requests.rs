@@ -46,7 +46,13 @@ pub(crate) struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub(crate) const fn awaited(asked: RequestContext, start: u64, deadline: Time, units: u32, by: Waker) -> Self {
+    pub(crate) const fn awaited(
+        asked: RequestContext,
+        start: u64,
+        deadline: Time,
+        units: u32,
+        by: Waker,
+    ) -> Self {
         let outcome = Outcome::Awaited(by);
         Self { asked, start, deadline, units, can_move: false, is_over: false, outcome }
     }
@@ -118,8 +124,9 @@ impl PendingRequests {
     /// Frees the id if no response is expected and the caller has gone. Returns the units freed.
     fn release(&mut self, id: u64) -> u32 {
         let Some(place) = Self::place(id) else { return 0 };
-        let is_free =
-            |slot: &mut PendingRequest| slot.is_over && matches!(slot.outcome, Outcome::Unwanted | Outcome::Own);
+        let is_free = |slot: &mut PendingRequest| {
+            slot.is_over && matches!(slot.outcome, Outcome::Unwanted | Outcome::Own)
+        };
         let Some(slot) = self.places.get_mut(place).and_then(|slot| slot.take_if(is_free)) else { return 0 };
         self.free.push(place);
         self.taken -= 1;
@@ -136,7 +143,11 @@ impl PendingRequests {
     }
 
     /// Fails the awaited requests for which `failure` returns one.
-    pub(crate) fn fail(&mut self, mut failure: impl FnMut(&PendingRequest) -> Option<Failure>, wake: &mut Vec<Waker>) {
+    pub(crate) fn fail(
+        &mut self,
+        mut failure: impl FnMut(&PendingRequest) -> Option<Failure>,
+        wake: &mut Vec<Waker>,
+    ) {
         for slot in self.places.iter_mut().flatten().filter(|slot| slot.is_awaited()) {
             if let Some(failure) = failure(slot) {
                 wake.extend(slot.end(Err(failure)));

@@ -9,11 +9,11 @@ use consort_encoding::{Encode, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::limits::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
 use crate::cache::{Cache, Entry, Version, entry};
+use crate::chunked_values::{Answered, InFlightChunks, PinnedConnection};
 use crate::error::ClientError;
+use crate::limits::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
 use crate::options::Lifetime;
-use crate::chunked_values::{Answered, PinnedConnection, InFlightChunks};
 
 enum State {
     /// More chunks follow.

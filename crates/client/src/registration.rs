@@ -12,9 +12,9 @@ use consort_hotrod::ops::{counter, listener};
 use consort_hotrod::{Flags, MediaType, RequestBody, Status, Text};
 use tokio::sync::Notify;
 
-use crate::limits::TIMEOUT;
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
+use crate::limits::TIMEOUT;
 use crate::operation::{RequestSpec, ServerConnection};
 use crate::sinks::Sink;
 

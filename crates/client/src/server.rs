@@ -8,14 +8,14 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::limits::{CONNECT_TIME_MAX, PAUSE_MAX};
+use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::connection_handle::ConnectionHandle;
 use crate::driver::Driver;
 use crate::error::ConnectionError;
-use crate::connection_handle::ConnectionHandle;
 use crate::legacy;
-use crate::backoff::Backoff;
+use crate::limits::{CONNECT_TIME_MAX, PAUSE_MAX};
 use crate::security::Security;
 
 /// The state of the connection.

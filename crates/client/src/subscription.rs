@@ -15,15 +15,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::limits::{PAUSE_MAX, STATE_TIME_MAX};
+use crate::backoff::Backoff;
 use crate::client::Inner;
 use crate::error::ClientError;
-use crate::backoff::Backoff;
-use crate::sinks::{Sink, ServerEvent};
+use crate::limits::{PAUSE_MAX, STATE_TIME_MAX};
 use crate::registration::{ListenedCache, ListenerRegistration};
+use crate::sinks::{ServerEvent, Sink};
 use fan_out::FanOut;
 use queue::Queue;
-pub(crate) use queue::{Delivery, ByteSize};
+pub(crate) use queue::{ByteSize, Delivery};
 
 /// The specification of a listener.
 pub(crate) struct SubscriptionSpec<T> {
@@ -65,7 +65,8 @@ impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
     fn for_readers(fan: Arc<FanOut<T>>, spec: SubscriptionSpec<T>) -> Arc<Self> {
         let (begins, started) = watch::channel(None);
         let (client, start_timeout) = (spec.listened.client.clone(), spec.timeout);
-        let listener_task = ListenerTask { spec: Arc::new(spec), fan: fan.clone(), started: Arc::new(begins) };
+        let listener_task =
+            ListenerTask { spec: Arc::new(spec), fan: fan.clone(), started: Arc::new(begins) };
         let task = client.spawn(listener_task.run());
         Arc::new(Self { fan, started, start_timeout, task })
     }

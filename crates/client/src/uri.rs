@@ -21,7 +21,9 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     let (is_within_tls, rest) = match uri.split_once("://") {
         Some(("hotrod", rest)) => (false, rest),
         Some(("hotrods", rest)) => (true, rest),
-        Some((scheme, _)) if is_scheme(scheme) => return Err(format!("{scheme} is neither hotrod nor hotrods")),
+        Some((scheme, _)) if is_scheme(scheme) => {
+            return Err(format!("{scheme} is neither hotrod nor hotrods"));
+        }
         // The text before :// may have a password.
         Some(_) => return Err("the scheme is neither hotrod nor hotrods".to_owned()),
         None => (false, uri),

@@ -9,10 +9,10 @@ use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{Request, Response, Target};
 use consort_hotrod::{Expiration, Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::limits::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
 use crate::cache::{Cache, RawCache, Version};
+use crate::chunked_values::{InFlightChunks, PinnedConnection};
 use crate::error::{ClientError, ConnectionError};
-use crate::chunked_values::{PinnedConnection, InFlightChunks};
+use crate::limits::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
 
 /// The condition of the put.
 #[derive(Clone, Copy)]
@@ -204,7 +204,11 @@ impl ValueWriter {
             return Ok(());
         };
         let response = course.answered(first, NEXT, false)?;
-        if response.status == Status::Success { Ok(()) } else { Err(course.protocol_violation(NEXT, &response)) }
+        if response.status == Status::Success {
+            Ok(())
+        } else {
+            Err(course.protocol_violation(NEXT, &response))
+        }
     }
 
     async fn start(&self) -> Result<(PinnedConnection, i32), ClientError> {

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::{
-    RequestContext, Incoming, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestDecoder,
+    Incoming, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestContext, RequestDecoder,
     ResponseDecoder,
 };
 use proptest::strategy::{Strategy, ValueTree};

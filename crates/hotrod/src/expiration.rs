@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::header::Flags;
-use crate::layout::{RequestContext, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::version::ProtocolVersion;
@@ -272,7 +272,8 @@ mod tests {
     #[test]
     fn expirations_encoded_for_versions_before_3_0_mean_the_same() {
         let (now, day) = (Duration::from_millis(1_700_000_000_500), 86_400);
-        let at_server = |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
+        let at_server =
+            |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
         let month = Span::Of(30 * day, TimeUnit::Seconds);
         assert_eq!([month, Span::Infinite].map(at_server), [month, Span::Infinite]);
         let longer = Span::Of(31, TimeUnit::Days);

@@ -6,7 +6,7 @@ use std::ops::{BitOr, BitOrAssign};
 use bytes::Bytes;
 
 use crate::error::{Reason, Result, error};
-use crate::layout::{RequestContext, Count, Field, Fields, vlong};
+use crate::layout::{Count, Field, Fields, RequestContext, vlong};
 use crate::limits::Kind;
 use crate::media_type::{self, MediaType};
 use crate::opcode::Opcode;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::layout::{RequestContext, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::output::Output;
 use crate::reader::Reader;

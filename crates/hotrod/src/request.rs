@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::error::{DecodeError, RequestError, Result};
 use crate::expiration::Expiration;
 use crate::header::{self, Flags, Intelligence, REQUEST_MAGIC, RequestHeader, RequestStart, magic_and_id};
-use crate::layout::{RequestContext, Fields, Skimmer};
+use crate::layout::{Fields, RequestContext, Skimmer};
 use crate::limits::Limits;
 use crate::opcode::{Family, Opcode};
 use crate::ops::{
@@ -345,7 +345,9 @@ impl RequestDecoder {
     /// An error with what is known of its request.
     fn unreadable(&self, buffer: &[u8], error: DecodeError) -> RequestError {
         match &self.begun {
-            Some(PartialRequest { start, .. }) => RequestError { id: start.id, version: Some(start.version), error },
+            Some(PartialRequest { start, .. }) => {
+                RequestError { id: start.id, version: Some(start.version), error }
+            }
             None => {
                 let id = magic_and_id(buffer, REQUEST_MAGIC).ok().flatten().map_or(0, |(id, _)| id);
                 RequestError { id, version: None, error }

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::error::{Reason, Result, error};
 use crate::header::{Intelligence, magic_and_id};
-use crate::layout::{RequestContext, Field, Fields, Skimmer};
+use crate::layout::{Field, Fields, RequestContext, Skimmer};
 use crate::limits::Limits;
 use crate::opcode::{COUNTER_EVENT, ERROR, EVENTS, Family, Opcode};
 use crate::ops::event::{self, CounterEvent, Event, EventKind};
@@ -195,8 +195,11 @@ struct Start {
 }
 
 /// The context of messages without a request, which have no topology.
-const NO_REQUEST: RequestContext =
-    RequestContext { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+const NO_REQUEST: RequestContext = RequestContext {
+    version: ProtocolVersion::NEWEST,
+    opcode: Opcode::Ping,
+    intelligence: Intelligence::Basic,
+};
 
 const fn no_topology(marker: u8) -> Option<Fields> {
     if marker == 0 { Some(NOTHING) } else { None }

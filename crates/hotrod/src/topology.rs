@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Reason, Result, error};
 use crate::header::Intelligence;
-use crate::layout::{RequestContext, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::output::Output;
 use crate::reader::Reader;

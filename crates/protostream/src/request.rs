@@ -166,9 +166,7 @@ fn parameter_of(mut from: &[u8]) -> Result<(String, Wrapped), RequestError> {
     let name = name.ok_or_else(|| RequestError("a parameter without a name".to_owned()))?;
     match value {
         Some(value) => Ok((name, value)),
-        None => Err(RequestError(format!(
-            "parameter '{name}' is no number, string, bytes or boolean"
-        ))),
+        None => Err(RequestError(format!("parameter '{name}' is no number, string, bytes or boolean"))),
     }
 }
 

@@ -3,16 +3,16 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use crate::limits::{COLUMNS_MAX, CONSTANTS_BYTES_MAX, JOINS_MAX, PARAMETERS_MAX, PATTERNS_MAX};
 use crate::condition::{Condition, Predicate, Test};
 use crate::error::{QueryError, QueryErrorKind};
+use crate::field_reader::FieldReader;
 use crate::grouping::{AggregateColumn, Grouping};
 use crate::like::Like;
+use crate::limits::{COLUMNS_MAX, CONSTANTS_BYTES_MAX, JOINS_MAX, PARAMETERS_MAX, PATTERNS_MAX};
 use crate::literal::FieldContext;
 use crate::plan::{Column, Plan};
 use crate::scope::{Field, Resolution, Scope, Types};
-use crate::field_reader::FieldReader;
-use crate::syntax::{self, Aggregate, Comparison, Expr, Function, LiteralSource, Literal, Statement, Term};
+use crate::syntax::{self, Aggregate, Comparison, Expr, Function, Literal, LiteralSource, Statement, Term};
 use crate::value::{Scalar, Value};
 use consort_protostream::Wrapped;
 
@@ -186,11 +186,13 @@ impl<'q> Compiler<'q> {
         let path = match term {
             Term::Path(path) => path,
             Term::Aggregate(Aggregate { at, function, .. }) => {
-                let wrong = QueryErrorKind::Aggregate { number: 15, clause: "WHERE", function: function.name() };
+                let wrong =
+                    QueryErrorKind::Aggregate { number: 15, clause: "WHERE", function: function.name() };
                 return self.wrong(*at, wrong);
             }
             Term::Version(path) | Term::Score(path) => {
-                return self.wrong(path.at, QueryErrorKind::Unsupported("versions and scores can only be selected"));
+                return self
+                    .wrong(path.at, QueryErrorKind::Unsupported("versions and scores can only be selected"));
             }
         };
         let field = self.field(path)?;
@@ -200,7 +202,12 @@ impl<'q> Compiler<'q> {
         Ok(Operand { slot, name: field.name, context })
     }
 
-    fn condition(&mut self, expr: &Expr, is_negated: bool, sides: &mut OperandFn<'_, 'q>) -> Result<Condition> {
+    fn condition(
+        &mut self,
+        expr: &Expr,
+        is_negated: bool,
+        sides: &mut OperandFn<'_, 'q>,
+    ) -> Result<Condition> {
         Ok(match expr {
             Expr::Constant(is) => Condition::Constant(*is != is_negated),
             Expr::Not(expr) => self.condition(expr, !is_negated, sides)?,
@@ -276,7 +283,8 @@ impl<'q> Compiler<'q> {
 
     fn pattern(&self, literal: &Literal, name: &str, scalar: Scalar) -> Result<String> {
         if scalar != Scalar::Text {
-            let wrong = QueryErrorKind::Kind { name: name.to_owned(), has: scalar.describe(), wanted: "pattern" };
+            let wrong =
+                QueryErrorKind::Kind { name: name.to_owned(), has: scalar.describe(), wanted: "pattern" };
             return self.wrong(literal.at, wrong);
         }
         match &literal.of {
@@ -285,7 +293,10 @@ impl<'q> Compiler<'q> {
                 Some(Wrapped::Text(text)) => Ok(text.clone()),
                 Some(_) => {
                     let (name, field) = (parameter.clone(), name.to_owned());
-                    self.wrong(literal.at, QueryErrorKind::Parameter { name, value: "no text".to_owned(), field })
+                    self.wrong(
+                        literal.at,
+                        QueryErrorKind::Parameter { name, value: "no text".to_owned(), field },
+                    )
                 }
                 None => self.wrong(literal.at, QueryErrorKind::Unset(parameter.clone())),
             },
@@ -349,8 +360,10 @@ impl<'q> Compiler<'q> {
     fn of_entity(&self, name: &str, path: &syntax::Path) -> Result<String> {
         match self.scope.resolve(path)? {
             Resolution::Entity => Ok(name.to_owned()),
-            Resolution::Field(_) => self
-                .wrong(path.at, QueryErrorKind::Unsupported("the function needs the alias of an entity, not a field")),
+            Resolution::Field(_) => self.wrong(
+                path.at,
+                QueryErrorKind::Unsupported("the function needs the alias of an entity, not a field"),
+            ),
         }
     }
 
@@ -367,12 +380,18 @@ impl<'q> Compiler<'q> {
             let path = match term {
                 Term::Path(path) => path,
                 Term::Aggregate(Aggregate { at, function, .. }) => {
-                    let wrong =
-                        QueryErrorKind::Aggregate { number: 16, clause: "GROUP BY", function: function.name() };
+                    let wrong = QueryErrorKind::Aggregate {
+                        number: 16,
+                        clause: "GROUP BY",
+                        function: function.name(),
+                    };
                     return self.wrong(*at, wrong);
                 }
                 Term::Version(path) | Term::Score(path) => {
-                    return self.wrong(path.at, QueryErrorKind::Unsupported("grouping by versions or scores is not supported"));
+                    return self.wrong(
+                        path.at,
+                        QueryErrorKind::Unsupported("grouping by versions or scores is not supported"),
+                    );
                 }
             };
             if matches!(self.scope.resolve(path)?, Resolution::Entity) {
@@ -400,7 +419,9 @@ impl<'q> Compiler<'q> {
             order.push((groups.place(self, &by.by)?.1, by.is_descending));
         }
         let having = match &statement.having {
-            Some(having) => self.condition(having, false, &mut |compiler, term| groups.side(compiler, term))?,
+            Some(having) => {
+                self.condition(having, false, &mut |compiler, term| groups.side(compiler, term))?
+            }
             None => Condition::Constant(true),
         };
         let aggregates = groups.aggregates.into_iter().map(|(_, counted)| counted).collect();
@@ -432,7 +453,9 @@ impl Groups {
                     None => compiler.wrong(path.at, QueryErrorKind::Grouped(name)),
                 }
             }
-            Term::Version(path) | Term::Score(path) => compiler.wrong(path.at, QueryErrorKind::Grouped(path.text())),
+            Term::Version(path) | Term::Score(path) => {
+                compiler.wrong(path.at, QueryErrorKind::Grouped(path.text()))
+            }
         }
     }
 
@@ -483,9 +506,11 @@ impl Groups {
         let (name, slot) = self.place(compiler, term)?;
         let key = self.keys.get(slot).and_then(|(_, context)| context.as_ref());
         let context = match (key, slot.checked_sub(self.keys.len()).and_then(|at| self.aggregates.get(at))) {
-            (Some(key), _) => {
-                Some(FieldContext { name: key.name.clone(), scalar: key.scalar, of_enum: key.of_enum.clone() })
-            }
+            (Some(key), _) => Some(FieldContext {
+                name: key.name.clone(),
+                scalar: key.scalar,
+                of_enum: key.of_enum.clone(),
+            }),
             (None, Some((name, counted))) => Some(FieldContext::of(name.clone(), counted.becomes(), None)),
             (None, None) => None,
         };

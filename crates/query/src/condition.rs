@@ -3,9 +3,9 @@
 
 use std::cmp::Ordering;
 
-use crate::limits::DEPTH_MAX;
-use crate::like::Like;
 use crate::field_reader::Slot;
+use crate::like::Like;
+use crate::limits::DEPTH_MAX;
 use crate::plan_codec::{below, count, put_number, put_text, put_value, text, value};
 use crate::syntax::Comparison;
 use crate::value::Value;

@@ -48,9 +48,7 @@ pub enum QueryErrorKind {
     #[error("a query can have at most {PATTERNS_MAX} LIKE patterns")]
     Patterns,
     /// Values and patterns are too long in total.
-    #[error(
-        "the values and patterns of a query can have at most {CONSTANTS_BYTES_MAX} bytes in total"
-    )]
+    #[error("the values and patterns of a query can have at most {CONSTANTS_BYTES_MAX} bytes in total")]
     Constants,
     /// Too many joined paths.
     #[error("a query can join at most {JOINS_MAX} paths")]

@@ -200,7 +200,12 @@ impl FieldReader {
         }
     }
 
-    fn fill<'a>(&self, mut message: &'a [u8], slots: &mut [Slot<'a>], work: &mut Work) -> Result<(), ReadError> {
+    fn fill<'a>(
+        &self,
+        mut message: &'a [u8],
+        slots: &mut [Slot<'a>],
+        work: &mut Work,
+    ) -> Result<(), ReadError> {
         use ReadError::NoMessage;
         work.spend(self.fields.len() as u64)?;
         let mut seen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, self.fields.len());

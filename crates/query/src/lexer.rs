@@ -52,8 +52,8 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, QueryError> {
             tokens.push((at, Token::Number(number)));
             number.len()
         } else if matches!(first, '\'' | '"') {
-            let (value, length) = quoted(rest, first)
-                .ok_or_else(|| wrong(text, at, "unterminated string".to_owned()))?;
+            let (value, length) =
+                quoted(rest, first).ok_or_else(|| wrong(text, at, "unterminated string".to_owned()))?;
             tokens.push((at, Token::Text(value)));
             length
         } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {

@@ -8,32 +8,32 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
-pub mod limits;
 mod compile;
 mod condition;
 mod error;
-mod result_merger;
+mod field_reader;
 mod grouping;
 mod lexer;
 mod like;
+pub mod limits;
+mod listener_events;
 mod literal;
 mod parser;
 mod pattern;
 mod plan;
+mod plan_codec;
+mod result_merger;
 mod row;
 mod run_length;
 mod scope;
-mod field_reader;
-mod plan_codec;
 mod syntax;
-mod listener_events;
 mod value;
 mod work;
 
 pub use compile::{Compiled, ENTITY, Source};
 pub use error::{QueryError, QueryErrorKind};
-pub use result_merger::{ResultMerger, QueryResult, LimitExceeded, MergeError};
 pub use plan::Plan;
+pub use result_merger::{LimitExceeded, MergeError, QueryResult, ResultMerger};
 pub use row::version_of;
 pub use scope::Types;
 pub use syntax::Statement;

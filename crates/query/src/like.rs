@@ -4,8 +4,8 @@
 //! text; the others are searched from left to right, each after the one before. The leftmost match of a run
 //! leaves the most text for the next runs, so there is no backtracking ([`Run`] describes the search).
 
-use crate::limits::PATTERN_MAX;
 use crate::error::QueryErrorKind;
+use crate::limits::PATTERN_MAX;
 use crate::pattern::Run;
 use crate::work::{Exceeded, Work};
 

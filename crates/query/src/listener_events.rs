@@ -38,7 +38,8 @@ impl Compiled {
         match self.answer {
             Answer::Rows { .. } => Ok(()),
             Answer::Groups(_) => {
-                Err(QueryErrorKind::Unsupported("ISPN028509: Filters cannot use grouping or aggregations").into())
+                Err(QueryErrorKind::Unsupported("ISPN028509: Filters cannot use grouping or aggregations")
+                    .into())
             }
         }
     }

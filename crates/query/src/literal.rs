@@ -156,7 +156,9 @@ fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
 fn describe(given: &Wrapped) -> String {
     const DESCRIBED_MAX: usize = 60;
     match given {
-        Wrapped::Text(text) => format!("the string '{}'", text.chars().take(DESCRIBED_MAX).collect::<String>()),
+        Wrapped::Text(text) => {
+            format!("the string '{}'", text.chars().take(DESCRIBED_MAX).collect::<String>())
+        }
         given => given.to_text().unwrap_or_else(|| "bytes".to_owned()),
     }
 }

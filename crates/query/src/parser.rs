@@ -1,11 +1,11 @@
 //! A recursive-descent parser of Ickle with a depth limit. Keywords are case-insensitive and contextual: a
 //! field may be named `order`.
 
-use crate::limits::{DEPTH_MAX, PATH_MAX, TEXT_MAX};
 use crate::error::{QueryError, QueryErrorKind};
 use crate::lexer::{Placed, Token, tokens};
+use crate::limits::{DEPTH_MAX, PATH_MAX, TEXT_MAX};
 use crate::syntax::{
-    Aggregate, Comparison, Expr, From, Function, LiteralSource, Literal, Order, Path, Statement, Term, Test,
+    Aggregate, Comparison, Expr, From, Function, Literal, LiteralSource, Order, Path, Statement, Term, Test,
 };
 
 type Result<T> = std::result::Result<T, QueryError>;
@@ -389,8 +389,9 @@ impl<'t> Parser<'t> {
         } else if self.is_word(0, "WITHIN") {
             return self.index("a spatial search");
         } else if self.is_word(0, "MEMBER") {
-            return self
-                .unsupported("MEMBER OF is not supported: use =, which compares a multi-valued field with each value");
+            return self.unsupported(
+                "MEMBER OF is not supported: use =, which compares a multi-valued field with each value",
+            );
         } else {
             return self.expected("a comparison, IS, IN, BETWEEN or LIKE");
         };

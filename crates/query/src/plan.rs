@@ -1,11 +1,11 @@
 //! The plan for owners: type, fields to read, condition and columns, in a form that needs no schema.
 
-use crate::limits::COLUMNS_MAX;
 use crate::condition::Condition;
+use crate::field_reader::{FieldReader, Slot};
+use crate::limits::COLUMNS_MAX;
+use crate::plan_codec::{below, count, number, put_number, put_text, text};
 use crate::row::{EXCEEDED, put_one, put_slot};
 use crate::run_length;
-use crate::field_reader::{FieldReader, Slot};
-use crate::plan_codec::{below, count, number, put_number, put_text, text};
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use bytes::Bytes;
 
 use crate::aggregate::Total;
-use crate::limits::{ANSWER_STEPS_MAX, HELD_MAX};
 use crate::compile::{Answer, Compiled};
+use crate::field_reader::Slot;
 use crate::grouping::Grouping;
+use crate::limits::{ANSWER_STEPS_MAX, HELD_MAX};
 use crate::row::{Cell, cells, check, one};
 use crate::run_length::runs;
-use crate::field_reader::Slot;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
 
@@ -136,7 +136,9 @@ impl ResultMerger {
     /// An empty result that skips `offset` rows and returns at most `max`.
     pub fn new(compiled: &Compiled, offset: usize, max: usize) -> Self {
         let rows = match &compiled.answer {
-            Answer::Rows { selected, order } if order.is_empty() => Rows::Any { selected: *selected, rows: Vec::new() },
+            Answer::Rows { selected, order } if order.is_empty() => {
+                Rows::Any { selected: *selected, rows: Vec::new() }
+            }
             Answer::Rows { selected, order } => {
                 Rows::First { selected: *selected, order: order.clone(), rows: BinaryHeap::new() }
             }
@@ -269,7 +271,10 @@ impl ResultMerger {
         Ok(match self.rows {
             Rows::Any { selected, rows } => {
                 let count = self.count.max(rows.len() as u64);
-                QueryResult { rows: rows.iter().skip(offset).map(|row| selected_of(row, selected)).collect(), count }
+                QueryResult {
+                    rows: rows.iter().skip(offset).map(|row| selected_of(row, selected)).collect(),
+                    count,
+                }
             }
             Rows::First { selected, rows, .. } => {
                 let rows = rows.into_sorted_vec();
@@ -278,7 +283,9 @@ impl ResultMerger {
                     count: self.count,
                 }
             }
-            Rows::Groups { grouping, groups } => finish_groups(&grouping, groups, offset, self.wanted - offset)?,
+            Rows::Groups { grouping, groups } => {
+                finish_groups(&grouping, groups, offset, self.wanted - offset)?
+            }
         })
     }
 }

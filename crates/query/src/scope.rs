@@ -2,9 +2,9 @@
 
 use protox::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
-use crate::limits::PATH_MAX;
 use crate::error::{QueryError, QueryErrorKind, nearest};
 use crate::field_reader;
+use crate::limits::PATH_MAX;
 use crate::syntax::{From, Path};
 use crate::value::Scalar;
 
@@ -72,7 +72,11 @@ impl<'q> Scope<'q> {
             let names = types.names();
             let whole = names.iter().find(|name| name.rsplit('.').next() == Some(&from.name)).cloned();
             let nearest = whole.or_else(|| nearest(&from.name, names.iter().map(String::as_str)));
-            return Err(QueryError::at(text, from.at, QueryErrorKind::Type { name: from.name.clone(), nearest }));
+            return Err(QueryError::at(
+                text,
+                from.at,
+                QueryErrorKind::Type { name: from.name.clone(), nearest },
+            ));
         };
         let mut scope = Self { text, of, alias: from.alias.as_deref(), joined: Vec::new() };
         for (path, alias) in &from.joins {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use consort_cache::AHEAD_MAX;
 use consort_hotrod::{
-    RequestContext, CacheTopology, Limits, Request, RequestBody, RequestDecoder, RequestError, RequestHead, Text,
+    CacheTopology, Limits, Request, RequestBody, RequestContext, RequestDecoder, RequestError, RequestHead,
+    Text,
 };
 
 use crate::caches::Caches;

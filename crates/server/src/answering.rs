@@ -6,7 +6,7 @@ use consort_cache::ReadFrom;
 use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::{iteration, listener, map, server, task, transaction};
 use consort_hotrod::{
-    RequestContext, CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
+    CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestContext, RequestHeader, Response,
     ResponseBody, Status,
 };
 
@@ -110,7 +110,10 @@ pub(crate) fn answer_here(
 }
 
 /// The response to a request, with the bytes that are reserved for it.
-pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (RequestContext, Response, Option<Box<Held>>) {
+pub(crate) async fn answer(
+    session: Arc<Session>,
+    request: Request,
+) -> (RequestContext, Response, Option<Box<Held>>) {
     let asked = request.context();
     let Request { header, body } = request;
     let (answer, topology) = answer_body(&session, &header, body).await;

@@ -9,7 +9,8 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 use consort_hotrod::{
-    RequestContext, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestError, Response, Status,
+    Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestContext, RequestError, Response,
+    Status,
 };
 use consort_memory::{Exceeded, Reservation};
 use tokio::net::TcpStream;
@@ -43,8 +44,11 @@ use crate::unasked::Unasked;
 type Answering = Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<Held>>)> + Send>>;
 
 /// A request of which not even the operation has come.
-const UNKNOWN: RequestContext =
-    RequestContext { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+const UNKNOWN: RequestContext = RequestContext {
+    version: ProtocolVersion::NEWEST,
+    opcode: Opcode::Ping,
+    intelligence: Intelligence::Basic,
+};
 
 /// Bytes of a key or value of a request with many, besides those of the request.
 const BYTES_OF_ITEM: usize = 64;
@@ -261,7 +265,9 @@ impl<'a> Connection<'a> {
                 }
                 // The rest of a large request is read as that of any other request of a client: its bytes are reserved, and it
                 // has its time.
-                Ok(None) if self.admission.is_none() && self.requests.bytes_needed() > CREDENTIALS_BYTES_MAX => {
+                Ok(None)
+                    if self.admission.is_none() && self.requests.bytes_needed() > CREDENTIALS_BYTES_MAX =>
+                {
                     return Ok(None);
                 }
                 Ok(None) => {

@@ -14,7 +14,8 @@
 use std::future::pending;
 
 use consort_hotrod::{
-    RequestContext, CLOSE_NOTICE_PARAM, Intelligence, Opcode, Output, ProtocolVersion, RequestHeader, Response, Status,
+    CLOSE_NOTICE_PARAM, Intelligence, Opcode, Output, ProtocolVersion, RequestContext, RequestHeader,
+    Response, Status,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};

@@ -218,7 +218,11 @@ fn s002_22_a_greeting_that_is_not_understood_leads_to_an_older_one() {
         pair.connection.next_greeting()
     };
     assert_eq!(refused(None, 1, Status::UnknownVersion), Some(ProtocolVersion::V2_9));
-    assert_eq!(refused(None, 0, Status::ParseError), Some(ProtocolVersion::V2_9), "the server reports no version");
+    assert_eq!(
+        refused(None, 0, Status::ParseError),
+        Some(ProtocolVersion::V2_9),
+        "the server reports no version"
+    );
     assert_eq!(refused(None, 1, Status::ServerError), None);
     assert_eq!(refused(Some(ProtocolVersion::V2_5), 1, Status::UnknownVersion), None);
     assert_eq!(refused(Some(ProtocolVersion::V4_0), 1, Status::UnknownVersion), None);

@@ -11,7 +11,7 @@ use consort_hotrod::{BitSet, Flags, MediaType, RequestBody, ResponseBody, Status
 
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
-use crate::operation::{RequestSpec, NotExecuted, ServerConnection};
+use crate::operation::{NotExecuted, RequestSpec, ServerConnection};
 use crate::server::Server;
 
 /// The common settings of all parts of an iteration.
@@ -122,11 +122,14 @@ async fn begin(
     segments: Option<BitSet>,
     batch: u32,
 ) -> Result<RemoteIteration, BatchError> {
-    let start = Start { segments, filter: request.filter.clone(), batch, with_metadata: request.with_metadata };
+    let start =
+        Start { segments, filter: request.filter.clone(), batch, with_metadata: request.with_metadata };
     let ask = request.ask(RequestBody::Iteration(Request::Start(start)));
     let answer = request.client.perform(&request.cache, ask, server).await.map_err(BatchError::Failed)?;
     match answer.body {
-        ResponseBody::Iteration(Response::Started(id)) => Ok(RemoteIteration { request, place: answer.place, id }),
+        ResponseBody::Iteration(Response::Started(id)) => {
+            Ok(RemoteIteration { request, place: answer.place, id })
+        }
         _ => Err(BatchError::Failed(answer.unexpected())),
     }
 }

@@ -15,8 +15,8 @@ use consort_hotrod::Metadata;
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 
-use crate::limits::{NEAR_OVERHEAD, NEAR_PART_ENTRIES, NEAR_PARTS_MAX};
 use crate::clock::Time;
+use crate::limits::{NEAR_OVERHEAD, NEAR_PART_ENTRIES, NEAR_PARTS_MAX};
 
 /// A cached entry.
 #[derive(Clone, PartialEq, Eq, Debug)]

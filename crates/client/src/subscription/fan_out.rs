@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use super::queue::{Delivery, Queue, ByteSize};
+use super::queue::{ByteSize, Delivery, Queue};
 use crate::error::ClientError;
 
 /// The readers, each with its own queue, so that none delays another.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::limits::EVENT_BYTES_MAX;
 use crate::error::ClientError;
+use crate::limits::EVENT_BYTES_MAX;
 
 /// An item whose size counts while it is queued.
 pub(crate) trait ByteSize {

@@ -241,7 +241,10 @@ async fn a_counter_that_is_gone_when_its_listener_is_added_anew_is_an_error() {
     while matches!(received, Some(Ok(CounterEvent::Gap))) {
         received = timeout(PATIENCE, events.next()).await.unwrap();
     }
-    assert!(matches!(&received, Some(Err(ClientError::NoSuchCounter(name))) if name == "orders"), "{received:?}");
+    assert!(
+        matches!(&received, Some(Err(ClientError::NoSuchCounter(name))) if name == "orders"),
+        "{received:?}"
+    );
     assert!(timeout(PATIENCE, events.next()).await.unwrap().is_none());
 }
 

@@ -64,9 +64,15 @@ async fn over_tls_health_is_public_and_metrics_accept_every_credential() {
         .tls(server.identity(), ClientCertificates::Asked(authority.roots()));
     let server = Running::secured("http within tls", "A", builder).await;
     let response = ask(&server, authority.roots(), None, "/health", "").await;
-    assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nHEALTHY"), "{response}");
+    assert!(
+        response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nHEALTHY"),
+        "{response}"
+    );
     let response = ask(&server, authority.roots(), None, "/metrics", "").await;
-    assert!(response.starts_with("HTTP/1.1 401 ") && response.contains("\r\nWWW-Authenticate: Basic "), "{response}");
+    assert!(
+        response.starts_with("HTTP/1.1 401 ") && response.contains("\r\nWWW-Authenticate: Basic "),
+        "{response}"
+    );
     let password = format!("Authorization: Basic {}\r\n", STANDARD.encode("admin:secret"));
     for (identity, fields) in [(None, &*password), (Some(scraper.identity()), "")] {
         let response = ask(&server, authority.roots(), identity, "/metrics", fields).await;
@@ -157,7 +163,10 @@ async fn the_health_port_has_no_tls_and_ignores_credentials() {
         for fields in ["", &*password] {
             for (path, is_open) in [("/metrics", has_open_metrics), ("/rest/v2/container/health", false)] {
                 let response = ask_plainly(at, path, fields).await;
-                assert!(response.starts_with(if is_open { "HTTP/1.1 200 " } else { "HTTP/1.1 403 " }), "{response}");
+                assert!(
+                    response.starts_with(if is_open { "HTTP/1.1 200 " } else { "HTTP/1.1 403 " }),
+                    "{response}"
+                );
                 let refusal = "this port answers requests for health only: ask on the port of clients\n";
                 assert_eq!(response.ends_with(refusal), !is_open, "{path}: {response}");
             }

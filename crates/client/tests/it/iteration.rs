@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_client::{Client, ClientError, Filter, Lifetime, ProtocolVersion, EntryStream};
+use consort_client::{Client, ClientError, EntryStream, Filter, Lifetime, ProtocolVersion};
 use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response};
 use consort_hotrod::{BitSet, RequestBody, ResponseBody, Status};
 use futures_core::Stream;

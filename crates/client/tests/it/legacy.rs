@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_client::{
-    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime, NearCacheConfig,
-    ProtocolVersion,
+    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime,
+    NearCacheConfig, ProtocolVersion,
 };
 use consort_hotrod::ops::{map, server};
 use consort_hotrod::{RequestBody, ResponseBody, Status};
 
-use crate::scripted_server::{ScriptedServer, begin, pong};
 use crate::iteration::all;
 use crate::listeners::next;
+use crate::scripted_server::{ScriptedServer, begin, pong};
 use crate::security::{to, users, works};
 use crate::servers::{DISTRIBUTED, Running, eventually};
-use crate::verbs::{flags, lifetimes, many_keys, single_keys, speaking, check_sent_flags, versions};
+use crate::verbs::{check_sent_flags, flags, lifetimes, many_keys, single_keys, speaking, versions};
 
 fn before_3_0() -> impl Iterator<Item = ProtocolVersion> {
     versions(ProtocolVersion::V2_0).filter(|version| *version < ProtocolVersion::V3_0)

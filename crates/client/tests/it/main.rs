@@ -1,10 +1,8 @@
 //! The client against servers of this process, over real sockets.
 
-mod write_tracker;
 mod certificates;
 mod counters;
 mod failover;
-mod scripted_server;
 mod http;
 mod iteration;
 #[cfg(feature = "legacy")]
@@ -12,10 +10,12 @@ mod legacy;
 mod listeners;
 mod multimaps;
 mod near;
-mod chunked_values;
+mod pieces;
 mod queries;
+mod scripted_server;
 mod security;
 mod servers;
 mod sharing;
 mod sites;
 mod verbs;
+mod write_tracker;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_client::{Cache, Client, ClientError, Flags, Lifetime, NearCacheConfig, ProtocolVersion, RawCache};
+use consort_client::{
+    Cache, Client, ClientError, Flags, Lifetime, NearCacheConfig, ProtocolVersion, RawCache,
+};
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::{listener, map};
 use consort_hotrod::{Metadata, Request, RequestBody, ResponseBody};
@@ -83,7 +85,8 @@ async fn writes_that_skip_listeners_leave_other_near_caches_stale() {
         }
         silent.put(&1, &11).await.unwrap();
         loud.put(&2, &11).await.unwrap();
-        eventually("the event of the other write arrives", async || cache.get(&2).await.unwrap() == Some(11)).await;
+        eventually("the event of the other write arrives", async || cache.get(&2).await.unwrap() == Some(11))
+            .await;
         assert_eq!(cache.get(&1).await.unwrap(), Some(10));
         assert_eq!(loud.get(&1).await.unwrap(), Some(11));
         // The client's own writes are invalidated without an event.
@@ -162,8 +165,7 @@ async fn s002_18_servers_send_no_events_of_uncached_keys() {
     for key in 0..1_000 {
         assert!(cache.get(&key).await.unwrap().is_some());
     }
-    eventually("the client sends a new filter", async || cache.near_stats().unwrap().updates > 0)
-        .await;
+    eventually("the client sends a new filter", async || cache.near_stats().unwrap().updates > 0).await;
     assert!(cache.near_stats().unwrap().entries <= 200);
 }
 
@@ -171,7 +173,11 @@ async fn s002_18_servers_send_no_events_of_uncached_keys() {
 async fn played() -> (RawCache, ScriptedConnection, Bytes) {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
-    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(NearCacheConfig::default()).await });
+    let making =
+        begin(
+            &client.raw("c"),
+            |cache: RawCache| async move { cache.near(NearCacheConfig::default()).await },
+        );
     let request = server.next().await.unwrap();
     let RequestBody::Listener(listener::Request::AddBloom(id, bits)) = &request.body else {
         panic!("{request:?}")
@@ -233,7 +239,11 @@ async fn s002_18_a_key_changed_during_its_read_is_not_cached() {
 async fn s002_18_a_near_cache_is_emptied_when_its_connection_is_lost() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
-    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(NearCacheConfig::default()).await });
+    let making =
+        begin(
+            &client.raw("c"),
+            |cache: RawCache| async move { cache.near(NearCacheConfig::default()).await },
+        );
     let request = server.next().await.unwrap();
     server.reply(&request, ResponseBody::Empty).await;
     let cache = making.await.unwrap().unwrap();

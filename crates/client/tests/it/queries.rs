@@ -1,7 +1,7 @@
 //! Queries, in every version.
 
 use bytes::Bytes;
-use consort_client::{QueryResult, ProtocolVersion, RawCache, Wrapped};
+use consort_client::{ProtocolVersion, QueryResult, RawCache, Wrapped};
 use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_NAME, VARINT, put_bytes, put_tag, put_varint};
 
 use crate::servers::{DISTRIBUTED, Running};

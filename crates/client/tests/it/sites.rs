@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use consort_client::{
-    Client, ClientError, ConnectError, DEFAULT_CLUSTER, EntryEvent, Event, EventKind, Events, NearCacheConfig,
-    ServerAddress,
+    Client, ClientError, ConnectError, DEFAULT_CLUSTER, EntryEvent, Event, EventKind, Events,
+    NearCacheConfig, ServerAddress,
 };
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use tokio::time::timeout;

@@ -80,7 +80,10 @@ impl Callers {
     pub(crate) async fn go_on(&self, count: u64) {
         let mut done = self.done.subscribe();
         let wanted = *done.borrow() + count;
-        timeout(PATIENCE, done.wait_for(|done| *done >= wanted)).await.expect("the callers make progress").unwrap();
+        timeout(PATIENCE, done.wait_for(|done| *done >= wanted))
+            .await
+            .expect("the callers make progress")
+            .unwrap();
     }
 
     /// Stops the callers and checks that all acknowledged writes are there.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::layout::{RequestContext, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, TEXT, VALUE};
 use crate::output::Output;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::bit_set::BitSet;
 use crate::error::Result;
-use crate::layout::{RequestContext, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::metadata::{self, Metadata};
 use crate::opcode::Opcode;

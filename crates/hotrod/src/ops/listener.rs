@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::bit_set::BitSet;
 use crate::error::Result;
-use crate::layout::{RequestContext, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, VALUE};

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{RequestContext, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::metadata::{self, Metadata};
 use crate::opcode::Opcode;
 use crate::ops::map::Assignment;

@@ -1,7 +1,7 @@
 //! Operations on the server: PING and STATS (facts sections 2.4 and 2.5).
 
 use crate::error::Result;
-use crate::layout::{RequestContext, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::media_type::{self, MediaType};
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, TEXT};

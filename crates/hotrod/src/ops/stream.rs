@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{RequestContext, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::metadata::{self, Metadata, PREVIOUS, Previous};
 use crate::opcode::Opcode;

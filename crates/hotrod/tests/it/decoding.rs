@@ -50,8 +50,11 @@ fn a_response_nobody_has_asked_for_is_refused() {
     let mut buffer = BytesMut::from(&b"\xa1\x05\x02\x00\x00"[..]);
     let error = ResponseDecoder::default().decode(&mut buffer, |_| None).unwrap_err();
     assert_eq!(error.reason, Reason::UnknownId(5));
-    let get =
-        RequestContext { version: ProtocolVersion::V4_1, opcode: Opcode::Get, intelligence: Intelligence::Basic };
+    let get = RequestContext {
+        version: ProtocolVersion::V4_1,
+        opcode: Opcode::Get,
+        intelligence: Intelligence::Basic,
+    };
     let error = ResponseDecoder::default().decode(&mut buffer, |_| Some(get)).unwrap_err();
     assert_eq!(error.reason, Reason::OtherOpcode { found: 2, expected: 4 });
 }

@@ -495,7 +495,10 @@ fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBod
 }
 
 /// A response to a request of this operation and version, with the request's context.
-pub(crate) fn response(version: ProtocolVersion, opcode: Opcode) -> impl Strategy<Value = (RequestContext, Response)> {
+pub(crate) fn response(
+    version: ProtocolVersion,
+    opcode: Opcode,
+) -> impl Strategy<Value = (RequestContext, Response)> {
     let done = (one_of_these(SUCCESS), answer(version, opcode)).boxed();
     // Batches have a body with every status.
     let not_done = match opcode {

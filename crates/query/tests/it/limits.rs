@@ -5,7 +5,7 @@ use consort_protostream::Wrapped;
 use consort_query::limits::{
     CONSTANTS_BYTES_MAX, ENTITY_STEPS_MAX, JOINS_MAX, MISSPELLED_MAX, PATTERNS_MAX, TEXT_MAX,
 };
-use consort_query::{Exceeded, ResultMerger, MergeError, Work};
+use consort_query::{Exceeded, MergeError, ResultMerger, Work};
 
 use crate::shop::{Item, Shop};
 

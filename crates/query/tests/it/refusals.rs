@@ -1,6 +1,6 @@
 //! Invalid queries, with the position of the error.
 
-use consort_query::{Statement, QueryErrorKind};
+use consort_query::{QueryErrorKind, Statement};
 
 use crate::shop::Shop;
 
@@ -47,10 +47,7 @@ fn errors_name_their_position_and_suggest_a_correction() {
         ("FROM shop.Item WHERE price LIKE '7'", "cannot compute pattern of 'price': its type is"),
         ("FROM shop.Item WHERE name : 'x'", "a full-text search needs an index"),
         ("FROM shop.Item WHERE +name : 'x'", "a full-text condition needs an index"),
-        (
-            "FROM shop.Item WHERE weight <-> [1, 2]~3",
-            "a vector search needs an index",
-        ),
+        ("FROM shop.Item WHERE weight <-> [1, 2]~3", "a vector search needs an index"),
         ("FROM shop.Item WHERE maker WITHIN CIRCLE(1, 2, 3)", "a spatial search needs an index"),
         ("FROM shop.Item ORDER BY tags", "ISPN014024"),
         ("FROM shop.Item ORDER BY code", "cannot compute order of 'code': its type is bytes"),
@@ -67,7 +64,9 @@ fn errors_name_their_position_and_suggest_a_correction() {
     ] {
         match shop.compile(query, &[]) {
             Ok(_) => assert_eq!(expected, "", "{query} is right"),
-            Err(error) => assert!(!expected.is_empty() && error.to_string().contains(expected), "{query}: {error}"),
+            Err(error) => {
+                assert!(!expected.is_empty() && error.to_string().contains(expected), "{query}: {error}")
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use consort_protostream::Wrapped;
 use consort_protostream::wire::{
     EIGHT, LENGTH, MESSAGE, TYPE_ID, TYPE_NAME, VARINT, put_bytes, put_tag, put_varint,
 };
-use consort_query::{Compiled, ResultMerger, QueryResult, Plan, QueryError, Source, Statement, Types, Value};
+use consort_query::{Compiled, Plan, QueryError, QueryResult, ResultMerger, Source, Statement, Types, Value};
 use protox::prost_reflect::{DescriptorPool, MessageDescriptor};
 
 const SCHEMA: &str = "syntax = \"proto2\"; package shop;\n\

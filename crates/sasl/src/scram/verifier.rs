@@ -177,10 +177,7 @@ mod tests {
                 "SCRAM-SHA-1$4096:QQ==$QQ==:QQ==",
                 "the verifier does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$",
             ),
-            (
-                "SCRAM-SHA-256$4096",
-                "the mechanism must be followed by ITERATIONS:SALT$STORED-KEY:SERVER-KEY",
-            ),
+            ("SCRAM-SHA-256$4096", "the mechanism must be followed by ITERATIONS:SALT$STORED-KEY:SERVER-KEY"),
             ("SCRAM-SHA-256$1:W22ZaJ0SNY4=$a:b", "\"1\" is no number of iterations from 4096 to 1000000"),
             ("SCRAM-SHA-256$x:W22ZaJ0SNY4=$a:b", "\"x\" is no number of iterations from 4096 to 1000000"),
             ("SCRAM-SHA-256$4096:QQ==$a:b", "the salt must be 8 to 64 bytes in base64"),

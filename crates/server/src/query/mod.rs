@@ -15,11 +15,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody};
 use consort_protostream::{QueryRequest, QueryResponse};
-use consort_query::{Compiled, QueryResult, QueryError, Statement, QueryErrorKind};
+use consort_query::{Compiled, QueryError, QueryErrorKind, QueryResult, Statement};
 
 use crate::answer::{Answer, Refusal};
-use crate::limits::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::computing::{QUERIES, computed};
+use crate::limits::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::media::{Format, Types};
 use crate::security::Permission;
 use crate::served::Served;

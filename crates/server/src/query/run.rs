@@ -5,14 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_cache::{Change, Condition, Segment, Version, Walk, Write};
 use consort_hotrod::Flags;
-use consort_query::{Compiled, Exceeded, ResultMerger, QueryResult, Plan, Source, MergeError};
+use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMerger, Source};
 
 use super::owner::{PARTS, ROWS};
 use crate::answer::Refusal;
-use crate::limits::DELETED_AT_ONCE;
 use crate::caches::Caches;
 use crate::computing::computed;
 use crate::gathering::{Gathering, Responses};
+use crate::limits::DELETED_AT_ONCE;
 use crate::served::Served;
 
 impl From<MergeError> for Refusal {

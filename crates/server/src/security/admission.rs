@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
-use consort_hotrod::{RequestContext, Request, RequestBody, Response, ResponseBody, Status, Text};
+use consort_hotrod::{Request, RequestBody, RequestContext, Response, ResponseBody, Status, Text};
 
 use crate::answer::Answer;
 use crate::answering;

@@ -7,8 +7,8 @@ use consort_cache::{CacheManager, Channel};
 use consort_conf::{Variables, parse_stack};
 use consort_hotrod::ops::{map, server, task};
 use consort_hotrod::{
-    RequestContext, Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
-    ResponseBody, ResponseDecoder, Status,
+    Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestContext, RequestHeader,
+    Response, ResponseBody, ResponseDecoder, Status,
 };
 use consort_server::{Server, ServerBuilder, ServerError, UsersHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -171,7 +171,10 @@ impl Client {
     }
 
     /// What comes next, be it asked for or not. A connection that is broken off is closed, too.
-    pub(crate) async fn incoming(&mut self, asked: impl Fn(u64) -> Option<RequestContext>) -> Option<Incoming> {
+    pub(crate) async fn incoming(
+        &mut self,
+        asked: impl Fn(u64) -> Option<RequestContext>,
+    ) -> Option<Incoming> {
         loop {
             if let Some(incoming) = self.decoder.decode(&mut self.input, &asked).unwrap() {
                 return Some(incoming);

@@ -144,7 +144,8 @@ impl FileStore {
         let is_dead = read(&self.index).files.get(&active.number).is_some_and(|file| {
             // The next file needs a header, too.
             let (len, dead) = (file.len - file.start, file.dead.saturating_sub(file.start.into()));
-            len >= SEALED_DEAD_MIN && append.reserve.is_worth_compacting(len.into(), dead, self.config.dead_share_max)
+            len >= SEALED_DEAD_MIN
+                && append.reserve.is_worth_compacting(len.into(), dead, self.config.dead_share_max)
         });
         if is_dead {
             self.freeing(append, |append| self.seal(append))?;

@@ -155,8 +155,7 @@ fn candidates(disk: &dyn Disk) -> Result<BTreeMap<u32, Candidate>, StoreError> {
         let failed = |doing| move |error| StoreError::io(doing, name, error);
         let file = disk.open(name).map_err(failed("open"))?;
         let len = file.len().map_err(failed("measure"))?;
-        let len =
-            u32::try_from(len).map_err(|_| corrupt(number, u32::MAX, "the file is too long"))?;
+        let len = u32::try_from(len).map_err(|_| corrupt(number, u32::MAX, "the file is too long"))?;
         let mut bytes = vec![0; 16.min(len as usize)];
         let count = file.read_at(&mut bytes, 0).map_err(failed("read"))?;
         if let Some(header_len) = Header::encoded_len(&bytes[..count]).filter(|&header_len| header_len <= len)

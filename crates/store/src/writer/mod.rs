@@ -133,7 +133,8 @@ impl Writer {
         report: impl Fn(&StoreError) + Send + 'static,
     ) -> Result<Self, StoreError> {
         Pool::of_process().start().map_err(|error| StoreError::io("start", "a thread", error))?;
-        let progress = Mutex::new(Progress { report: Box::new(report), is_maintained: true, is_failing: false });
+        let progress =
+            Mutex::new(Progress { report: Box::new(report), is_maintained: true, is_failing: false });
         let (queue, closed, ended) = (Mutex::default(), Mutex::default(), Condvar::new());
         let worker = Arc::new(Worker { store, config, queue, progress, closed, ended });
         Ok(Self { worker, is_ended: false })
@@ -314,7 +315,8 @@ impl Job for Worker {
                 progress.is_failing = !self.store_batch(batch, &progress.report);
                 // Also after a failure, because maintenance frees space on a full disk. Then wait for the
                 // next attempt.
-                let is_maintained = self.maintain_files(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
+                let is_maintained =
+                    self.maintain_files(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
                 progress.is_maintained = is_maintained || progress.is_failing;
             }
             Work::Order(order) => {
