@@ -39,15 +39,15 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
                 return Poll::Ready(Ok(()));
             }
             let before = running.len();
-            let mut place = 0;
-            while let Some((number, asking)) = running.get_mut(place) {
+            let mut index = 0;
+            while let Some((number, asking)) = running.get_mut(index) {
                 match asking.as_mut().poll(cx) {
                     Poll::Ready(Ok(answer)) => {
                         answers.insert(*number, answer);
-                        drop(running.swap_remove(place));
+                        drop(running.swap_remove(index));
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err((*number, error))),
-                    Poll::Pending => place += 1,
+                    Poll::Pending => index += 1,
                 }
             }
             if running.len() == before {
@@ -81,15 +81,15 @@ impl<T> Parts<T> {
         Self { by_server: BTreeMap::new() }
     }
 
-    fn add(&mut self, server: Option<usize>, place: usize, item: T, bytes: usize) {
+    fn add(&mut self, server: Option<usize>, index: usize, item: T, bytes: usize) {
         let parts = self.by_server.entry(server).or_default();
         match parts.last_mut() {
             Some(part) if part.items.len() < BULK_ITEMS && part.bytes < BULK_BYTES => {
                 part.items.push(item);
-                part.places.push(place);
+                part.places.push(index);
                 part.bytes += bytes;
             }
-            _ => parts.push(Part { items: vec![item], places: vec![place], bytes }),
+            _ => parts.push(Part { items: vec![item], places: vec![index], bytes }),
         }
     }
 
@@ -102,8 +102,8 @@ impl<T> Parts<T> {
 }
 
 /// Returns a function that turns an error into that of the key at this index.
-fn at(place: usize) -> impl FnOnce(ClientError) -> KeysError {
-    move |error| KeysError { places: vec![place], error }
+fn at(index: usize) -> impl FnOnce(ClientError) -> KeysError {
+    move |error| KeysError { places: vec![index], error }
 }
 
 /// Returns a function that turns a request's error into that of its keys.
@@ -123,8 +123,8 @@ impl Owners {
         routing.servers().iter().position(|server| Arc::ptr_eq(server, primary))
     }
 
-    fn server(&self, place: Option<usize>) -> Option<Arc<Server>> {
-        self.routing.as_ref()?.servers().get(place?).cloned()
+    fn server(&self, index: Option<usize>) -> Option<Arc<Server>> {
+        self.routing.as_ref()?.servers().get(index?).cloned()
     }
 }
 
@@ -167,13 +167,13 @@ where
         // A repeated key is requested once.
         let (mut values, mut places) = (Vec::new(), BTreeMap::<Bytes, Vec<usize>>::new());
         for key in keys {
-            let place = values.len();
-            let key = self.key(key).map_err(at(place))?;
+            let index = values.len();
+            let key = self.key(key).map_err(at(index))?;
             let of_key = places.entry(key.clone()).or_default();
             if of_key.is_empty() {
-                parts.add(owners.of(&key), place, key.clone(), key.len());
+                parts.add(owners.of(&key), index, key.clone(), key.len());
             }
-            of_key.push(place);
+            of_key.push(index);
             values.push(None);
         }
         let (requests, asked) = parts.into_requests();
@@ -188,8 +188,8 @@ where
                 for (answer, places) in answers.iter().zip(&places) {
                     match &answer.body {
                         ResponseBody::Map(map::Response::Value(value)) => {
-                            for place in places {
-                                values[*place] = Some(self.decoded(value.clone()).map_err(at(*place))?);
+                            for index in places {
+                                values[*index] = Some(self.decoded(value.clone()).map_err(at(*index))?);
                             }
                         }
                         _ if answer.status == Status::NotFound => {}
@@ -205,8 +205,8 @@ where
                 return Err(KeysError { places: asked, error: answer.unexpected() });
             };
             for (key, value) in found {
-                for place in places.get(&key).into_iter().flatten() {
-                    values[*place] = Some(self.decoded(value.clone()).map_err(at(*place))?);
+                for index in places.get(&key).into_iter().flatten() {
+                    values[*index] = Some(self.decoded(value.clone()).map_err(at(*index))?);
                 }
             }
         }
@@ -236,13 +236,13 @@ where
         let (owners, mut parts) = (self.owners(), Parts::new());
         // The last value of a repeated key wins, because requests may overtake each other.
         let mut last = BTreeMap::new();
-        for (place, (key, value)) in entries.into_iter().enumerate() {
-            let key = self.key(key).map_err(at(place))?;
-            last.insert(key, (place, self.value(value).map_err(at(place))?));
+        for (index, (key, value)) in entries.into_iter().enumerate() {
+            let key = self.key(key).map_err(at(index))?;
+            last.insert(key, (index, self.value(value).map_err(at(index))?));
         }
         let _forgotten = self.forgotten(|| last.keys().cloned());
-        for (key, (place, value)) in &last {
-            parts.add(owners.of(key), *place, (key.clone(), value.clone()), key.len() + value.len());
+        for (key, (index, value)) in &last {
+            parts.add(owners.of(key), *index, (key.clone(), value.clone()), key.len() + value.len());
         }
         let (requests, mut places) = parts.into_requests();
         let requests = requests.into_iter().map(|Request { server, items }| {
@@ -251,7 +251,7 @@ where
         });
         let answers = match together(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {
-                places = last.values().map(|(place, _)| vec![*place]).collect();
+                places = last.values().map(|(index, _)| vec![*index]).collect();
                 let puts = last.into_iter().map(|(key, (_, value))| {
                     let expiration = self.expiration();
                     self.single(map::Request::Put(map::Assignment { key, expiration, value }))
@@ -279,11 +279,11 @@ where
         Q: ?Sized + 'q,
         KE: Encode<Q>,
     {
-        let keys = keys.into_iter().enumerate().map(|(place, key)| self.key(key).map_err(at(place)));
+        let keys = keys.into_iter().enumerate().map(|(index, key)| self.key(key).map_err(at(index)));
         let keys: Vec<Bytes> = keys.collect::<Result<_, _>>()?;
         let _forgotten = self.forgotten(|| keys.iter().cloned());
         let requests = keys.into_iter().map(|key| self.single(map::Request::Remove(key)));
-        let answers = together(requests).await.map_err(|(place, error)| at(place)(error))?;
+        let answers = together(requests).await.map_err(|(index, error)| at(index)(error))?;
         Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
     }
 

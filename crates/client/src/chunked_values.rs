@@ -77,7 +77,7 @@ impl InFlightChunks {
 pub(crate) struct PinnedConnection {
     /// Keeps the client's connections open, too.
     cache: RawCache,
-    place: ServerConnection,
+    target: ServerConnection,
     timeout: Duration,
 }
 
@@ -85,18 +85,18 @@ impl PinnedConnection {
     /// The connection that sent this response.
     pub(crate) fn of(cache: RawCache, begun: &Answer) -> Self {
         let timeout = cache.options().timeout;
-        Self { cache, place: begun.place.clone(), timeout }
+        Self { cache, target: begun.target.clone(), timeout }
     }
 
     /// Returns the server's address.
     pub(crate) fn server(&self) -> String {
-        self.place.server.to_string()
+        self.target.server.to_string()
     }
 
     /// Returns whether other requests use the same connection.
-    pub(crate) fn has_others(&self) -> bool {
-        let now = self.place.link.clock.now();
-        self.place.link.lock().has_others(now)
+    pub(crate) fn has_other_requests(&self) -> bool {
+        let now = self.target.handle.clock.now();
+        self.target.handle.lock().has_other_requests(now)
     }
 
     fn request(&self, body: stream::Request) -> Request {
@@ -117,9 +117,9 @@ impl PinnedConnection {
         under_way: &mut InFlightChunks,
     ) -> Result<(), ClientError> {
         let mut request = self.request(body);
-        let deadline = self.place.link.clock.now() + self.timeout;
+        let deadline = self.target.handle.clock.now() + self.timeout;
         let units = units(&request.body);
-        let begun = self.place.link.begin(&mut request, units, deadline).await;
+        let begun = self.target.handle.begin(&mut request, units, deadline).await;
         let call = begun.map_err(|error| self.error(error, request.body.opcode().name(), false))?;
         under_way.0.push_back(Piece::Asked(call));
         Ok(())
@@ -134,7 +134,7 @@ impl PinnedConnection {
     ) -> Result<Response, ClientError> {
         let response = answer.map_err(|error| self.error(error, operation, writes))?;
         if let Some(topology) = &response.topology {
-            self.cache.client.learn(&self.cache.state, topology, &self.place.server);
+            self.cache.client.learn(&self.cache.state, topology, &self.target.server);
         }
         if let ResponseBody::Error(text) = &response.body {
             let (server, message) = (self.server(), text.as_str().to_owned());
@@ -149,8 +149,8 @@ impl PinnedConnection {
     /// Ends an abandoned stream. If the request does not arrive, the server discards the stream after its
     /// timeout.
     pub(crate) fn end(&self, body: stream::Request) {
-        let deadline = self.place.link.clock.now() + self.timeout;
-        self.place.link.send_detached(&mut self.request(body), deadline);
+        let deadline = self.target.handle.clock.now() + self.timeout;
+        self.target.handle.send_detached(&mut self.request(body), deadline);
     }
 
     /// The error for a response of the wrong type.
@@ -163,7 +163,7 @@ impl PinnedConnection {
         let server = self.server();
         match error {
             CallError::NotOpen => {
-                let cause = self.place.server.trouble().unwrap_or(ConnectionError::ClosedLocally);
+                let cause = self.target.server.trouble().unwrap_or(ConnectionError::ClosedLocally);
                 ClientError::StreamLost { server, cause }
             }
             CallError::NoRoom => ClientError::TimedOut { after: self.timeout, is_outcome_unknown: false },

@@ -236,7 +236,7 @@ impl Client {
     pub fn states(&self) -> Vec<ServerState> {
         let of = |server: &Arc<Server>| ServerState {
             address: server.address.clone(),
-            is_connected: server.link().is_some(),
+            is_connected: server.handle().is_some(),
             trouble: server.trouble(),
         };
         self.inner.all().iter().map(of).collect()
@@ -245,14 +245,14 @@ impl Client {
     /// Returns the usable servers.
     pub fn servers(&self) -> Vec<String> {
         let servers = self.inner.all();
-        servers.iter().filter(|server| server.link().is_some()).map(ToString::to_string).collect()
+        servers.iter().filter(|server| server.handle().is_some()).map(ToString::to_string).collect()
     }
 
     /// Returns the summed traffic of the open connections.
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();
-        for link in self.inner.all().iter().filter_map(|server| server.link()) {
-            let Traffic { requests, answers, events, writes, reads } = link.lock().traffic;
+        for handle in self.inner.all().iter().filter_map(|server| server.handle()) {
+            let Traffic { requests, answers, events, writes, reads } = handle.lock().traffic;
             sum.requests += requests;
             sum.answers += answers;
             sum.events += events;
@@ -394,7 +394,7 @@ impl Inner {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let servers = self.all();
-            if servers.iter().any(|server| server.link().is_some()) {
+            if servers.iter().any(|server| server.handle().is_some()) {
                 return Ok(());
             }
             let troubles: Vec<(String, ConnectionError)> =
@@ -426,7 +426,7 @@ impl Inner {
         avoided: &[Arc<Server>],
     ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
         // Use a server that may hang only if there is no other.
-        let found = self.choose_among(routing, preferred, key, avoided, |link| !link.is_silent());
+        let found = self.choose_among(routing, preferred, key, avoided, |handle| !handle.is_silent());
         found.or_else(|| self.choose_among(routing, preferred, key, avoided, |_| true))
     }
 
@@ -442,8 +442,8 @@ impl Inner {
             if avoided.iter().any(|avoided| Arc::ptr_eq(avoided, server)) {
                 return None;
             }
-            let link = server.link().filter(|link| is_good(link))?;
-            Some((server.clone(), link))
+            let handle = server.handle().filter(|handle| is_good(handle))?;
+            Some((server.clone(), handle))
         };
         let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
         let of_routing = || {
@@ -487,7 +487,7 @@ impl Inner {
             routings.iter().any(|routing| routing.servers().iter().any(|named| Arc::ptr_eq(named, server)))
         };
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        if !servers.iter().any(|server| named(server) && server.link().is_some()) {
+        if !servers.iter().any(|server| named(server) && server.handle().is_some()) {
             return;
         }
         servers.retain(|server| {

@@ -20,8 +20,8 @@ use crate::clock::Time;
 use crate::error::ConnectionError;
 use crate::legacy;
 use crate::limits::{
-    ANSWER_BYTES_MAX, ASK_AFTER, OTHERS_RECENT, PING_AFTER, RESPONSE_TIMEOUT_MAX, SILENCE_MAX, SILENT_AFTER,
-    TICK,
+    ANSWER_BYTES_MAX, ASK_AFTER, OTHER_REQUEST_RECENT, PING_AFTER, RESPONSE_TIMEOUT_MAX, SILENCE_MAX,
+    SILENT_AFTER, TICK,
 };
 use crate::login::{KeyDerivation, Login, LoginStep};
 use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
@@ -96,20 +96,20 @@ pub(crate) struct Connection {
     greeting: ProtocolVersion,
     /// The server did not understand the initial version.
     is_not_understood: bool,
-    slots: PendingRequests,
+    pending: PendingRequests,
     /// Number of pending requests of callers that belong to no stream.
-    others: usize,
+    other_requests: usize,
     /// When such a request was last sent or answered.
-    others_at: Option<Time>,
+    other_request_at: Option<Time>,
     decoder: ResponseDecoder,
     output: Output,
     /// Bytes encoded so far, and bytes handed out for writing.
     encoded: u64,
     handed_out: u64,
     /// When the server last sent something, or when the first request after an idle period was made.
-    heard_at: Time,
+    received_at: Time,
     /// When deadlines were last checked.
-    looked_at: Time,
+    checked_at: Time,
     /// A PING is pending.
     is_pinged: bool,
     /// When the last PING was sent.
@@ -139,15 +139,15 @@ impl Connection {
             wanted,
             greeting,
             is_not_understood: false,
-            slots: PendingRequests::default(),
-            others: 0,
-            others_at: None,
+            pending: PendingRequests::default(),
+            other_requests: 0,
+            other_request_at: None,
             decoder: ResponseDecoder::new(limits),
             output: Output::new(),
             encoded: 0,
             handed_out: 0,
-            heard_at: now,
-            looked_at: now,
+            received_at: now,
+            checked_at: now,
             is_pinged: false,
             pinged_at: now,
             is_silent: false,
@@ -170,22 +170,22 @@ impl Connection {
 
     /// Sends a request of the connection itself.
     fn ask(&mut self, now: Time, body: RequestBody) {
-        let header = RequestHeader::new(self.slots.next_id(), self.greeting);
+        let header = RequestHeader::new(self.pending.next_id(), self.greeting);
         let request = Request { header, body };
-        let slot = PendingRequest::own(request.context(), self.encoded, now + SILENCE_MAX);
-        self.encode(now, &request, slot);
+        let entry = PendingRequest::own(request.context(), self.encoded, now + SILENCE_MAX);
+        self.encode(now, &request, entry);
         (self.is_pinged, self.pinged_at) = (true, now);
     }
 
-    fn encode(&mut self, now: Time, request: &Request, slot: PendingRequest) {
-        if self.slots.is_empty() {
-            self.heard_at = now;
-            self.looked_at = now;
+    fn encode(&mut self, now: Time, request: &Request, entry: PendingRequest) {
+        if self.pending.is_empty() {
+            self.received_at = now;
+            self.checked_at = now;
         }
         let before = self.output.len();
         request.encode(&mut self.output);
         self.encoded += (self.output.len() - before) as u64;
-        self.slots.insert(slot);
+        self.pending.insert(entry);
         self.traffic.requests += 1;
     }
 
@@ -196,7 +196,7 @@ impl Connection {
 
     /// Whether the drain is complete.
     pub(crate) const fn is_drained(&self) -> bool {
-        matches!(self.phase, Phase::Draining) && self.slots.is_empty()
+        matches!(self.phase, Phase::Draining) && self.pending.is_empty()
     }
 
     /// Whether the server may hang: it has sent nothing since the last PING.
@@ -206,7 +206,7 @@ impl Connection {
 
     /// Allows a pending request to be sent to another server as well.
     pub(crate) fn allow_move(&mut self, id: u64) {
-        self.slots.allow_move(id);
+        self.pending.allow_move(id);
     }
 
     /// Encodes a request, and sets its id and version. [`Connection::poll_answer`] returns its outcome.
@@ -219,7 +219,7 @@ impl Connection {
         by: &Waker,
     ) -> Result<u64, Refused> {
         let Phase::Open(spoken) = self.phase else { return Err(Refused::NotOpen) };
-        let id = self.slots.next_id();
+        let id = self.pending.next_id();
         (request.header.id, request.header.version) = (id, spoken);
         self.offer_notice(spoken, request);
         let older = legacy::rewrite_for_version(request);
@@ -230,11 +230,11 @@ impl Connection {
         }
         self.has_offered_notice = true;
         let asked = request.context();
-        let slot = PendingRequest::awaited(asked, self.encoded, deadline, units, by.clone());
-        self.encode(now, request, slot);
+        let entry = PendingRequest::awaited(asked, self.encoded, deadline, units, by.clone());
+        self.encode(now, request, entry);
         if !is_of_stream(asked.opcode) {
-            self.others += 1;
-            self.others_at = Some(now);
+            self.other_requests += 1;
+            self.other_request_at = Some(now);
         }
         Ok(id)
     }
@@ -249,18 +249,19 @@ impl Connection {
     }
 
     /// Whether requests that belong to no stream are pending or recent. Streams then leave bandwidth to them.
-    pub(crate) fn has_others(&self, now: Time) -> bool {
-        self.others > 0 || self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_RECENT)
+    pub(crate) fn has_other_requests(&self, now: Time) -> bool {
+        self.other_requests > 0
+            || self.other_request_at.is_some_and(|at| now.saturating_sub(at) < OTHER_REQUEST_RECENT)
     }
 
     /// Returns the outcome of a request, once, and the room it frees.
     pub(crate) fn poll_answer(&mut self, id: u64, by: &Waker) -> Poll<(Result<Response, Failure>, u32)> {
-        self.slots.poll(id, by)
+        self.pending.poll(id, by)
     }
 
     /// Abandons a request. Returns the room it frees.
     pub(crate) fn abandon(&mut self, id: u64) -> u32 {
-        self.slots.abandon(id)
+        self.pending.abandon(id)
     }
 
     /// Decodes the responses and events received.
@@ -274,11 +275,11 @@ impl Connection {
         input: &mut BytesMut,
         effects: &mut Effects,
     ) -> Result<(), ConnectionError> {
-        self.heard_at = now;
+        self.received_at = now;
         self.is_silent = false;
         loop {
-            let slots = &self.slots;
-            match self.decoder.decode(input, |id| slots.asked(id))? {
+            let pending = &self.pending;
+            match self.decoder.decode(input, |id| pending.asked(id))? {
                 Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
                 Some(Incoming::Event(event)) => self.dispatch_event(ServerEvent::Entry(event), effects),
                 Some(Incoming::CounterEvent(event)) => {
@@ -302,7 +303,7 @@ impl Connection {
     ) -> Result<(), ConnectionError> {
         let is_new = matches!(self.phase, Phase::LoggingIn(_) | Phase::Greeting);
         self.is_not_understood |= is_new && legacy::is_not_understood(response.status);
-        if self.slots.is_own(response.id) {
+        if self.pending.is_own(response.id) {
             self.is_pinged = false;
             match self.phase {
                 Phase::LoggingIn(_) => self.continue_login(now, &response)?,
@@ -311,9 +312,9 @@ impl Connection {
             }
         }
         let is_other = |asked: RequestContext| !is_of_stream(asked.opcode);
-        if !self.slots.is_own(response.id) && self.slots.asked(response.id).is_some_and(is_other) {
-            self.others -= 1;
-            self.others_at = Some(now);
+        if !self.pending.is_own(response.id) && self.pending.asked(response.id).is_some_and(is_other) {
+            self.other_requests -= 1;
+            self.other_request_at = Some(now);
         }
         // A response without a request concerns the whole connection.
         let complaint = match &response.body {
@@ -321,7 +322,7 @@ impl Connection {
             _ => String::new(),
         };
         let is_close_notice = response.id == 0 && response.status == Status::IllegalLifecycle;
-        let Some((waker, room)) = self.slots.answered(response) else {
+        let Some((waker, room)) = self.pending.answered(response) else {
             return Err(if is_close_notice {
                 ConnectionError::ServerEnds
             } else {
@@ -394,7 +395,7 @@ impl Connection {
 
     /// When to call [`Connection::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Time {
-        if self.slots.is_empty() { self.heard_at + PING_AFTER } else { self.looked_at + TICK }
+        if self.pending.is_empty() { self.received_at + PING_AFTER } else { self.checked_at + TICK }
     }
 
     /// Checks deadlines and whether the server is alive.
@@ -403,25 +404,25 @@ impl Connection {
     ///
     /// If the server is not alive.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) -> Result<(), ConnectionError> {
-        self.looked_at = now;
-        let silence = now.saturating_sub(self.heard_at);
+        self.checked_at = now;
+        let silence = now.saturating_sub(self.received_at);
         if self.is_pinged && silence >= SILENCE_MAX {
             return Err(ConnectionError::PingTimedOut(SILENCE_MAX));
         }
-        if self.slots.open().any(|slot| slot.deadline + RESPONSE_TIMEOUT_MAX <= now) {
+        if self.pending.open().any(|entry| entry.deadline + RESPONSE_TIMEOUT_MAX <= now) {
             return Err(ConnectionError::ResponseTimedOut(RESPONSE_TIMEOUT_MAX));
         }
         let handed_out = self.handed_out;
-        let failure = |slot: &PendingRequest| {
-            let is_late = slot.deadline <= now;
-            is_late.then_some(Failure { cause: None, was_sent: slot.start < handed_out })
+        let failure = |entry: &PendingRequest| {
+            let is_late = entry.deadline <= now;
+            is_late.then_some(Failure { cause: None, was_sent: entry.start < handed_out })
         };
-        self.slots.fail(failure, &mut effects.wake);
+        self.pending.fail(failure, &mut effects.wake);
         if !self.is_pinged && silence >= PING_AFTER && self.is_open() {
             // The server counts as silent from now on only, however long the connection was idle.
-            self.heard_at = now - PING_AFTER;
+            self.received_at = now - PING_AFTER;
             self.ping(now);
-        } else if !self.is_pinged && silence >= ASK_AFTER && !self.slots.is_empty() && self.is_open() {
+        } else if !self.is_pinged && silence >= ASK_AFTER && !self.pending.is_empty() && self.is_open() {
             self.ping(now);
         }
         self.detect_silence(now, effects);
@@ -431,18 +432,18 @@ impl Connection {
     /// Once the server is silent, fails the pending requests that another server can execute. Later requests
     /// come here only if all servers are silent; they wait.
     fn detect_silence(&mut self, now: Time, effects: &mut Effects) {
-        let has_answered = self.heard_at > self.pinged_at;
+        let has_answered = self.received_at > self.pinged_at;
         let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;
         if !self.is_open() || self.is_silent || !self.is_pinged || has_answered || !is_late {
             return;
         }
         self.is_silent = true;
         let handed_out = self.handed_out;
-        let failure = |slot: &PendingRequest| {
+        let failure = |entry: &PendingRequest| {
             let cause = Some(ConnectionError::PingTimedOut(SILENT_AFTER));
-            slot.can_move.then_some(Failure { cause, was_sent: slot.start < handed_out })
+            entry.can_move.then_some(Failure { cause, was_sent: entry.start < handed_out })
         };
-        self.slots.fail(failure, &mut effects.wake);
+        self.pending.fail(failure, &mut effects.wake);
     }
 
     /// Hands out the bytes to write, if `into` is empty.
@@ -483,11 +484,11 @@ impl Connection {
         self.phase = Phase::Lost;
         // A server that shuts down sends its notice after the responses to all requests that it has begun.
         let may_be_begun = !matches!(cause, ConnectionError::ServerEnds);
-        let failure = |slot: &PendingRequest| Failure {
+        let failure = |entry: &PendingRequest| Failure {
             cause: Some(cause.clone()),
-            was_sent: may_be_begun && slot.start < written,
+            was_sent: may_be_begun && entry.start < written,
         };
-        self.slots.close(failure, &mut effects.wake);
+        self.pending.close(failure, &mut effects.wake);
         effects.wake.extend(self.sinks.disconnect());
     }
 }

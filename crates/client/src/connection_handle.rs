@@ -102,7 +102,7 @@ impl ConnectionHandle {
     ) -> Result<Response, CallError> {
         let units = units.min(ROOM);
         self.take_room(units, deadline).await?;
-        let mut call = Call { link: self, units, can_move, id: None };
+        let mut call = Call { handle: self, units, can_move, id: None };
         poll_fn(|cx| call.poll(request, deadline, cx)).await
     }
 
@@ -116,7 +116,7 @@ impl ConnectionHandle {
     ) -> Result<Call<Arc<Self>>, CallError> {
         let units = units.min(ROOM);
         self.take_room(units, deadline).await?;
-        let mut call = Call { link: self.clone(), units, can_move: false, id: None };
+        let mut call = Call { handle: self.clone(), units, can_move: false, id: None };
         call.send(request, deadline, Waker::noop())?;
         Ok(call)
     }
@@ -126,13 +126,13 @@ impl ConnectionHandle {
     pub(crate) fn send_detached(&self, request: &mut Request, deadline: Time) {
         // A failure is harmless: the server cleans up after its own timeout.
         let _ =
-            Call { link: self, units: 0, can_move: false, id: None }.send(request, deadline, Waker::noop());
+            Call { handle: self, units: 0, can_move: false, id: None }.send(request, deadline, Waker::noop());
     }
 }
 
 /// A request that has room.
 pub(crate) struct Call<L: Deref<Target = ConnectionHandle>> {
-    link: L,
+    handle: L,
     /// The room to return here; after the submission the connection returns it.
     units: u32,
     can_move: bool,
@@ -156,7 +156,7 @@ impl<L: Deref<Target = ConnectionHandle>> Call<L> {
     }
 
     fn poll_answer(&mut self, id: u64, cx: &Context<'_>) -> Poll<Result<Response, CallError>> {
-        let Poll::Ready((ended, units)) = self.link.lock().poll_answer(id, cx.waker()) else {
+        let Poll::Ready((ended, units)) = self.handle.lock().poll_answer(id, cx.waker()) else {
             return Poll::Pending;
         };
         self.id = None;
@@ -177,8 +177,8 @@ impl<L: Deref<Target = ConnectionHandle>> Call<L> {
         deadline: Time,
         by: &Waker,
     ) -> Result<Option<Waker>, CallError> {
-        let now = self.link.clock.now();
-        let mut connection = self.link.lock();
+        let now = self.handle.clock.now();
+        let mut connection = self.handle.lock();
         match connection.submit(now, request, deadline, self.units, by) {
             Ok(id) => {
                 self.id = Some(id);
@@ -208,7 +208,7 @@ impl<L: Deref<Target = ConnectionHandle> + Unpin> Future for Call<L> {
 
 impl<L: Deref<Target = ConnectionHandle>> Drop for Call<L> {
     fn drop(&mut self) {
-        let abandoned = self.id.take().map_or(0, |id| self.link.lock().abandon(id));
-        self.link.free(self.units + abandoned);
+        let abandoned = self.id.take().map_or(0, |id| self.handle.lock().abandon(id));
+        self.handle.free(self.units + abandoned);
     }
 }

@@ -31,7 +31,7 @@ struct Moved {
 /// A connection with its socket and buffers.
 pub(crate) struct Driver {
     stream: Stream,
-    pub(crate) link: Arc<ConnectionHandle>,
+    pub(crate) handle: Arc<ConnectionHandle>,
     input: BytesMut,
     output: Output,
     written: u64,
@@ -44,11 +44,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(stream: Stream, link: Arc<ConnectionHandle>) -> Self {
-        let timer = Box::pin(tokio::time::sleep_until(link.clock.instant(link.clock.now())));
+    pub(crate) fn new(stream: Stream, handle: Arc<ConnectionHandle>) -> Self {
+        let timer = Box::pin(tokio::time::sleep_until(handle.clock.instant(handle.clock.now())));
         Self {
             stream,
-            link,
+            handle,
             input: BytesMut::new(),
             output: Output::new(),
             written: 0,
@@ -79,9 +79,9 @@ impl Driver {
     /// Ends the connection for all callers.
     fn lose(&mut self, cause: &ConnectionError) {
         if !std::mem::replace(&mut self.is_lost, true) {
-            self.link.close();
-            self.link.lock().lose(self.written, cause, &mut self.effects);
-            self.link.apply(&mut self.effects);
+            self.handle.close();
+            self.handle.lock().lose(self.written, cause, &mut self.effects);
+            self.handle.apply(&mut self.effects);
         }
     }
 
@@ -93,7 +93,7 @@ impl Driver {
         for _ in 0..ROUNDS_MAX {
             let has_read = self.read(cx)?;
             let moved = self.exchange(has_read, reached, cx);
-            self.link.apply(&mut self.effects);
+            self.handle.apply(&mut self.effects);
             let Moved { is_reached, yields, timeout } = moved?;
             if is_reached {
                 return Poll::Ready(Ok(()));
@@ -107,7 +107,7 @@ impl Driver {
                 Err(cause) => return Poll::Ready(Err(self.read_rest(cause, reached, cx))),
             };
             if !has_read && !has_written {
-                let at = self.link.clock.instant(timeout);
+                let at = self.handle.clock.instant(timeout);
                 if self.timer.deadline() != at {
                     self.timer.as_mut().reset(at);
                 }
@@ -127,8 +127,8 @@ impl Driver {
         reached: &impl Fn(&Connection) -> bool,
         cx: &Context<'_>,
     ) -> Result<Moved, ConnectionError> {
-        let now = self.link.clock.now();
-        let mut connection = self.link.lock();
+        let now = self.handle.clock.now();
+        let mut connection = self.handle.lock();
         connection.traffic.writes = self.writes;
         if has_read {
             connection.traffic.reads += 1;
@@ -143,8 +143,8 @@ impl Driver {
             connection.set_writer(cx.waker());
         }
         let (is_reached, timeout) = (reached(&connection), connection.poll_timeout());
-        let (is_silent, link) = (connection.is_silent(), &self.link);
-        if link.set_silent(is_silent) {
+        let (is_silent, handle) = (connection.is_silent(), &self.handle);
+        if handle.set_silent(is_silent) {
             tracing::debug!(is_silent, "server silence changed");
         }
         Ok(Moved { is_reached, yields, timeout })
@@ -174,7 +174,7 @@ impl Driver {
     ) -> ConnectionError {
         while let Ok(true) = self.read(cx) {
             let moved = self.exchange(true, reached, cx);
-            self.link.apply(&mut self.effects);
+            self.handle.apply(&mut self.effects);
             if let Err(said) = moved {
                 return said;
             }

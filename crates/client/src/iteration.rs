@@ -138,10 +138,10 @@ impl<T> EntryStream<T> {
         let mut parts: BTreeMap<Option<usize>, SegmentSet> = BTreeMap::new();
         for segment in segments.into_iter().filter(|segment| all.contains(segment)) {
             let server = routing.primary_of(segment);
-            let place = server
+            let index = server
                 .and_then(|server| routing.servers().iter().position(|other| Arc::ptr_eq(other, server)));
             let part = parts
-                .entry(place)
+                .entry(index)
                 .or_insert_with(|| SegmentSet { server: server.cloned(), segments: Some(BTreeSet::new()) });
             part.segments.get_or_insert_default().insert(segment);
         }
@@ -160,18 +160,18 @@ impl<T> EntryStream<T> {
     }
 
     /// Takes a batch. Removes the server iteration if it has ended.
-    fn take(&mut self, place: usize, fetched: FetchedBatch) -> Result<(), ClientError> {
+    fn take(&mut self, index: usize, fetched: FetchedBatch) -> Result<(), ClientError> {
         let (remote, batch) = match fetched {
             // The entries of one cluster cannot complete those of another.
             Ok((remote, _)) if remote.site() != self.site => return Err(self.interrupted()),
             Ok(fetched) => fetched,
             Err(BatchError::Failed(error)) => return Err(error),
             Err(BatchError::Interrupted(error)) => {
-                let ServerIteration { part, .. } = self.server_iterations.swap_remove(place);
+                let ServerIteration { part, .. } = self.server_iterations.swap_remove(index);
                 return self.again(part, error);
             }
         };
-        let part = &mut self.server_iterations[place].part;
+        let part = &mut self.server_iterations[index].part;
         let is_end = batch.entries.is_empty();
         for item in batch.entries {
             let segment = self.tracking.segment(&item.key);
@@ -198,12 +198,12 @@ impl<T> EntryStream<T> {
         let is_done = is_finished || is_end && !self.tracking.knows_segments();
         if is_done {
             // Dropping the remote iteration ends it on the server.
-            self.server_iterations.swap_remove(place);
+            self.server_iterations.swap_remove(index);
         } else if is_end {
-            let ServerIteration { part, .. } = self.server_iterations.swap_remove(place);
+            let ServerIteration { part, .. } = self.server_iterations.swap_remove(index);
             return self.again(part, None);
         } else {
-            self.server_iterations[place].remote = Some(remote);
+            self.server_iterations[index].remote = Some(remote);
         }
         Ok(())
     }
@@ -253,19 +253,19 @@ impl<T> EntryStream<T> {
             if let Some(item) = self.items.pop_front_if(|_| !has_asked) {
                 return Poll::Ready(Some(Ok(item)));
             }
-            let (mut place, mut has_moved) = (0, false);
-            while place < self.server_iterations.len() {
-                let Poll::Ready(fetched) = self.server_iterations[place].poll(cx) else {
-                    place += 1;
+            let (mut index, mut has_moved) = (0, false);
+            while index < self.server_iterations.len() {
+                let Poll::Ready(fetched) = self.server_iterations[index].poll(cx) else {
+                    index += 1;
                     continue;
                 };
                 has_moved = true;
                 let before = self.server_iterations.len();
-                if let Err(error) = self.take(place, fetched) {
+                if let Err(error) = self.take(index, fetched) {
                     return self.fail(error);
                 }
                 // `take` may have moved another server iteration to this index.
-                place += usize::from(self.server_iterations.len() == before);
+                index += usize::from(self.server_iterations.len() == before);
             }
             if let Some(item) = self.items.pop_front() {
                 return Poll::Ready(Some(Ok(item)));

@@ -42,7 +42,7 @@ pub(crate) const PIECES_UNDER_WAY_BESIDE: usize = 2;
 
 /// How long a caller counts as active after a request or response. A sequential caller needs less from a
 /// response to its next request.
-pub(crate) const OTHERS_RECENT: Duration = Duration::from_micros(500);
+pub(crate) const OTHER_REQUEST_RECENT: Duration = Duration::from_micros(500);
 
 /// Maximum size of a response. The largest are those to [`crate::Cache::get_all`]: [`BULK_ITEMS`] values.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1024 * 1024 * 1024;

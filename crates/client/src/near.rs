@@ -250,8 +250,8 @@ impl NearCacheTask {
                 },
             );
             match added.await {
-                Ok(standing) => {
-                    self.serve(&standing, &is_lost).await;
+                Ok(registration) => {
+                    self.serve(&registration, &is_lost).await;
                     self.entries.table.turn_off();
                     backoff.reset();
                 }
@@ -274,9 +274,9 @@ impl NearCacheTask {
     }
 
     /// Runs until the connection is lost or the filter fails.
-    async fn serve(&mut self, standing: &ListenerRegistration, is_lost: &AtomicBool) {
+    async fn serve(&mut self, registration: &ListenerRegistration, is_lost: &AtomicBool) {
         let Entries { table, is_stale, .. } = &*self.entries;
-        table.turn_on(&standing.place);
+        table.turn_on(&registration.target);
         if is_lost.load(Ordering::Acquire) {
             // The loss came first.
             return;
@@ -284,13 +284,13 @@ impl NearCacheTask {
         let _ = self.begins.send(Some(Ok(())));
         loop {
             tokio::select! {
-                () = standing.lost() => return,
+                () = registration.lost() => return,
                 () = is_stale.notified(), if self.bits > 0 => {}
             }
             if self.entries.table.gone() < self.entries.gone_max {
                 continue;
             }
-            if let Err(why) = self.update(standing).await {
+            if let Err(why) = self.update(registration).await {
                 if !is_lost.load(Ordering::Acquire) {
                     // The server may still install the filter, when it is outdated.
                     tracing::warn!(%why, "near cache: continuing without a Bloom filter");
@@ -302,13 +302,13 @@ impl NearCacheTask {
     }
 
     /// Sends a filter of the cached keys to the server.
-    async fn update(&self, standing: &ListenerRegistration) -> Result<(), ClientError> {
+    async fn update(&self, registration: &ListenerRegistration) -> Result<(), ClientError> {
         let mut filter = BloomFilter::new(self.bits).expect("the number of bits is in range");
         self.entries.table.begin_update(|key| filter.add(key));
         let update = RequestBody::Listener(Request::UpdateBloom(filter.to_bits()));
         let ask = self.listened.ask(update, self.timeout);
         let ListenedCache { client, cache, .. } = &self.listened;
-        match client.perform_at(cache, ask, &standing.place).await {
+        match client.perform_at(cache, ask, &registration.target).await {
             Ok(answer) if answer.status == Status::Success => {
                 self.entries.table.end_update();
                 count(&self.entries.counters.updates);
@@ -390,12 +390,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     pub(crate) async fn read_near(&self, key: &Bytes) -> Result<Option<Found>, ClientError> {
         let Some(near) = &self.near else { return Ok(None) };
         let entries = &*near.entries;
-        let (place, read) = match entries.table.lookup(key, self.client.clock.now()) {
+        let (target, read) = match entries.table.lookup(key, self.client.clock.now()) {
             Lookup::Hit(kept) => {
                 count(&entries.counters.hits);
                 return Ok(Some(Some((kept.metadata, kept.value))));
             }
-            Lookup::Miss(place, read) => (place, read),
+            Lookup::Miss(target, read) => (target, read),
             Lookup::Off => {
                 count(&entries.counters.misses);
                 return Ok(None);
@@ -404,13 +404,13 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         count(&entries.counters.misses);
         let reading = Reading { entries, read: Some(read) };
         // Boxed, so that futures without a near cache stay small.
-        Box::pin(self.read_and_keep(key, place, reading)).await
+        Box::pin(self.read_and_keep(key, target, reading)).await
     }
 
     async fn read_and_keep(
         &self,
         key: &Bytes,
-        place: ServerConnection,
+        target: ServerConnection,
         reading: Reading<'_>,
     ) -> Result<Option<Found>, ClientError> {
         let options = self.options();
@@ -421,7 +421,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             value_type: self.value_type.clone(),
             timeout: options.timeout,
         };
-        let answer = match self.client.perform_at(&self.state, ask, &place).await {
+        let answer = match self.client.perform_at(&self.state, ask, &target).await {
             Ok(answer) => answer,
             Err(NotExecuted::Failed(error)) => return Err(error),
             // A response of another server must not be cached.

@@ -37,7 +37,7 @@ pub(crate) struct RequestSpec {
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
     pub(crate) server: Arc<Server>,
-    pub(crate) link: Arc<ConnectionHandle>,
+    pub(crate) handle: Arc<ConnectionHandle>,
 }
 
 /// A server's response.
@@ -45,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
     /// The server that responded.
-    pub(crate) place: ServerConnection,
+    pub(crate) target: ServerConnection,
     operation: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl Answer {
     /// The error for a response of the wrong type.
     pub(crate) fn unexpected(&self) -> ClientError {
         ClientError::ProtocolViolation {
-            server: self.place.server.to_string(),
+            server: self.target.server.to_string(),
             operation: self.operation,
             found: format!("{:?}", self.status),
         }
@@ -176,11 +176,11 @@ impl Inner {
         &self,
         cache: &CacheState,
         ask: RequestSpec,
-        place: &ServerConnection,
+        target: &ServerConnection,
     ) -> Result<Answer, NotExecuted> {
         let mut operation = self.operation(cache, ask);
         let topology_id = operation.topology_id(cache.routing().as_deref());
-        match operation.attempt(place, topology_id).await {
+        match operation.attempt(target, topology_id).await {
             AttemptOutcome::Done(answer) => Ok(answer),
             AttemptOutcome::Failed(error) => Err(NotExecuted::Failed(error)),
             AttemptOutcome::TryAnotherServer(error) => Err(NotExecuted::TryAnotherServer(error)),
@@ -188,9 +188,9 @@ impl Inner {
     }
 
     /// Sends a request on this connection and ignores its response.
-    pub(crate) fn send_detached(&self, cache: &CacheState, ask: RequestSpec, place: &ServerConnection) {
+    pub(crate) fn send_detached(&self, cache: &CacheState, ask: RequestSpec, target: &ServerConnection) {
         let mut operation = self.operation(cache, ask);
-        place.link.send_detached(&mut operation.request, operation.deadline);
+        target.handle.send_detached(&mut operation.request, operation.deadline);
     }
 
     fn operation<'a>(&'a self, cache: &'a CacheState, ask: RequestSpec) -> Operation<'a> {
@@ -230,7 +230,7 @@ impl Operation<'_> {
             }
             let routing = self.cache.routing();
             let chosen = self.choose(routing.as_deref(), preferred.as_ref(), &avoided);
-            let Some((server, link)) = chosen else {
+            let Some((server, handle)) = chosen else {
                 // No server is left that has not failed.
                 if let Some(error) = last_error.take() {
                     return Err(error);
@@ -239,15 +239,15 @@ impl Operation<'_> {
                 self.wait(preferred.as_ref()).await?;
                 continue;
             };
-            let place = ServerConnection { server, link };
-            prepare(&place);
+            let target = ServerConnection { server, handle };
+            prepare(&target);
             let topology_id = self.topology_id(routing.as_deref());
-            match self.attempt(&place, topology_id).await {
+            match self.attempt(&target, topology_id).await {
                 AttemptOutcome::Done(answer) => return Ok(answer),
                 AttemptOutcome::Failed(error) => return Err(error),
                 AttemptOutcome::TryAnotherServer(error) => {
                     last_error = error.or(last_error);
-                    avoided.push(place.server);
+                    avoided.push(target.server);
                 }
             }
         }
@@ -258,10 +258,11 @@ impl Operation<'_> {
         routing.map_or_else(|| self.client.sites.no_topology(), Routing::id)
     }
 
-    async fn attempt(&mut self, place: &ServerConnection, topology_id: i32) -> AttemptOutcome {
+    async fn attempt(&mut self, target: &ServerConnection, topology_id: i32) -> AttemptOutcome {
         self.request.header.topology_id = topology_id;
-        let called = place.link.call(&mut self.request, self.units, self.deadline, self.is_repeatable).await;
-        self.ended(place, called)
+        let called =
+            target.handle.call(&mut self.request, self.units, self.deadline, self.is_repeatable).await;
+        self.ended(target, called)
     }
 
     fn choose(
@@ -306,8 +307,8 @@ impl Operation<'_> {
         ClientError::TimedOut { after: self.timeout, is_outcome_unknown: was_sent && !self.is_repeatable }
     }
 
-    fn ended(&self, place: &ServerConnection, called: Result<Response, CallError>) -> AttemptOutcome {
-        let server = &place.server;
+    fn ended(&self, target: &ServerConnection, called: Result<Response, CallError>) -> AttemptOutcome {
+        let server = &target.server;
         let operation = self.request.body.opcode().name();
         let response = match called {
             Ok(response) => response,
@@ -337,7 +338,7 @@ impl Operation<'_> {
             return self.refused(server, response.status, text.as_str());
         }
         let Response { status, body, .. } = response;
-        AttemptOutcome::Done(Answer { status, body, place: place.clone(), operation })
+        AttemptOutcome::Done(Answer { status, body, target: target.clone(), operation })
     }
 
     /// Handles a request that may have been executed.

@@ -82,63 +82,65 @@ impl PendingRequests {
 
     /// Returns the next id.
     pub(crate) fn next_id(&self) -> u64 {
-        self.free.last().map_or(self.places.len(), |place| *place) as u64 + 1
+        self.free.last().map_or(self.places.len(), |index| *index) as u64 + 1
     }
 
     /// Inserts a request under [`PendingRequests::next_id`].
-    pub(crate) fn insert(&mut self, slot: PendingRequest) {
+    pub(crate) fn insert(&mut self, entry: PendingRequest) {
         self.taken += 1;
         match self.free.pop() {
-            Some(place) => self.places[place] = Some(slot),
-            None => self.places.push(Some(slot)),
+            Some(index) => self.places[index] = Some(entry),
+            None => self.places.push(Some(entry)),
         }
     }
 
     /// Allows a request to be sent to another server as well.
     pub(crate) fn allow_move(&mut self, id: u64) {
-        if let Some(slot) = self.get_mut(id) {
-            slot.can_move = true;
+        if let Some(entry) = self.get_mut(id) {
+            entry.can_move = true;
         }
     }
 
-    fn place(id: u64) -> Option<usize> {
+    fn index(id: u64) -> Option<usize> {
         usize::try_from(id).ok()?.checked_sub(1)
     }
 
     fn get_mut(&mut self, id: u64) -> Option<&mut PendingRequest> {
-        self.places.get_mut(Self::place(id)?)?.as_mut()
+        self.places.get_mut(Self::index(id)?)?.as_mut()
     }
 
     /// Whether this is a request of the connection itself.
     pub(crate) fn is_own(&self, id: u64) -> bool {
-        let slot = Self::place(id).and_then(|place| self.places.get(place)?.as_ref());
-        slot.is_some_and(|slot| matches!(slot.outcome, Outcome::Own))
+        let entry = Self::index(id).and_then(|index| self.places.get(index)?.as_ref());
+        entry.is_some_and(|entry| matches!(entry.outcome, Outcome::Own))
     }
 
     /// Returns what a response with this id answers.
     pub(crate) fn asked(&self, id: u64) -> Option<RequestContext> {
-        let slot = self.places.get(Self::place(id)?)?.as_ref()?;
-        (!slot.is_over).then_some(slot.asked)
+        let entry = self.places.get(Self::index(id)?)?.as_ref()?;
+        (!entry.is_over).then_some(entry.asked)
     }
 
     /// Frees the id if no response is expected and the caller has gone. Returns the units freed.
     fn release(&mut self, id: u64) -> u32 {
-        let Some(place) = Self::place(id) else { return 0 };
-        let is_free = |slot: &mut PendingRequest| {
-            slot.is_over && matches!(slot.outcome, Outcome::Unwanted | Outcome::Own)
+        let Some(index) = Self::index(id) else { return 0 };
+        let is_free = |entry: &mut PendingRequest| {
+            entry.is_over && matches!(entry.outcome, Outcome::Unwanted | Outcome::Own)
         };
-        let Some(slot) = self.places.get_mut(place).and_then(|slot| slot.take_if(is_free)) else { return 0 };
-        self.free.push(place);
+        let Some(entry) = self.places.get_mut(index).and_then(|entry| entry.take_if(is_free)) else {
+            return 0;
+        };
+        self.free.push(index);
         self.taken -= 1;
-        slot.units
+        entry.units
     }
 
     /// Handles a response. Returns the task to wake and the units freed; `None` if no response was expected.
     pub(crate) fn answered(&mut self, response: Response) -> Option<(Option<Waker>, u32)> {
         let id = response.id;
-        let slot = self.get_mut(id).filter(|slot| !slot.is_over)?;
-        slot.is_over = true;
-        let waker = slot.end(Ok(response));
+        let entry = self.get_mut(id).filter(|entry| !entry.is_over)?;
+        entry.is_over = true;
+        let waker = entry.end(Ok(response));
         Some((waker, self.release(id)))
     }
 
@@ -148,34 +150,34 @@ impl PendingRequests {
         mut failure: impl FnMut(&PendingRequest) -> Option<Failure>,
         wake: &mut Vec<Waker>,
     ) {
-        for slot in self.places.iter_mut().flatten().filter(|slot| slot.is_awaited()) {
-            if let Some(failure) = failure(slot) {
-                wake.extend(slot.end(Err(failure)));
+        for entry in self.places.iter_mut().flatten().filter(|entry| entry.is_awaited()) {
+            if let Some(failure) = failure(entry) {
+                wake.extend(entry.end(Err(failure)));
             }
         }
     }
 
     /// Fails all requests.
     pub(crate) fn close(&mut self, failure: impl Fn(&PendingRequest) -> Failure, wake: &mut Vec<Waker>) {
-        self.fail(|slot| Some(failure(slot)), wake);
-        self.places.iter_mut().flatten().for_each(|slot| slot.is_over = true);
+        self.fail(|entry| Some(failure(entry)), wake);
+        self.places.iter_mut().flatten().for_each(|entry| entry.is_over = true);
     }
 
     /// Iterates over the requests without a response.
     pub(crate) fn open(&self) -> impl Iterator<Item = &PendingRequest> {
-        self.places.iter().flatten().filter(|slot| !slot.is_over)
+        self.places.iter().flatten().filter(|entry| !entry.is_over)
     }
 
     /// Returns the outcome of a request, once, and the units freed.
     pub(crate) fn poll(&mut self, id: u64, by: &Waker) -> Poll<(Result<Response, Failure>, u32)> {
-        let slot = self.get_mut(id).expect("a request stays until its caller takes the outcome");
-        match &mut slot.outcome {
+        let entry = self.get_mut(id).expect("a request stays until its caller takes the outcome");
+        match &mut entry.outcome {
             Outcome::Awaited(waker) => {
                 waker.clone_from(by);
                 Poll::Pending
             }
             Outcome::Ended(_) => {
-                let Outcome::Ended(ended) = std::mem::replace(&mut slot.outcome, Outcome::Unwanted) else {
+                let Outcome::Ended(ended) = std::mem::replace(&mut entry.outcome, Outcome::Unwanted) else {
                     unreachable!("the outcome was checked")
                 };
                 Poll::Ready((ended, self.release(id)))
@@ -186,8 +188,8 @@ impl PendingRequests {
 
     /// Abandons a request. Returns the units freed.
     pub(crate) fn abandon(&mut self, id: u64) -> u32 {
-        if let Some(slot) = self.get_mut(id) {
-            slot.outcome = Outcome::Unwanted;
+        if let Some(entry) = self.get_mut(id) {
+            entry.outcome = Outcome::Unwanted;
         }
         self.release(id)
     }

@@ -36,7 +36,7 @@ struct Ahead {
 /// three while the connection has other requests, whose responses go between. Dropping it early ends the
 /// stream on the server.
 pub struct ValueReader {
-    course: PinnedConnection,
+    pinned: PinnedConnection,
     state: State,
     /// The chunk to return next.
     piece: Option<Bytes>,
@@ -76,7 +76,7 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             _ => return Err(answer.unexpected()),
         };
         Ok(Some(ValueReader {
-            course: PinnedConnection::of(self.bytes(), &answer),
+            pinned: PinnedConnection::of(self.bytes(), &answer),
             state: if is_last { State::Complete } else { State::Open(stream) },
             piece: Some(bytes).filter(|bytes| !bytes.is_empty()),
             ahead: InFlightChunks::default(),
@@ -131,7 +131,7 @@ impl ValueReader {
     }
 
     fn far(&self) -> Ahead {
-        if self.course.has_others() {
+        if self.pinned.has_other_requests() {
             Ahead { most: PIECES_AHEAD_BESIDE, together: 1 }
         } else {
             Ahead { most: PIECES_AHEAD, together: PIECES_TOGETHER }
@@ -146,14 +146,14 @@ impl ValueReader {
             return Ok(());
         }
         while self.ahead.len() < most {
-            self.course.begin(Request::NextGet(stream), &mut self.ahead).await?;
+            self.pinned.begin(Request::NextGet(stream), &mut self.ahead).await?;
         }
         Ok(())
     }
 
     fn take(&mut self, answer: Answered) -> Result<(), ClientError> {
         const OPERATION: &str = Opcode::NextGetStream.name();
-        let response = self.course.answered(answer, OPERATION, false)?;
+        let response = self.pinned.answered(answer, OPERATION, false)?;
         match response.body {
             ResponseBody::Stream(Response::Piece(piece)) => {
                 if piece.is_last {
@@ -164,13 +164,13 @@ impl ValueReader {
                 self.piece = Some(piece.bytes).filter(|bytes| !bytes.is_empty());
                 Ok(())
             }
-            _ => Err(self.course.protocol_violation(OPERATION, &response)),
+            _ => Err(self.pinned.protocol_violation(OPERATION, &response)),
         }
     }
 
     fn end(&mut self) {
         if let State::Open(stream) = self.state {
-            self.course.end(Request::EndGet(stream));
+            self.pinned.end(Request::EndGet(stream));
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct ListenedCache {
 /// A listener being registered or registered at one server. Dropping it removes it there.
 pub(crate) struct ListenerRegistration {
     listened: ListenedCache,
-    pub(crate) place: ServerConnection,
+    pub(crate) target: ServerConnection,
     id: Bytes,
     /// Notified when the connection is lost.
     lost: Arc<Notify>,
@@ -66,9 +66,9 @@ impl ListenerRegistration {
 
 impl Drop for ListenerRegistration {
     fn drop(&mut self) {
-        self.place.link.lock().sinks.remove(&self.id);
+        self.target.handle.lock().sinks.remove(&self.id);
         let remove = self.listened.ask(self.listened.subject.remove(self.id.clone()), TIMEOUT);
-        self.listened.client.send_detached(&self.listened.cache, remove, &self.place);
+        self.listened.client.send_detached(&self.listened.cache, remove, &self.target);
     }
 }
 
@@ -99,24 +99,24 @@ impl ListenedCache {
     ) -> Result<ListenerRegistration, ClientError> {
         let id = new_id();
         let ask = self.ask(request(id.clone()), timeout);
-        let mut standing: Option<ListenerRegistration> = None;
-        let added = self.client.perform_with(&self.cache, ask, None, |place| {
+        let mut registration: Option<ListenerRegistration> = None;
+        let added = self.client.perform_with(&self.cache, ask, None, |target| {
             // The previous attempt may have used the same connection.
-            standing = None;
+            registration = None;
             let lost = Arc::new(Notify::new());
-            let sink = sink(place, lost.clone());
-            let mut connection = place.link.lock();
+            let sink = sink(target, lost.clone());
+            let mut connection = target.handle.lock();
             // A closed connection refuses the request, too.
             if connection.is_open() {
                 connection.sinks.add(id.clone(), sink);
             }
             drop(connection);
-            let (listened, place) = (self.clone(), place.clone());
-            standing = Some(ListenerRegistration { listened, place, id: id.clone(), lost });
+            let (listened, target) = (self.clone(), target.clone());
+            registration = Some(ListenerRegistration { listened, target, id: id.clone(), lost });
         });
         let answer = added.await?;
-        match (&self.subject, answer.status, standing) {
-            (_, Status::Success, Some(standing)) => Ok(standing),
+        match (&self.subject, answer.status, registration) {
+            (_, Status::Success, Some(registration)) => Ok(registration),
             (ListenTarget::Counter(name), Status::NotFound, _) => {
                 Err(ClientError::NoSuchCounter(name.to_string()))
             }

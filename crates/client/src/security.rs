@@ -47,11 +47,11 @@ impl Security {
     pub(crate) async fn greet(&self, driver: &mut Driver) -> Result<(), ConnectionError> {
         loop {
             driver.until(|connection| connection.is_open() || connection.derivation().is_some()).await?;
-            let wanted = driver.link.lock().derivation();
+            let wanted = driver.handle.lock().derivation();
             let (Some(wanted), Some(credentials)) = (wanted, &self.credentials) else { return Ok(()) };
             let keys = credentials.keys(wanted).await?;
-            let now = driver.link.clock.now();
-            driver.link.lock().authenticate(now, &keys);
+            let now = driver.handle.clock.now();
+            driver.handle.lock().authenticate(now, &keys);
         }
     }
 }

@@ -68,9 +68,9 @@ impl Server {
     }
 
     /// Returns the connection, if there is one.
-    pub(crate) fn link(&self) -> Option<Arc<ConnectionHandle>> {
+    pub(crate) fn handle(&self) -> Option<Arc<ConnectionHandle>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Up(link) => Some(link.clone()),
+            State::Up(handle) => Some(handle.clone()),
             State::Connecting | State::Down(_) => None,
         }
     }
@@ -101,7 +101,7 @@ impl Server {
                     Ok(driver) => {
                         let since = self.clock.now();
                         self.failures.store(0, Ordering::Release);
-                        self.set(State::Up(driver.link.clone()));
+                        self.set(State::Up(driver.handle.clone()));
                         changed.notify_waiters();
                         tracing::debug!(server = %self, "connected");
                         let Err(cause) = self.run(driver).await else { return };
@@ -158,7 +158,7 @@ impl Server {
         match self.security.greet(&mut driver).await {
             Ok(()) => Ok(driver),
             Err(cause) => {
-                let next = driver.link.lock().next_greeting();
+                let next = driver.handle.lock().next_greeting();
                 Err((cause, next))
             }
         }
@@ -170,7 +170,7 @@ impl Server {
             ended = driver.until(|_| false) => return ended,
             () = self.retires.notified() => {}
         }
-        driver.link.lock().drain();
+        driver.handle.lock().drain();
         driver.until(Connection::is_drained).await.or(Ok(()))
     }
 }

@@ -121,8 +121,8 @@ impl Client {
     /// [`ClientError::NoSuchCluster`]. An unreachable cluster shows with the first operation.
     pub fn switch_to_cluster(&self, name: &str) -> Result<(), ClientError> {
         let inner = self.inner();
-        let place = inner.sites.all.iter().position(|site| site.name == name);
-        inner.switch(place.ok_or_else(|| ClientError::NoSuchCluster(name.to_owned()))?);
+        let index = inner.sites.all.iter().position(|site| site.name == name);
+        inner.switch(index.ok_or_else(|| ClientError::NoSuchCluster(name.to_owned()))?);
         Ok(())
     }
 
@@ -151,8 +151,8 @@ impl Inner {
         drop((servers, caches));
         tracing::warn!(cluster = %self.sites.all[to].name, "switched to another cluster");
         for server in left {
-            if let Some(link) = server.link() {
-                let mut connection = link.lock();
+            if let Some(handle) = server.handle() {
+                let mut connection = handle.lock();
                 connection.drain();
                 let wakers: Vec<Waker> = connection.sinks.disconnect().collect();
                 drop(connection);
@@ -167,8 +167,8 @@ impl Inner {
     /// Connects to the first cluster with a reachable server.
     pub(crate) async fn connect(&self) -> Result<(), ConnectError> {
         let mut troubles = Vec::new();
-        for place in 0..self.sites.all.len() {
-            self.switch(place);
+        for index in 0..self.sites.all.len() {
+            self.switch(index);
             self.start_initial();
             match self.wait_for_one().await {
                 Err(ConnectError::Unreachable(more)) => troubles.extend(more),
@@ -188,26 +188,26 @@ impl Inner {
 
     /// Whether no server of the cluster is usable, and each has failed often enough.
     fn has_lost_site(&self) -> bool {
-        let is_up = || self.all().iter().any(|server| server.link().is_some());
+        let is_up = || self.all().iter().any(|server| server.handle().is_some());
         if is_up() {
             return false;
         }
         // The topology may have replaced the initial servers.
         self.start_initial();
-        self.all().iter().all(|server| server.link().is_none() && server.failures() >= self.sites.attempts)
+        self.all().iter().all(|server| server.handle().is_none() && server.failures() >= self.sites.attempts)
     }
 
     /// Returns another cluster with a reachable server.
     async fn reachable_site(&self) -> Option<usize> {
-        for place in self.sites.others() {
+        for index in self.sites.others() {
             let mut trying = JoinSet::new();
-            for address in &self.sites.all[place].servers {
+            for address in &self.sites.all[index].servers {
                 let server = self.new_server(address);
                 trying.spawn(async move { server.answers().await });
             }
             while let Some(answers) = trying.join_next().await {
                 if answers.unwrap_or(false) {
-                    return Some(place);
+                    return Some(index);
                 }
             }
         }
@@ -224,12 +224,12 @@ async fn keep(client: Weak<Inner>, changed: Arc<Notify>) {
         let Some(client) = client.upgrade() else { return };
         let before = client.sites.switches();
         if client.has_lost_site()
-            && let Some(place) = client.reachable_site().await
+            && let Some(index) = client.reachable_site().await
             // Meanwhile servers may be back, or the caller may have switched.
             && client.sites.switches() == before
             && client.has_lost_site()
         {
-            client.switch(place);
+            client.switch(index);
         }
         drop(client);
         notified.await;

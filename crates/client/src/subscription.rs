@@ -222,14 +222,14 @@ impl<T: ByteSize + Clone + Send + 'static> ListenerTask<T> {
         loop {
             let added = self.add().await;
             match added {
-                Ok(standing) => {
+                Ok(registration) => {
                     self.fan.mark_registered();
                     note_started(&self.started, Ok(()));
                     if self.spec.with_state {
                         wake(self.fan.push(Delivery::Complete));
                     }
                     let since = client.clock.now();
-                    standing.lost().await;
+                    registration.lost().await;
                     if client.clock.now() - since >= PAUSE_MAX {
                         backoff.reset();
                         continue;

@@ -124,7 +124,7 @@ fn password_of(file: &str) -> Result<String, String> {
 
 impl ParsedUri {
     fn note(&mut self, name: &str, value: String) -> Result<(), String> {
-        let place = match name {
+        let field = match name {
             "auth_username" => &mut self.name,
             "auth_password" => &mut self.password,
             "auth_password_file" => {
@@ -139,7 +139,7 @@ impl ParsedUri {
             "sni_host_name" => &mut self.server_name,
             other => return Err(format!("unknown property {other}")),
         };
-        if place.replace(value).is_some() { Err(format!("{name} is there twice")) } else { Ok(()) }
+        if field.replace(value).is_some() { Err(format!("{name} is there twice")) } else { Ok(()) }
     }
 
     fn apply(self, mut builder: ClientBuilder) -> Result<ClientBuilder, String> {

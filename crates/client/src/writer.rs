@@ -140,14 +140,14 @@ impl ValueWriter {
         while self.under_way.len() > 1 {
             self.settle().await?;
         }
-        let (Some(last), Some((course, _))) = (self.under_way.next(1).await, &self.stream) else {
+        let (Some(last), Some((pinned, _))) = (self.under_way.next(1).await, &self.stream) else {
             return Err(self.torn());
         };
-        let response = course.answered(last, NEXT, true)?;
+        let response = pinned.answered(last, NEXT, true)?;
         let is_done = match response.status {
             status if status.is_success() => true,
             Status::NotExecuted | Status::NotFound => false,
-            _ => return Err(course.protocol_violation(NEXT, &response)),
+            _ => return Err(pinned.protocol_violation(NEXT, &response)),
         };
         // The stream has ended.
         self.stream = None;
@@ -163,7 +163,7 @@ impl ValueWriter {
     }
 
     fn torn(&self) -> ClientError {
-        let server = self.stream.as_ref().map_or(self.cache.name().to_owned(), |(course, _)| course.server());
+        let server = self.stream.as_ref().map_or(self.cache.name().to_owned(), |(pinned, _)| pinned.server());
         ClientError::StreamLost { server, cause: ConnectionError::ClosedLocally }
     }
 
@@ -187,27 +187,27 @@ impl ValueWriter {
         if self.stream.is_none() {
             self.stream = Some(self.start().await?);
         }
-        while let Some((course, _)) = &self.stream
-            && let most = if course.has_others() { PIECES_UNDER_WAY_BESIDE } else { PIECES_UNDER_WAY }
+        while let Some((pinned, _)) = &self.stream
+            && let most = if pinned.has_other_requests() { PIECES_UNDER_WAY_BESIDE } else { PIECES_UNDER_WAY }
             && self.under_way.len() >= most
         {
             self.settle().await?;
         }
-        let Some((course, stream)) = &self.stream else { return Err(self.torn()) };
+        let Some((pinned, stream)) = &self.stream else { return Err(self.torn()) };
         let piece = self.piece.split().freeze();
-        course.begin(Request::NextPut(*stream, is_last, piece), &mut self.under_way).await
+        pinned.begin(Request::NextPut(*stream, is_last, piece), &mut self.under_way).await
     }
 
     /// Waits for the response to the oldest chunk, which was not the last one.
     async fn settle(&mut self) -> Result<(), ClientError> {
-        let (Some((course, _)), Some(first)) = (&self.stream, self.under_way.next(1).await) else {
+        let (Some((pinned, _)), Some(first)) = (&self.stream, self.under_way.next(1).await) else {
             return Ok(());
         };
-        let response = course.answered(first, NEXT, false)?;
+        let response = pinned.answered(first, NEXT, false)?;
         if response.status == Status::Success {
             Ok(())
         } else {
-            Err(course.protocol_violation(NEXT, &response))
+            Err(pinned.protocol_violation(NEXT, &response))
         }
     }
 
@@ -233,8 +233,8 @@ const NEXT: &str = Opcode::NextPutStream.name();
 
 impl Drop for ValueWriter {
     fn drop(&mut self) {
-        if let Some((course, stream)) = &self.stream {
-            course.end(Request::EndPut(*stream));
+        if let Some((pinned, stream)) = &self.stream {
+            pinned.end(Request::EndPut(*stream));
         }
     }
 }

@@ -77,8 +77,8 @@ impl Pair {
         assert!(bytes.is_empty(), "half a request");
     }
 
-    fn response(&mut self, place: usize, body: ResponseBody) -> (RequestContext, Response) {
-        let request = self.asked.remove(place);
+    fn response(&mut self, index: usize, body: ResponseBody) -> (RequestContext, Response) {
+        let request = self.asked.remove(index);
         (request.context(), Response::new(request.header.id, Status::Success, body))
     }
 
@@ -90,8 +90,8 @@ impl Pair {
     }
 
     /// The server answers the request at this index.
-    fn answer(&mut self, place: usize, body: ResponseBody) -> Result<(), ConnectionError> {
-        let (asked, response) = self.response(place, body);
+    fn answer(&mut self, index: usize, body: ResponseBody) -> Result<(), ConnectionError> {
+        let (asked, response) = self.response(index, body);
         let mut out = Output::new();
         response.encode(asked, &mut out);
         self.receive(&out.into_bytes())
@@ -237,8 +237,8 @@ fn s002_2_requests_go_out_together_and_answers_find_them_in_any_order() {
     pair.write();
     assert_eq!(pair.asked.len(), 3);
     let mut out = Output::new();
-    for (place, text) in [(2, "third"), (0, "first"), (0, "second")] {
-        let (asked, response) = pair.response(place, value(text));
+    for (index, text) in [(2, "third"), (0, "first"), (0, "second")] {
+        let (asked, response) = pair.response(index, value(text));
         response.encode(asked, &mut out);
     }
     for byte in out.into_bytes() {
@@ -599,20 +599,20 @@ fn events_go_to_their_listener_until_the_connection_ends() {
 #[test]
 fn s002_15_streams_detect_other_requests_of_the_connection() {
     let mut pair = Pair::open();
-    let has_others = |pair: &Pair| pair.connection.has_others(pair.now);
-    assert!(!has_others(&pair), "the connection's own PING does not count");
+    let has_other_requests = |pair: &Pair| pair.connection.has_other_requests(pair.now);
+    assert!(!has_other_requests(&pair), "the connection's own PING does not count");
     pair.submit(RequestBody::Stream(stream::Request::NextGet(1)), Time::MAX).unwrap();
-    assert!(!has_others(&pair), "chunks do not count");
+    assert!(!has_other_requests(&pair), "chunks do not count");
     let id = pair.get("k", Time::MAX).unwrap();
     pair.now += SECOND;
-    assert!(has_others(&pair), "a pending request counts");
+    assert!(has_other_requests(&pair), "a pending request counts");
     pair.connection.abandon(id);
-    assert!(has_others(&pair), "the server still answers an abandoned request");
+    assert!(has_other_requests(&pair), "the server still answers an abandoned request");
     pair.write();
     pair.answer(1, value("v")).unwrap();
-    assert!(has_others(&pair), "a recent response counts");
-    pair.now += OTHERS_RECENT;
-    assert!(!has_others(&pair));
+    assert!(has_other_requests(&pair), "a recent response counts");
+    pair.now += OTHER_REQUEST_RECENT;
+    assert!(!has_other_requests(&pair));
     pair.answer(
         0,
         ResponseBody::Stream(stream::Response::Piece(stream::Piece {
@@ -623,5 +623,5 @@ fn s002_15_streams_detect_other_requests_of_the_connection() {
         })),
     )
     .unwrap();
-    assert!(!has_others(&pair));
+    assert!(!has_other_requests(&pair));
 }

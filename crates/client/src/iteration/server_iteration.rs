@@ -55,14 +55,14 @@ pub(super) enum BatchError {
 /// An iteration begun on a server. Dropping it ends it there.
 pub(super) struct RemoteIteration {
     request: Arc<IterationRequest>,
-    place: ServerConnection,
+    target: ServerConnection,
     id: Text,
 }
 
 impl Drop for RemoteIteration {
     fn drop(&mut self) {
         let end = self.request.ask(RequestBody::Iteration(Request::End(self.id.clone())));
-        self.request.client.send_detached(&self.request.cache, end, &self.place);
+        self.request.client.send_detached(&self.request.cache, end, &self.target);
     }
 }
 
@@ -128,7 +128,7 @@ async fn begin(
     let answer = request.client.perform(&request.cache, ask, server).await.map_err(BatchError::Failed)?;
     match answer.body {
         ResponseBody::Iteration(Response::Started(id)) => {
-            Ok(RemoteIteration { request, place: answer.place, id })
+            Ok(RemoteIteration { request, target: answer.target, id })
         }
         _ => Err(BatchError::Failed(answer.unexpected())),
     }
@@ -137,13 +137,13 @@ async fn begin(
 impl RemoteIteration {
     /// The cluster that runs the iteration.
     pub(super) fn site(&self) -> u64 {
-        self.place.server.site
+        self.target.server.site
     }
 
     async fn next(&self) -> Result<Batch, BatchError> {
         let request = &self.request;
         let ask = request.ask(RequestBody::Iteration(Request::Next(self.id.clone())));
-        let answer = match request.client.perform_at(&request.cache, ask, &self.place).await {
+        let answer = match request.client.perform_at(&request.cache, ask, &self.target).await {
             Ok(answer) => answer,
             Err(NotExecuted::TryAnotherServer(error)) => return Err(BatchError::Interrupted(error)),
             Err(NotExecuted::Failed(error)) => return Err(BatchError::Failed(error)),

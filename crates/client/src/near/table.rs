@@ -129,16 +129,16 @@ impl<P: Clone> Table<P> {
     }
 
     fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard<P>> {
-        let place = self.hasher.hash_one(key) as usize % self.shards.len();
-        self.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
+        let index = self.hasher.hash_one(key) as usize % self.shards.len();
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks up a key. A miss begins a read.
     pub(super) fn lookup(&self, key: &Bytes, now: Time) -> Lookup<P> {
         let mut shard = self.shard(key);
-        let place = match &shard.mode {
+        let target = match &shard.mode {
             Mode::Off => return Lookup::Off,
-            Mode::On(place) => Some(place.clone()),
+            Mode::On(target) => Some(target.clone()),
             Mode::Updating(_) => None,
         };
         if let Some(kept) = shard.kept.get(key) {
@@ -148,10 +148,10 @@ impl<P: Clone> Table<P> {
             shard.kept.remove(key);
             self.note_gone(1);
         }
-        let Some(place) = place else { return Lookup::Off };
+        let Some(target) = target else { return Lookup::Off };
         let since = shard.count;
         shard.reads.entry(key.clone()).or_insert(Reads { count: 0, forgotten: 0 }).count += 1;
-        Lookup::Miss(place, PendingRead { key: key.clone(), since })
+        Lookup::Miss(target, PendingRead { key: key.clone(), since })
     }
 
     /// Ends a read and caches its result unless the key was invalidated meanwhile. Returns whether it did.
@@ -202,10 +202,10 @@ impl<P: Clone> Table<P> {
     }
 
     /// Starts caching reads on this connection.
-    pub(super) fn turn_on(&self, place: &P) {
+    pub(super) fn turn_on(&self, target: &P) {
         self.gone.store(0, Ordering::Relaxed);
         for mut shard in self.shards() {
-            shard.mode = Mode::On(place.clone());
+            shard.mode = Mode::On(target.clone());
         }
     }
 
@@ -222,8 +222,8 @@ impl<P: Clone> Table<P> {
     pub(super) fn begin_update(&self, mut key: impl FnMut(&[u8])) {
         self.gone.store(0, Ordering::Relaxed);
         for mut shard in self.shards() {
-            if let Mode::On(place) = &shard.mode {
-                shard.mode = Mode::Updating(place.clone());
+            if let Mode::On(target) = &shard.mode {
+                shard.mode = Mode::Updating(target.clone());
             }
             // The server may have added the keys of pending reads to the old filter.
             shard.forget_all();
@@ -234,8 +234,8 @@ impl<P: Clone> Table<P> {
     /// Ends a filter update.
     pub(super) fn end_update(&self) {
         for mut shard in self.shards() {
-            if let Mode::Updating(place) = &shard.mode {
-                shard.mode = Mode::On(place.clone());
+            if let Mode::Updating(target) = &shard.mode {
+                shard.mode = Mode::On(target.clone());
             }
         }
     }
