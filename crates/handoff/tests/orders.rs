@@ -103,17 +103,17 @@ fn s004_10_the_producer_receives_all_acks_after_a_notification() {
                 }
             }
         });
-        let (mut heard, mut listened) = (0, 0);
+        let (mut acked, mut notifications) = (0, 0);
         let mut listen = |notified: usize| {
-            while listened < notified {
-                listened += 1;
-                heard += producer.take_acks();
+            while notifications < notified {
+                notifications += 1;
+                acked += producer.take_acks();
             }
         };
         listen(notified.load(Ordering::Acquire));
         taking.join().unwrap();
         listen(notified.load(Ordering::Acquire));
-        assert_eq!(heard, 2);
+        assert_eq!(acked, 2);
     });
 }
 

@@ -10,7 +10,7 @@ const VALUES: usize = 200;
 #[test]
 fn values_pass_between_threads_once_and_in_order() {
     let (mut producer, mut consumer) = channel(8);
-    let gives = std::thread::spawn(move || {
+    let pushing = std::thread::spawn(move || {
         for nth in 0..VALUES {
             let mut value = nth.to_string();
             while let Err(returned) = producer.push(value) {
@@ -30,14 +30,14 @@ fn values_pass_between_threads_once_and_in_order() {
         assert_eq!(value, nth.to_string());
         consumer.ack_silently();
     }
-    assert_eq!(gives.join().unwrap().look(), VALUES);
+    assert_eq!(pushing.join().unwrap().poll_acks(), VALUES);
     assert_eq!(consumer.pop(), None);
 }
 
 #[test]
 fn values_left_in_the_queue_are_dropped_once_after_the_slots_were_used_again() {
     let value = Arc::new(());
-    for is_giver_dropped_first in [true, false] {
+    for is_producer_dropped_first in [true, false] {
         let (mut producer, mut consumer) = channel(4);
         for _ in 0..10 {
             producer.push(value.clone()).unwrap();
@@ -45,7 +45,7 @@ fn values_left_in_the_queue_are_dropped_once_after_the_slots_were_used_again() {
         }
         (0..3).for_each(|_| producer.push(value.clone()).unwrap());
         assert_eq!(Arc::strong_count(&value), 4);
-        if is_giver_dropped_first {
+        if is_producer_dropped_first {
             drop(producer);
             drop(consumer);
         } else {

@@ -76,7 +76,7 @@ impl Statement {
         let mut compiler = Compiler {
             scope,
             parameters,
-            shape: FieldReader::default(),
+            reader: FieldReader::default(),
             slots: 0,
             columns: Vec::new(),
             patterns: Cell::new(0),
@@ -99,11 +99,11 @@ impl Statement {
             Answer::Rows { .. } => Source::Rows,
             Answer::Groups(_) => Source::Parts,
         };
-        let Compiler { scope, shape, slots, columns, .. } = compiler;
+        let Compiler { scope, reader, slots, columns, .. } = compiler;
         let type_name = scope.of.full_name().to_owned();
         let type_id = types.id(&type_name);
         Ok(Compiled {
-            plan: Plan { type_name, type_id, slots, shape, condition, columns },
+            plan: Plan { type_name, type_id, slots, reader, condition, columns },
             source,
             names,
             answer,
@@ -114,7 +114,7 @@ impl Statement {
 struct Compiler<'q> {
     scope: Scope<'q>,
     parameters: &'q BTreeMap<String, Wrapped>,
-    shape: FieldReader,
+    reader: FieldReader,
     slots: usize,
     columns: Vec<Column>,
     /// The number of LIKE patterns so far.
@@ -133,7 +133,7 @@ impl<'q> Compiler<'q> {
 
     /// Returns the slot of a field's values.
     fn slot(&mut self, field: &Field) -> Result<usize> {
-        let slot = self.shape.add(&field.path, self.slots).ok_or(QueryErrorKind::Path)?;
+        let slot = self.reader.add(&field.path, self.slots).ok_or(QueryErrorKind::Path)?;
         self.slots = self.slots.max(slot + 1);
         if self.slots > COLUMNS_MAX { Err(QueryErrorKind::Columns.into()) } else { Ok(slot) }
     }

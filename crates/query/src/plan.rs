@@ -20,7 +20,7 @@ pub struct Plan {
     /// The type id that clients may use instead of the name.
     pub(crate) type_id: Option<u32>,
     pub(crate) slots: usize,
-    pub(crate) shape: FieldReader,
+    pub(crate) reader: FieldReader,
     pub(crate) condition: Condition,
     pub(crate) columns: Vec<Column>,
 }
@@ -99,7 +99,7 @@ impl Plan {
 
     fn let_through<'v>(&self, value: &'v [u8], work: &mut Work) -> Result<Option<Vec<Slot<'v>>>, Exceeded> {
         let Some(message) = self.message(value) else { return Ok(None) };
-        let Some(slots) = self.shape.read(message, self.slots, work)? else { return Ok(None) };
+        let Some(slots) = self.reader.read(message, self.slots, work)? else { return Ok(None) };
         Ok(self.condition.holds(&slots, work)?.then_some(slots))
     }
 
@@ -125,7 +125,7 @@ impl Plan {
         put_text(&mut out, &self.type_name);
         put_number(&mut out, self.type_id.map_or(0, |id| id as usize + 1));
         put_number(&mut out, self.slots);
-        self.shape.write(&mut out);
+        self.reader.write(&mut out);
         self.condition.write(&mut out);
         put_number(&mut out, self.columns.len());
         for column in &self.columns {
@@ -152,8 +152,8 @@ impl Plan {
             id => Some(u32::try_from(id - 1).ok()?),
         };
         let slots = below(from, COLUMNS_MAX + 1)?;
-        let (shape, condition) = (FieldReader::from(from, slots)?, Condition::from(from, slots)?);
-        if shape.slots() != slots {
+        let (reader, condition) = (FieldReader::from(from, slots)?, Condition::from(from, slots)?);
+        if reader.slots() != slots {
             return None;
         }
         let columns = (0..count(from)?).map(|_| {
@@ -165,6 +165,6 @@ impl Plan {
             })
         });
         let columns = columns.collect::<Option<_>>()?;
-        from.is_empty().then_some(Self { type_name, type_id, slots, shape, condition, columns })
+        from.is_empty().then_some(Self { type_name, type_id, slots, reader, condition, columns })
     }
 }

@@ -43,7 +43,7 @@ impl Field {
 
     /// Returns the scalar type; `None` for messages.
     pub(crate) fn scalar(&self) -> Option<Scalar> {
-        shape::scalar(&self.last()?)
+        field_reader::scalar(&self.last()?)
     }
 
     /// Returns the kind of the schema.

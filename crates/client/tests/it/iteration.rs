@@ -13,9 +13,9 @@ use crate::scripted_server::{ScriptedConnection, ScriptedServer, begin, pong};
 use crate::servers::{DISTRIBUTED, Running, eventually};
 use crate::verbs::{speaking, versions};
 
-pub(crate) async fn all<T>(mut walk: EntryStream<T>) -> Vec<T> {
+pub(crate) async fn all<T>(mut stream: EntryStream<T>) -> Vec<T> {
     let mut found = Vec::new();
-    while let Some(item) = walk.next().await {
+    while let Some(item) = stream.next().await {
         found.push(item.unwrap());
     }
     found
@@ -113,7 +113,7 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
     })
     .await;
     servers["A"].owners.are(3).await;
-    let mut walk = cache.entries().batch(90);
+    let mut stream = cache.entries().batch(90);
     let mut found = BTreeMap::new();
     for count in 0_u32.. {
         match count {
@@ -125,7 +125,7 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
             }
             _ => {}
         }
-        let Some(item) = walk.next().await else { break };
+        let Some(item) = stream.next().await else { break };
         let (key, value) = item.unwrap();
         assert_eq!(found.insert(key, value), None, "{key} comes twice");
     }
@@ -170,25 +170,25 @@ async fn prefetch_is_bounded_and_a_dropped_iteration_is_ended() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let walking = begin(&cache, |cache| async move {
-        let mut walk = cache.keys().batch(10);
-        let first = walk.next().await.unwrap().unwrap();
-        (walk, first)
+    let streaming = begin(&cache, |cache| async move {
+        let mut stream = cache.keys().batch(10);
+        let first = stream.next().await.unwrap().unwrap();
+        (stream, first)
     });
     assert_eq!(begun(&mut server).await.batch, 5);
     let request = next_asked(&mut server).await;
     server.reply(&request, batch(0..5)).await;
-    let (mut walk, first) = walking.await.unwrap();
+    let (mut stream, first) = streaming.await.unwrap();
     assert_eq!(first, "0");
     for key in 1..5 {
-        assert_eq!(walk.next().await.unwrap().unwrap(), key.to_string());
+        assert_eq!(stream.next().await.unwrap().unwrap(), key.to_string());
     }
     let request = next_asked(&mut server).await;
     server.reply(&request, batch(5..10)).await;
-    assert_eq!(walk.next().await.unwrap().unwrap(), "5");
+    assert_eq!(stream.next().await.unwrap().unwrap(), "5");
     // Two pings, the start and two batches: the third is requested when there is room for it.
     assert_eq!(client.traffic().requests, 5);
-    drop(walk);
+    drop(stream);
     loop {
         let request = server.next().await.expect("the end");
         if let RequestBody::Iteration(Request::End(id)) = &request.body {
@@ -204,23 +204,23 @@ async fn an_iteration_dropped_while_it_starts_is_ended_on_the_server() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let mut walk = cache.keys();
-    let waits = async |walk: &mut EntryStream<Bytes>| {
+    let mut stream = cache.keys();
+    let waits = async |stream: &mut EntryStream<Bytes>| {
         let polled = std::future::poll_fn(|cx| {
-            std::task::Poll::Ready(std::pin::Pin::new(&mut *walk).poll_next(cx).is_pending())
+            std::task::Poll::Ready(std::pin::Pin::new(&mut *stream).poll_next(cx).is_pending())
         });
         assert!(polled.await);
     };
-    waits(&mut walk).await;
+    waits(&mut stream).await;
     let ping = server.next().await.unwrap();
     server.reply(&ping, pong(41)).await;
     eventually("the ping is answered", async || {
-        waits(&mut walk).await;
+        waits(&mut stream).await;
         client.traffic().answers == 2
     })
     .await;
-    waits(&mut walk).await;
-    drop(walk);
+    waits(&mut stream).await;
+    drop(stream);
     start(&mut server).await;
     let request = next_asked(&mut server).await;
     server.reply(&request, batch(0..5)).await;
@@ -234,7 +234,7 @@ async fn entries_delivered_before_an_iteration_is_lost_are_not_repeated() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let walking = begin(&cache, |cache| async move { all(cache.keys()).await });
+    let streaming = begin(&cache, |cache| async move { all(cache.keys()).await });
     begun(&mut server).await;
     let request = next_asked(&mut server).await;
     server.reply(&request, batch(0..3)).await;
@@ -254,5 +254,5 @@ async fn entries_delivered_before_an_iteration_is_lost_are_not_repeated() {
         let request = next_asked(&mut server).await;
         server.reply(&request, batch(keys)).await;
     }
-    assert_eq!(walking.await.unwrap(), ["0", "1", "2", "3", "4"]);
+    assert_eq!(streaming.await.unwrap(), ["0", "1", "2", "3", "4"]);
 }

@@ -106,18 +106,18 @@ async fn an_iteration_does_not_continue_on_another_site() {
     for n in 0..100 {
         cache.put(&n.to_string(), &n).await.unwrap();
     }
-    let mut walk = cache.entries().batch(4);
-    walk.next().await.unwrap().unwrap();
+    let mut stream = cache.entries().batch(4);
+    stream.next().await.unwrap().unwrap();
     client.switch_to_cluster("NYC").unwrap();
     let end = loop {
-        match walk.next().await.unwrap() {
+        match stream.next().await.unwrap() {
             // An entry from before the switch.
             Ok((_, number)) => assert_ne!(number, 2),
             Err(error) => break error,
         }
     };
     assert!(matches!(&end, ClientError::IterationInterrupted { cache } if cache == "c"), "{end}");
-    assert!(walk.next().await.is_none());
+    assert!(stream.next().await.is_none());
     assert_eq!(cache.entries().next().await.unwrap().unwrap(), ("where".to_owned(), 2));
 }
 

@@ -42,9 +42,9 @@ fn query_fails_with_the_limit_where_an_owner_could_not_examine_an_entity() {
         "SELECT price, MAX(stars) FROM shop.Item WHERE sizes = -1 GROUP BY price",
     ] {
         let compiled = shop.compile(query, &[]).unwrap();
-        let mut finding = ResultMerger::new(&compiled, 0, 10);
+        let mut merger = ResultMerger::new(&compiled, 0, 10);
         let row = Bytes::from(compiled.plan.row(&entity, 1).expect("it says that it could not be made"));
-        let error = finding.row(row).unwrap_err();
+        let error = merger.row(row).unwrap_err();
         assert_eq!(error, MergeError::Exceeded(Exceeded), "{query}");
         assert!(error.to_string().contains(&ENTITY_STEPS_MAX.to_string()), "{error}");
         let mut made = Vec::new();

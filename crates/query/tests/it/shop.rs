@@ -45,13 +45,13 @@ impl Shop {
         let compiled = self.compile(query, &[]).unwrap_or_else(|error| panic!("{query}: {error}"));
         let plan = Plan::from_bytes(&compiled.plan.to_bytes()).expect("what was written is read");
         assert_eq!(plan, compiled.plan);
-        let mut finding = ResultMerger::new(&compiled, offset, max);
+        let mut merger = ResultMerger::new(&compiled, offset, max);
         match compiled.source {
             Source::Nothing => return QueryResult { rows: Vec::new(), count: 0 },
             Source::Rows => {
                 for (version, entity) in (1..).zip(entities) {
                     if let Some(row) = plan.row(entity, version) {
-                        finding.row(row.into()).unwrap();
+                        merger.row(row.into()).unwrap();
                     }
                 }
             }
@@ -61,18 +61,18 @@ impl Shop {
                     let mut made = Vec::new();
                     entities.iter().for_each(|entity| plan.reduce(&mut made, entity, version));
                     if !made.is_empty() {
-                        finding.part(&made.into()).unwrap();
+                        merger.part(&made.into()).unwrap();
                     }
                 }
             }
         }
-        finding.finish().unwrap()
+        merger.finish().unwrap()
     }
 
     /// Returns all results as text.
     pub(crate) fn results(&self, entities: &[Bytes], query: &str) -> Vec<String> {
-        let found = self.page(entities, query, 0, usize::MAX);
-        assert_eq!(found.count, found.rows.len() as u64, "{query}");
+        let result = self.page(entities, query, 0, usize::MAX);
+        assert_eq!(result.count, result.rows.len() as u64, "{query}");
         let results = |cell: &Bytes| match Value::read(cell.clone()) {
             None => "-".to_owned(),
             Some(Value::Text(text)) => text.into_owned(),
@@ -81,7 +81,7 @@ impl Shop {
             Some(Value::Double(number)) => format!("{number:?}"),
             Some(other) => format!("{other:?}"),
         };
-        found.rows.iter().map(|row| row.iter().map(results).collect::<Vec<_>>().join(" ")).collect()
+        result.rows.iter().map(|row| row.iter().map(results).collect::<Vec<_>>().join(" ")).collect()
     }
 }
 
