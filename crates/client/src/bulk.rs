@@ -22,15 +22,17 @@ use crate::server::Server;
 /// complete.
 const TOGETHER_MAX: usize = 256;
 
-type Asking<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
+type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
 
 /// Awaits all requests, a bounded number at a time, and returns their responses in order.
 ///
 /// # Errors
 ///
 /// The first failure and the index of its request. The other requests are not awaited.
-async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<Answer>, (usize, ClientError)> {
-    let (mut more, mut running, mut answers) = (asking.enumerate(), Vec::new(), BTreeMap::new());
+async fn together<'a>(
+    requests: impl Iterator<Item = AnswerFuture<'a>>,
+) -> Result<Vec<Answer>, (usize, ClientError)> {
+    let (mut more, mut running, mut answers) = (requests.enumerate(), Vec::new(), BTreeMap::new());
     poll_fn(|cx| {
         loop {
             let room = TOGETHER_MAX - running.len();
@@ -40,8 +42,8 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
             }
             let before = running.len();
             let mut index = 0;
-            while let Some((number, asking)) = running.get_mut(index) {
-                match asking.as_mut().poll(cx) {
+            while let Some((number, request)) = running.get_mut(index) {
+                match request.as_mut().poll(cx) {
                     Poll::Ready(Ok(answer)) => {
                         answers.insert(*number, answer);
                         drop(running.swap_remove(index));
@@ -60,11 +62,11 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
 }
 
 /// The items for each server, split into requests, with each item's index in the caller's input.
-struct Parts<T> {
-    by_server: BTreeMap<Option<usize>, Vec<Part<T>>>,
+struct RequestBatches<T> {
+    by_server: BTreeMap<Option<usize>, Vec<RequestBatch<T>>>,
 }
 
-struct Part<T> {
+struct RequestBatch<T> {
     items: Vec<T>,
     places: Vec<usize>,
     bytes: usize,
@@ -76,28 +78,28 @@ struct Request<T> {
     items: Vec<T>,
 }
 
-impl<T> Parts<T> {
+impl<T> RequestBatches<T> {
     const fn new() -> Self {
         Self { by_server: BTreeMap::new() }
     }
 
     fn add(&mut self, server: Option<usize>, index: usize, item: T, bytes: usize) {
-        let parts = self.by_server.entry(server).or_default();
-        match parts.last_mut() {
-            Some(part) if part.items.len() < BULK_ITEMS && part.bytes < BULK_BYTES => {
-                part.items.push(item);
-                part.places.push(index);
-                part.bytes += bytes;
+        let batches = self.by_server.entry(server).or_default();
+        match batches.last_mut() {
+            Some(batch) if batch.items.len() < BULK_ITEMS && batch.bytes < BULK_BYTES => {
+                batch.items.push(item);
+                batch.places.push(index);
+                batch.bytes += bytes;
             }
-            _ => parts.push(Part { items: vec![item], places: vec![index], bytes }),
+            _ => batches.push(RequestBatch { items: vec![item], places: vec![index], bytes }),
         }
     }
 
     /// Returns the requests and, for each, the indices of its keys.
     fn into_requests(self) -> (Vec<Request<T>>, Vec<Vec<usize>>) {
         let each = self.by_server.into_iter();
-        let each = each.flat_map(|(server, parts)| parts.into_iter().map(move |part| (server, part)));
-        each.map(|(server, Part { items, places, .. })| (Request { server, items }, places)).unzip()
+        let each = each.flat_map(|(server, batches)| batches.into_iter().map(move |batch| (server, batch)));
+        each.map(|(server, RequestBatch { items, places, .. })| (Request { server, items }, places)).unzip()
     }
 }
 
@@ -137,13 +139,13 @@ where
         Owners { routing: self.state.routing() }
     }
 
-    fn asking(&self, request: RequestBody, at: Option<Arc<Server>>) -> Asking<'_> {
+    fn perform_body(&self, request: RequestBody, at: Option<Arc<Server>>) -> AnswerFuture<'_> {
         Box::pin(self.ask(request, Flags::NONE, at))
     }
 
     /// A request for one key, routed to its owner.
-    fn single(&self, request: map::Request) -> Asking<'_> {
-        self.asking(RequestBody::Map(request), None)
+    fn single(&self, request: map::Request) -> AnswerFuture<'_> {
+        self.perform_body(RequestBody::Map(request), None)
     }
 
     /// Returns the values of these keys, in their order.
@@ -163,7 +165,7 @@ where
         KE: Encode<Q>,
         VE: Decode<V>,
     {
-        let (owners, mut parts) = (self.owners(), Parts::new());
+        let (owners, mut batches) = (self.owners(), RequestBatches::new());
         // A repeated key is requested once.
         let (mut values, mut places) = (Vec::new(), BTreeMap::<Bytes, Vec<usize>>::new());
         for key in keys {
@@ -171,14 +173,14 @@ where
             let key = self.key(key).map_err(at(index))?;
             let of_key = places.entry(key.clone()).or_default();
             if of_key.is_empty() {
-                parts.add(owners.of(&key), index, key.clone(), key.len());
+                batches.add(owners.of(&key), index, key.clone(), key.len());
             }
             of_key.push(index);
             values.push(None);
         }
-        let (requests, asked) = parts.into_requests();
+        let (requests, asked) = batches.into_requests();
         let requests = requests.into_iter().map(|Request { server, items }| {
-            self.asking(RequestBody::Bulk(bulk::Request::GetAll(items)), owners.server(server))
+            self.perform_body(RequestBody::Bulk(bulk::Request::GetAll(items)), owners.server(server))
         });
         let answers = match together(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {
@@ -233,7 +235,7 @@ where
         KE: Encode<Q>,
         VE: Encode<W>,
     {
-        let (owners, mut parts) = (self.owners(), Parts::new());
+        let (owners, mut batches) = (self.owners(), RequestBatches::new());
         // The last value of a repeated key wins, because requests may overtake each other.
         let mut last = BTreeMap::new();
         for (index, (key, value)) in entries.into_iter().enumerate() {
@@ -242,12 +244,12 @@ where
         }
         let _forgotten = self.forgotten(|| last.keys().cloned());
         for (key, (index, value)) in &last {
-            parts.add(owners.of(key), *index, (key.clone(), value.clone()), key.len() + value.len());
+            batches.add(owners.of(key), *index, (key.clone(), value.clone()), key.len() + value.len());
         }
-        let (requests, mut places) = parts.into_requests();
+        let (requests, mut places) = batches.into_requests();
         let requests = requests.into_iter().map(|Request { server, items }| {
             let request = bulk::Request::PutAll(self.expiration(), items);
-            self.asking(RequestBody::Bulk(request), owners.server(server))
+            self.perform_body(RequestBody::Bulk(request), owners.server(server))
         });
         let answers = match together(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {

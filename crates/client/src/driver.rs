@@ -21,7 +21,7 @@ use crate::limits::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
 use crate::stream::Stream;
 
 /// The outcome of one step.
-struct Moved {
+struct StepOutcome {
     is_reached: bool,
     /// Let other tasks run before writing.
     yields: bool,
@@ -94,7 +94,7 @@ impl Driver {
             let has_read = self.read(cx)?;
             let moved = self.exchange(has_read, reached, cx);
             self.handle.apply(&mut self.effects);
-            let Moved { is_reached, yields, timeout } = moved?;
+            let StepOutcome { is_reached, yields, timeout } = moved?;
             if is_reached {
                 return Poll::Ready(Ok(()));
             }
@@ -126,7 +126,7 @@ impl Driver {
         has_read: bool,
         reached: &impl Fn(&Connection) -> bool,
         cx: &Context<'_>,
-    ) -> Result<Moved, ConnectionError> {
+    ) -> Result<StepOutcome, ConnectionError> {
         let now = self.handle.clock.now();
         let mut connection = self.handle.lock();
         connection.traffic.writes = self.writes;
@@ -147,7 +147,7 @@ impl Driver {
         if handle.set_silent(is_silent) {
             tracing::debug!(is_silent, "server silence changed");
         }
-        Ok(Moved { is_reached, yields, timeout })
+        Ok(StepOutcome { is_reached, yields, timeout })
     }
 
     /// Reads available bytes. Reserves at most twice the received bytes, because an announced length may be

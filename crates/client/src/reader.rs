@@ -24,7 +24,7 @@ enum State {
 }
 
 /// How far to request ahead.
-struct Ahead {
+struct PrefetchLimits {
     most: usize,
     /// Chunks requested and awaited together.
     together: usize,
@@ -111,7 +111,7 @@ impl ValueReader {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
-        let moved = self.go_on().await;
+        let moved = self.advance().await;
         if let Err(error) = moved {
             self.end();
             self.state = State::Failed(error.clone());
@@ -120,28 +120,28 @@ impl ValueReader {
         Ok(self.piece.take())
     }
 
-    async fn go_on(&mut self) -> Result<(), ClientError> {
+    async fn advance(&mut self) -> Result<(), ClientError> {
         if self.piece.is_none() {
             self.ask_ahead().await?;
-            if let Some(answer) = self.ahead.next(self.far().together).await {
+            if let Some(answer) = self.ahead.next(self.prefetch_limits().together).await {
                 self.take(answer)?;
             }
         }
         self.ask_ahead().await
     }
 
-    fn far(&self) -> Ahead {
+    fn prefetch_limits(&self) -> PrefetchLimits {
         if self.pinned.has_other_requests() {
-            Ahead { most: PIECES_AHEAD_BESIDE, together: 1 }
+            PrefetchLimits { most: PIECES_AHEAD_BESIDE, together: 1 }
         } else {
-            Ahead { most: PIECES_AHEAD, together: PIECES_TOGETHER }
+            PrefetchLimits { most: PIECES_AHEAD, together: PIECES_TOGETHER }
         }
     }
 
     /// Requests the next chunks. Those requested beyond the end are empty.
     async fn ask_ahead(&mut self) -> Result<(), ClientError> {
         let State::Open(stream) = self.state else { return Ok(()) };
-        let Ahead { most, together } = self.far();
+        let PrefetchLimits { most, together } = self.prefetch_limits();
         if self.ahead.len() > most - together {
             return Ok(());
         }
