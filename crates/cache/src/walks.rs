@@ -13,7 +13,7 @@ use consort_grid::{
     CacheId, IterationError, IterationId, LANES_MAX, Next, Node, OperationError, Publication,
 };
 use consort_group::Time;
-use consort_handoff::{Consumer, Producer, channel};
+use consort_handoff::{Consumer, Producer};
 
 /// What a reader is told.
 pub(crate) type Came = Result<Next, IterationError>;
@@ -111,7 +111,7 @@ impl Walks {
         publication: &Publication,
     ) -> Result<Reader, IterationError> {
         let id = node.iterate(cache, publication.clone())?;
-        let (producer, consumer) = channel(ANSWERS_MAX);
+        let (producer, consumer) = consort_handoff::channel(ANSWERS_MAX);
         self.open.insert(id, Open { cache, producer });
         // From now on what comes is told.
         let _ = self.bring(node, now, id);

@@ -91,9 +91,9 @@ fn s004_10_the_producer_receives_all_acks_after_a_notification() {
         for n in 0..2 {
             producer.push(n).unwrap();
         }
-        let told = Arc::new(AtomicUsize::new(0));
-        let taking = thread::spawn({
-            let told = told.clone();
+        let notified = Arc::new(AtomicUsize::new(0));
+        let popping = thread::spawn({
+            let notified = notified.clone();
             move || {
                 for n in 0..2 {
                     assert_eq!(consumer.pop(), Some(n));
@@ -104,14 +104,14 @@ fn s004_10_the_producer_receives_all_acks_after_a_notification() {
             }
         });
         let (mut acked, mut notifications) = (0, 0);
-        let mut listen = |notified: usize| {
-            while notifications < notified {
+        let mut listen = |count: usize| {
+            while notifications < count {
                 notifications += 1;
                 acked += producer.take_acks();
             }
         };
         listen(notified.load(Ordering::Acquire));
-        taking.join().unwrap();
+        popping.join().unwrap();
         listen(notified.load(Ordering::Acquire));
         assert_eq!(acked, 2);
     });

@@ -71,7 +71,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, QueryError> {
 }
 
 fn wrong(text: &str, at: usize, why: String) -> QueryError {
-    QueryError::at(text, at, Wrong::Characters(why))
+    QueryError::at(text, at, QueryErrorKind::Characters(why))
 }
 
 fn is_word(one: char) -> bool {

@@ -79,7 +79,7 @@ impl Plan {
     /// Adds a value's row to a reduced result.
     pub fn reduce(&self, made: &mut Vec<u8>, value: &[u8], version: u64) {
         if let Some(row) = self.row(value, version) {
-            runs::push(made, &row);
+            run_length::push(made, &row);
         }
     }
 
