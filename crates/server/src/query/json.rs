@@ -6,7 +6,7 @@ use consort_query::Value;
 use serde_json::Value as Json;
 
 use crate::answer::Refusal;
-use crate::limits::ENTITY_JSON_MAX;
+use crate::bounds::ENTITY_JSON_MAX;
 use crate::media::{Format, Types};
 
 /// What was found, as a text.

@@ -12,7 +12,7 @@ use crate::answer::Refusal;
 use crate::caches::Caches;
 use crate::computing::computed;
 use crate::gathering::{Gathering, Responses};
-use crate::limits::DELETED_AT_ONCE;
+use crate::bounds::DELETED_AT_ONCE;
 use crate::served::Served;
 
 impl From<MergeError> for Refusal {
