@@ -13,7 +13,7 @@ use consort_grid::{
     CacheId, IterationError, IterationId, LANES_MAX, Next, Node, OperationError, Publication,
 };
 use consort_group::Time;
-use consort_handoff::{Giver, Taker, handoff};
+use consort_handoff::{Consumer, Producer};
 
 /// What a reader is told.
 pub(crate) type Came = Result<Next, IterationError>;
@@ -30,7 +30,7 @@ pub(crate) struct Walks {
 
 struct Open {
     cache: CacheId,
-    giver: Giver<Came>,
+    producer: Producer<Came>,
 }
 
 /// Where readers say that they are done with something, beside the lock.
@@ -42,7 +42,7 @@ pub(crate) struct Done {
 /// A walk's reader.
 pub(crate) struct Reader {
     id: IterationId,
-    taker: Taker<Came>,
+    consumer: Consumer<Came>,
     has: Has,
 }
 
@@ -63,13 +63,13 @@ impl Reader {
 
     /// What was brought, in which case it is done with what it had. The driver is to be rung if it gives true.
     pub(crate) fn take(&mut self, done: &Done) -> Option<(Came, bool)> {
-        let came = self.taker.take()?;
-        let rings = self.has == Has::Brought && self.taker.done();
+        let came = self.consumer.pop()?;
+        let rings = self.has == Has::Brought && self.consumer.ack();
         if rings {
             done.say(self.id);
         }
         if self.has == Has::Taken {
-            self.taker.note_done();
+            self.consumer.ack_silently();
         }
         self.has = Has::Brought;
         Some((came, rings))
@@ -78,7 +78,7 @@ impl Reader {
     /// It is done with what it had, of which nobody has to be told.
     fn finish(&mut self) {
         if std::mem::replace(&mut self.has, Has::Nothing) != Has::Nothing {
-            self.taker.note_done();
+            self.consumer.ack_silently();
         }
     }
 }
@@ -111,11 +111,11 @@ impl Walks {
         publication: &Publication,
     ) -> Result<Reader, IterationError> {
         let id = node.iterate(cache, publication.clone())?;
-        let (giver, taker) = handoff(ANSWERS_MAX);
-        self.open.insert(id, Open { cache, giver });
+        let (producer, consumer) = consort_handoff::channel(ANSWERS_MAX);
+        self.open.insert(id, Open { cache, producer });
         // From now on what comes is told.
         let _ = self.bring(node, now, id);
-        Ok(Reader { id, taker, has: Has::Nothing })
+        Ok(Reader { id, consumer, has: Has::Nothing })
     }
 
     /// The next for a reader for whom nothing was brought: it is done with all that it was given. If there is nothing, it is
@@ -123,18 +123,18 @@ impl Walks {
     pub(crate) fn take(&mut self, node: &mut Node, now: Time, reader: &mut Reader, waker: &Waker) -> Came {
         reader.finish();
         // Nothing is put in meanwhile, but something may have been since it looked.
-        if let Some(came) = reader.taker.take() {
+        if let Some(came) = reader.consumer.pop() {
             reader.has = Has::Brought;
             return came;
         }
         let Some(open) = self.open.get_mut(&reader.id) else {
             return Err(OperationError::Closed.into());
         };
-        open.giver.look();
+        open.producer.poll_acks();
         let came = node.take(now, open.cache, reader.id);
         match &came {
             Ok(Next::Items(_)) => reader.has = Has::Taken,
-            Ok(Next::Nothing) => reader.taker.register(waker),
+            Ok(Next::Nothing) => reader.consumer.register(waker),
             Ok(Next::End { .. }) | Err(_) => drop(self.open.remove(&reader.id)),
         }
         came
@@ -156,7 +156,7 @@ impl Walks {
         // Before it is looked for: what is said from now on is heard next time.
         done.has_any.swap(false, Ordering::AcqRel);
         while let Ok(id) = self.done.try_recv() {
-            let heard = self.open.get_mut(&id).map_or(0, |open| open.giver.hear());
+            let heard = self.open.get_mut(&id).map_or(0, |open| open.producer.take_acks());
             wakers.extend(self.bring_after(node, now, id, heard));
         }
         wakers
@@ -171,7 +171,7 @@ impl Walks {
     ) -> Option<Waker> {
         let open = self.open.get_mut(&id)?;
         let mut has_some = false;
-        while open.giver.has_room() {
+        while open.producer.has_room() {
             let (came, is_more) = match node.take_ahead(now, open.cache, id, std::mem::take(&mut consumed)) {
                 Ok((Next::Nothing, _)) => break,
                 Ok((came, is_more)) => (Ok(came), is_more),
@@ -180,19 +180,19 @@ impl Walks {
             let is_last = !matches!(came, Ok(Next::Items(_)));
             has_some = true;
             // There is room.
-            let _ = open.giver.give(came);
+            let _ = open.producer.push(came);
             if is_last {
-                return self.open.remove(&id)?.giver.take_waker();
+                return self.open.remove(&id)?.producer.take_waker();
             }
             if !is_more {
                 break;
             }
         }
-        if has_some { open.giver.take_waker() } else { None }
+        if has_some { open.producer.take_waker() } else { None }
     }
 
     /// The member has ended. Gives whom to wake, to find that out.
     pub(crate) fn end(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.open).into_values().filter_map(|open| open.giver.take_waker()).collect()
+        std::mem::take(&mut self.open).into_values().filter_map(|open| open.producer.take_waker()).collect()
     }
 }

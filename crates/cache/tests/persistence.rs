@@ -237,7 +237,7 @@ async fn a_store_that_cannot_be_used_is_told_and_not_touched() {
     let error = soon("open", open(8)).await.expect_err("other segments");
     assert!(
         matches!(&error, OpenError::Store { error, .. }
-        if error.to_string() == "configured for 8 segments, but the store was made with 16"),
+        if error.to_string() == "configured for 8 segments, but the store was created with 16"),
         "{error}"
     );
     let note = directory.of("A").join("NOTE");

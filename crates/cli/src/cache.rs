@@ -257,7 +257,7 @@ fn print_names(names: &[String]) {
 /// Writes to standard error what is lost with the servers that are away, for each degraded cache.
 fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {
     let mut out = std::io::stderr().lock();
-    for CacheLoss { cache, segments, segments_without_owner: lost, away } in losses {
+    for CacheLoss { cache, segments, segments_without_owner: lost, unreachable: away } in losses {
         let away = Escaped(&away.join(", ")).to_string();
         let cache = Escaped(cache);
         writeln!(

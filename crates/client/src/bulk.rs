@@ -1,4 +1,4 @@
-//! Operations on many keys and on whole caches. Keys go to their owners, in requests to all of them at once.
+//! Operations on many keys and on whole caches. Requests go to all owners of the keys in parallel.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -12,24 +12,27 @@ use consort_encoding::{Decode, Encode};
 use consort_hotrod::ops::{bulk, map, server};
 use consort_hotrod::{Flags, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{BULK_BYTES, BULK_ITEMS};
 use crate::cache::Cache;
 use crate::error::{ClientError, KeysError};
+use crate::limits::{BULK_BYTES, BULK_ITEMS};
 use crate::operation::Answer;
 use crate::server::Server;
 
-/// Requests that are under way together at most; what is more begins as they end. Each is for [`BULK_ITEMS`] keys.
+/// Maximum number of requests in flight, each for [`BULK_ITEMS`] keys. Further requests start as these
+/// complete.
 const TOGETHER_MAX: usize = 256;
 
-type Asking<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
+type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
 
-/// Awaits all, so many at a time, and returns their answers in their order.
+/// Awaits all requests, a bounded number at a time, and returns their responses in order.
 ///
 /// # Errors
 ///
-/// The first that failed, and its number. The others are not waited for.
-async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<Answer>, (usize, ClientError)> {
-    let (mut more, mut running, mut answers) = (asking.enumerate(), Vec::new(), BTreeMap::new());
+/// The first failure and the index of its request. The other requests are not awaited.
+async fn together<'a>(
+    requests: impl Iterator<Item = AnswerFuture<'a>>,
+) -> Result<Vec<Answer>, (usize, ClientError)> {
+    let (mut more, mut running, mut answers) = (requests.enumerate(), Vec::new(), BTreeMap::new());
     poll_fn(|cx| {
         loop {
             let room = TOGETHER_MAX - running.len();
@@ -38,15 +41,15 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
                 return Poll::Ready(Ok(()));
             }
             let before = running.len();
-            let mut place = 0;
-            while let Some((number, asking)) = running.get_mut(place) {
-                match asking.as_mut().poll(cx) {
+            let mut index = 0;
+            while let Some((number, request)) = running.get_mut(index) {
+                match request.as_mut().poll(cx) {
                     Poll::Ready(Ok(answer)) => {
                         answers.insert(*number, answer);
-                        drop(running.swap_remove(place));
+                        drop(running.swap_remove(index));
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err((*number, error))),
-                    Poll::Pending => place += 1,
+                    Poll::Pending => index += 1,
                 }
             }
             if running.len() == before {
@@ -58,59 +61,59 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
     Ok(answers.into_values().collect())
 }
 
-/// Things for one server, in as many requests as they need, each with the place of its key among those that the caller has given.
-struct Parts<T> {
-    by_server: BTreeMap<Option<usize>, Vec<Part<T>>>,
+/// The items for each server, split into requests, with each item's index in the caller's input.
+struct RequestBatches<T> {
+    by_server: BTreeMap<Option<usize>, Vec<RequestBatch<T>>>,
 }
 
-struct Part<T> {
+struct RequestBatch<T> {
     items: Vec<T>,
     places: Vec<usize>,
     bytes: usize,
 }
 
-/// What is asked of one server.
+/// A request to one server.
 struct Request<T> {
     server: Option<usize>,
     items: Vec<T>,
 }
 
-impl<T> Parts<T> {
+impl<T> RequestBatches<T> {
     const fn new() -> Self {
         Self { by_server: BTreeMap::new() }
     }
 
-    fn add(&mut self, server: Option<usize>, place: usize, item: T, bytes: usize) {
-        let parts = self.by_server.entry(server).or_default();
-        match parts.last_mut() {
-            Some(part) if part.items.len() < BULK_ITEMS && part.bytes < BULK_BYTES => {
-                part.items.push(item);
-                part.places.push(place);
-                part.bytes += bytes;
+    fn add(&mut self, server: Option<usize>, index: usize, item: T, bytes: usize) {
+        let batches = self.by_server.entry(server).or_default();
+        match batches.last_mut() {
+            Some(batch) if batch.items.len() < BULK_ITEMS && batch.bytes < BULK_BYTES => {
+                batch.items.push(item);
+                batch.places.push(index);
+                batch.bytes += bytes;
             }
-            _ => parts.push(Part { items: vec![item], places: vec![place], bytes }),
+            _ => batches.push(RequestBatch { items: vec![item], places: vec![index], bytes }),
         }
     }
 
-    /// The requests, and the places of the keys of each.
+    /// Returns the requests and, for each, the indices of its keys.
     fn into_requests(self) -> (Vec<Request<T>>, Vec<Vec<usize>>) {
         let each = self.by_server.into_iter();
-        let each = each.flat_map(|(server, parts)| parts.into_iter().map(move |part| (server, part)));
-        each.map(|(server, Part { items, places, .. })| (Request { server, items }, places)).unzip()
+        let each = each.flat_map(|(server, batches)| batches.into_iter().map(move |batch| (server, batch)));
+        each.map(|(server, RequestBatch { items, places, .. })| (Request { server, items }, places)).unzip()
     }
 }
 
-/// What makes an error that of the key at this place.
-fn at(place: usize) -> impl FnOnce(ClientError) -> KeysError {
-    move |error| KeysError { places: vec![place], error }
+/// Returns a function that turns an error into that of the key at this index.
+fn at(index: usize) -> impl FnOnce(ClientError) -> KeysError {
+    move |error| KeysError { places: vec![index], error }
 }
 
-/// Makes a request's error that of the keys it was for.
+/// Returns a function that turns a request's error into that of its keys.
 fn of<'p>(places: &'p [Vec<usize>]) -> impl Fn((usize, ClientError)) -> KeysError + 'p {
     |(number, error)| KeysError { places: places[number].clone(), error }
 }
 
-/// The servers of a cache, and the places that keys have among them.
+/// The servers of a cache, and the primary's index for each key.
 struct Owners {
     routing: Option<Arc<crate::routing::Routing<Arc<Server>>>>,
 }
@@ -122,8 +125,8 @@ impl Owners {
         routing.servers().iter().position(|server| Arc::ptr_eq(server, primary))
     }
 
-    fn server(&self, place: Option<usize>) -> Option<Arc<Server>> {
-        self.routing.as_ref()?.servers().get(place?).cloned()
+    fn server(&self, index: Option<usize>) -> Option<Arc<Server>> {
+        self.routing.as_ref()?.servers().get(index?).cloned()
     }
 }
 
@@ -136,22 +139,22 @@ where
         Owners { routing: self.state.routing() }
     }
 
-    fn asking(&self, request: RequestBody, at: Option<Arc<Server>>) -> Asking<'_> {
+    fn perform_body(&self, request: RequestBody, at: Option<Arc<Server>>) -> AnswerFuture<'_> {
         Box::pin(self.ask(request, Flags::NONE, at))
     }
 
-    /// A request for one key, which goes to its owner.
-    fn single(&self, request: map::Request) -> Asking<'_> {
-        self.asking(RequestBody::Map(request), None)
+    /// A request for one key, routed to its owner.
+    fn single(&self, request: map::Request) -> AnswerFuture<'_> {
+        self.perform_body(RequestBody::Map(request), None)
     }
 
-    /// What these keys have, in their order.
+    /// Returns the values of these keys, in their order.
     ///
-    /// Servers of 2.0 have no request for many keys: each is asked for by itself there, many at a time.
+    /// Servers of version 2.0 have no request for many keys: the client sends one request per key to them.
     ///
     /// # Errors
     ///
-    /// The first request's that failed, and for which keys that was.
+    /// The first failed request's error, with its keys.
     pub async fn get_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
@@ -162,22 +165,22 @@ where
         KE: Encode<Q>,
         VE: Decode<V>,
     {
-        let (owners, mut parts) = (self.owners(), Parts::new());
-        // A key may be asked for more than once; servers are asked once.
+        let (owners, mut batches) = (self.owners(), RequestBatches::new());
+        // A repeated key is requested once.
         let (mut values, mut places) = (Vec::new(), BTreeMap::<Bytes, Vec<usize>>::new());
         for key in keys {
-            let place = values.len();
-            let key = self.key(key).map_err(at(place))?;
+            let index = values.len();
+            let key = self.key(key).map_err(at(index))?;
             let of_key = places.entry(key.clone()).or_default();
             if of_key.is_empty() {
-                parts.add(owners.of(&key), place, key.clone(), key.len());
+                batches.add(owners.of(&key), index, key.clone(), key.len());
             }
-            of_key.push(place);
+            of_key.push(index);
             values.push(None);
         }
-        let (requests, asked) = parts.into_requests();
+        let (requests, asked) = batches.into_requests();
         let requests = requests.into_iter().map(|Request { server, items }| {
-            self.asking(RequestBody::Bulk(bulk::Request::GetAll(items)), owners.server(server))
+            self.perform_body(RequestBody::Bulk(bulk::Request::GetAll(items)), owners.server(server))
         });
         let answers = match together(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {
@@ -187,8 +190,8 @@ where
                 for (answer, places) in answers.iter().zip(&places) {
                     match &answer.body {
                         ResponseBody::Map(map::Response::Value(value)) => {
-                            for place in places {
-                                values[*place] = Some(self.decoded(value.clone()).map_err(at(*place))?);
+                            for index in places {
+                                values[*index] = Some(self.decoded(value.clone()).map_err(at(*index))?);
                             }
                         }
                         _ if answer.status == Status::NotFound => {}
@@ -204,21 +207,22 @@ where
                 return Err(KeysError { places: asked, error: answer.unexpected() });
             };
             for (key, value) in found {
-                for place in places.get(&key).into_iter().flatten() {
-                    values[*place] = Some(self.decoded(value.clone()).map_err(at(*place))?);
+                for index in places.get(&key).into_iter().flatten() {
+                    values[*index] = Some(self.decoded(value.clone()).map_err(at(*index))?);
                 }
             }
         }
         Ok(values)
     }
 
-    /// Gives these keys these values. Each key is written by itself: others may see some of them before the rest.
+    /// Puts these entries. Each key is written by itself: other clients may see some of the entries before
+    /// the rest.
     ///
-    /// Servers of 2.0 have no request for many keys: each is put by itself there, many at a time.
+    /// Servers of version 2.0 have no request for many keys: the client sends one request per key to them.
     ///
     /// # Errors
     ///
-    /// The first request's that failed, and for which keys that was. What the others were to do goes on.
+    /// The first failed request's error, with its keys. The other requests continue.
     pub async fn put_all<'q, Q, W>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
@@ -231,25 +235,25 @@ where
         KE: Encode<Q>,
         VE: Encode<W>,
     {
-        let (owners, mut parts) = (self.owners(), Parts::new());
-        // Of a key that comes twice the last counts: requests overtake each other.
+        let (owners, mut batches) = (self.owners(), RequestBatches::new());
+        // The last value of a repeated key wins, because requests may overtake each other.
         let mut last = BTreeMap::new();
-        for (place, (key, value)) in entries.into_iter().enumerate() {
-            let key = self.key(key).map_err(at(place))?;
-            last.insert(key, (place, self.value(value).map_err(at(place))?));
+        for (index, (key, value)) in entries.into_iter().enumerate() {
+            let key = self.key(key).map_err(at(index))?;
+            last.insert(key, (index, self.value(value).map_err(at(index))?));
         }
         let _forgotten = self.forgotten(|| last.keys().cloned());
-        for (key, (place, value)) in &last {
-            parts.add(owners.of(key), *place, (key.clone(), value.clone()), key.len() + value.len());
+        for (key, (index, value)) in &last {
+            batches.add(owners.of(key), *index, (key.clone(), value.clone()), key.len() + value.len());
         }
-        let (requests, mut places) = parts.into_requests();
+        let (requests, mut places) = batches.into_requests();
         let requests = requests.into_iter().map(|Request { server, items }| {
             let request = bulk::Request::PutAll(self.expiration(), items);
-            self.asking(RequestBody::Bulk(request), owners.server(server))
+            self.perform_body(RequestBody::Bulk(request), owners.server(server))
         });
         let answers = match together(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {
-                places = last.values().map(|(place, _)| vec![*place]).collect();
+                places = last.values().map(|(index, _)| vec![*index]).collect();
                 let puts = last.into_iter().map(|(key, (_, value))| {
                     let expiration = self.expiration();
                     self.single(map::Request::Put(map::Assignment { key, expiration, value }))
@@ -263,7 +267,7 @@ where
         answers.iter().enumerate().try_for_each(done)
     }
 
-    /// Takes these keys' values away. Which of them had one, in their order.
+    /// Removes these keys. Returns for each, in order, whether it had a value.
     ///
     /// # Errors
     ///
@@ -277,15 +281,15 @@ where
         Q: ?Sized + 'q,
         KE: Encode<Q>,
     {
-        let keys = keys.into_iter().enumerate().map(|(place, key)| self.key(key).map_err(at(place)));
+        let keys = keys.into_iter().enumerate().map(|(index, key)| self.key(key).map_err(at(index)));
         let keys: Vec<Bytes> = keys.collect::<Result<_, _>>()?;
         let _forgotten = self.forgotten(|| keys.iter().cloned());
         let requests = keys.into_iter().map(|key| self.single(map::Request::Remove(key)));
-        let answers = together(requests).await.map_err(|(place, error)| at(place)(error))?;
+        let answers = together(requests).await.map_err(|(index, error)| at(index)(error))?;
         Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
     }
 
-    /// How many keys there are.
+    /// Returns the number of entries.
     pub async fn size(&self) -> Result<u64, ClientError> {
         let answer = self.ask(RequestBody::Bulk(bulk::Request::Size), Flags::NONE, None).await?;
         match answer.body {
@@ -294,14 +298,14 @@ where
         }
     }
 
-    /// Takes all keys' values away.
+    /// Removes all entries.
     pub async fn clear(&self) -> Result<(), ClientError> {
         let _forgotten = self.forgotten_all();
         done(&self.ask(RequestBody::Bulk(bulk::Request::Clear), Flags::NONE, None).await?)
     }
 
-    /// What a server has counted of the cache, by the names that Infinispan gives it; -1 is what it has not counted. Names
-    /// that begin with `global` are of all servers.
+    /// Returns the cache's statistics of one server under Infinispan's names; -1 means not counted. Names
+    /// that begin with `global` cover all servers.
     pub async fn statistics(&self) -> Result<BTreeMap<String, i64>, ClientError> {
         let request = RequestBody::Server(server::Request::Stats);
         let answer = self.ask(request, Flags::NONE, None).await?;
@@ -312,7 +316,7 @@ where
         counted.iter().map(|(name, count)| Ok((name.to_string(), number(count.as_str())?))).collect()
     }
 
-    /// Whether the servers have the cache.
+    /// Checks that the servers have the cache.
     ///
     /// # Errors
     ///

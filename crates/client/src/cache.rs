@@ -1,4 +1,4 @@
-//! A handle of a cache: every operation on one key.
+//! A handle of a cache, with the operations on one key.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,40 +13,42 @@ use consort_hotrod::{
     Expiration, Flags, MediaType, Metadata, Previous, RequestBody, ResponseBody, Status, Timed,
 };
 
-use crate::bounds::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::near::NearCache;
-use crate::operation::{Answer, Ask};
+use crate::operation::{Answer, RequestSpec};
 use crate::options::{CacheOptions, Lifetime};
 use crate::server::Server;
 
-/// A cache of bytes as they are.
+/// A cache of plain bytes.
 pub type RawCache = Cache<Bytes, Bytes, Raw, Raw>;
 
-/// Which write an entry is of, as its server numbers them. Another one is another write, whether it is greater or not.
+/// The version of an entry, as numbered by its server. Different versions are different writes; their order
+/// has no meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Version(pub i64);
 
-/// An entry with what is known of it besides.
+/// A value with its metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry<V> {
     /// The value.
     pub value: V,
-    /// Which write it is of.
+    /// The version of the write.
     pub version: Version,
-    /// How long it lives, in whole seconds.
+    /// The lifetime, in whole seconds.
     pub lifetime: Lifetime,
-    /// When it was written, by the server's clock, if it has a lifespan.
+    /// When the entry was written, by the server's clock, if it has a lifespan.
     pub created: Option<SystemTime>,
-    /// When it was last used, by the server's clock, if it lives by that.
+    /// When the entry was last used, by the server's clock, if it has a max-idle time.
     pub last_used: Option<SystemTime>,
 }
 
-/// A handle of a cache on the servers. Cheap to clone, and to be used by many tasks at once; what it asks for with every
-/// operation is its own.
+/// A handle of a cache on the servers. Cheap to clone; many tasks can use it at once. Each handle has its own
+/// [`CacheOptions`].
 ///
-/// Keys and values are given in borrowed form, as to std's maps. A future that is dropped does not undo what it has begun.
+/// Keys and values are passed in borrowed form, as in std's maps. Dropping a future does not undo its
+/// operation.
 pub struct Cache<K, V, KE = Postcard, VE = Postcard> {
     pub(crate) client: Arc<Inner>,
     pub(crate) state: Arc<CacheState>,
@@ -71,8 +73,8 @@ impl<K, V, KE, VE> fmt::Debug for Cache<K, V, KE, VE> {
     }
 }
 
-/// What servers are told of keys or values: what has a number, others can mean. The rest is bytes as they are.
-fn told_type(encoding: &impl Encoding) -> MediaType {
+/// The media type to send for keys or values: one with a number if the encoding has one, else plain bytes.
+fn wire_media_type(encoding: &impl Encoding) -> MediaType {
     match MediaType::named(encoding.media_type()) {
         known @ MediaType::Known { .. } => known,
         MediaType::Named { .. } | MediaType::Unspecified => MediaType::Unspecified,
@@ -87,26 +89,26 @@ impl<K, V, KE: Encoding, VE: Encoding> Cache<K, V, KE, VE> {
         values: VE,
         options: CacheOptions,
     ) -> Self {
-        let (key_type, value_type) = (told_type(&keys), told_type(&values));
+        let (key_type, value_type) = (wire_media_type(&keys), wire_media_type(&values));
         let near = None;
         Self { client, state, keys, values, key_type, value_type, near, options, types: PhantomData }
     }
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// The cache's name.
+    /// Returns the cache's name.
     pub fn name(&self) -> &str {
         self.state.name.as_str()
     }
 
-    /// What this handle asks for.
+    /// Returns the options of this handle.
     pub const fn options(&self) -> &CacheOptions {
         &self.options
     }
 }
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// A handle that asks for something else.
+    /// Returns a handle with other options.
     #[must_use]
     pub fn with_options(&self, options: CacheOptions) -> Self {
         Self {
@@ -122,7 +124,7 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         }
     }
 
-    /// The same handle for who has the bytes.
+    /// Returns the same handle for plain bytes.
     pub(crate) fn bytes(&self) -> RawCache {
         Cache {
             client: self.client.clone(),
@@ -137,19 +139,19 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         }
     }
 
-    /// A handle whose operations may take so long.
+    /// Returns a handle with another operation timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         self.with_options(CacheOptions { timeout, ..self.options })
     }
 
-    /// A handle whose entries live so long.
+    /// Returns a handle whose writes set this lifetime.
     #[must_use]
     pub fn with_lifetime(&self, lifetime: Lifetime) -> Self {
         self.with_options(CacheOptions { lifetime: Some(lifetime), ..self.options })
     }
 
-    /// A handle that asks for these flags, too. Others keep theirs: flags are a handle's, not a task's.
+    /// Returns a handle that also sends these flags. Flags belong to the handle, not to a task.
     #[must_use]
     pub fn with_flags(&self, flags: Flags) -> Self {
         self.with_options(CacheOptions { flags: self.options.flags | flags, ..self.options })
@@ -157,7 +159,7 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// The bytes of a key.
+    /// Encodes a key.
     pub(crate) fn key<Q: ?Sized>(&self, key: &Q) -> Result<Bytes, ClientError>
     where
         KE: Encode<Q>,
@@ -189,7 +191,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         flags: Flags,
         at: Option<Arc<Server>>,
     ) -> Result<Answer, ClientError> {
-        let ask = Ask {
+        let ask = RequestSpec {
             body,
             flags: self.options.flags | flags,
             key_type: self.key_type.clone(),
@@ -199,8 +201,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.client.perform(&self.state, ask, at).await
     }
 
-    /// The same for what is of other types, from any server.
-    pub(crate) async fn perform(&self, ask: Ask) -> Result<Answer, ClientError> {
+    /// Performs a request of another type than a map operation, on any server.
+    pub(crate) async fn perform(&self, ask: RequestSpec) -> Result<Answer, ClientError> {
         self.client.perform(&self.state, ask, None).await
     }
 
@@ -214,7 +216,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(Assignment { key: self.key(key)?, expiration: self.expiration(), value: self.value(value)? })
     }
 
-    /// Does a write. Whether it was done, or there was nothing of the kind.
+    /// Performs a write. Returns whether it was applied.
     pub(crate) async fn write(&self, request: Request) -> Result<bool, ClientError> {
         let _forgotten = self.forgotten(|| [request.key().clone()]);
         let answer = self.ask(RequestBody::Map(request), Flags::NONE, None).await?;
@@ -225,7 +227,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Does a write and returns what the key had before.
+    /// Performs a write and returns the previous value.
     async fn exchange(&self, request: Request) -> Result<Option<V>, ClientError>
     where
         VE: Decode<V>,
@@ -242,7 +244,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 }
 
-/// An entry, as its server tells of it.
+/// Builds an entry from a server's metadata.
 pub(crate) fn entry<V>(metadata: Metadata, value: V) -> Entry<V> {
     let Metadata { lifespan, max_idle, version } = metadata;
     let span = |timed: Timed| Duration::from_secs(timed.seconds.into());
@@ -260,13 +262,13 @@ fn bounded(what: &'static str, bytes: Bytes, limit: usize) -> Result<Bytes, Clie
     if length > limit { Err(ClientError::TooLarge { what, length, limit }) } else { Ok(bytes) }
 }
 
-/// When that was. Servers may say anything.
+/// Converts a timestamp. A server may send any number.
 fn since(timed: Timed) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(timed.since).ok()?))
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// What a key has.
+    /// Returns the value of a key.
     pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, ClientError>
     where
         K: Borrow<Q>,
@@ -287,7 +289,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// What a key has, with its version and how long it lives.
+    /// Returns the value of a key with its version and lifetime.
     pub async fn get_with_metadata<Q>(&self, key: &Q) -> Result<Option<Entry<V>>, ClientError>
     where
         K: Borrow<Q>,
@@ -311,7 +313,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Whether a key has a value.
+    /// Returns whether a key has a value.
     pub async fn contains<Q>(&self, key: &Q) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -327,7 +329,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Gives a key a value, whatever it had.
+    /// Puts a value, whatever the key's current value.
     pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<(), ClientError>
     where
         K: Borrow<Q>,
@@ -340,7 +342,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.write(Request::Put(self.assignment(key, value)?)).await.map(drop)
     }
 
-    /// Gives a key a value that lives so long.
+    /// Puts a value with this lifetime.
     pub async fn put_with<Q, W>(&self, key: &Q, value: &W, lifetime: Lifetime) -> Result<(), ClientError>
     where
         K: Borrow<Q>,
@@ -354,7 +356,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.write(Request::Put(to)).await.map(drop)
     }
 
-    /// Gives a key a value and returns what it had. An empty value that it had is not told.
+    /// Puts a value and returns the previous one. An empty previous value is returned as `None`.
     pub async fn swap<Q, W>(&self, key: &Q, value: &W) -> Result<Option<V>, ClientError>
     where
         K: Borrow<Q>,
@@ -367,7 +369,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.exchange(Request::Put(self.assignment(key, value)?)).await
     }
 
-    /// Gives a key a value unless it has one. Whether it had none.
+    /// Puts a value if the key has none. Returns whether it did.
     pub async fn put_if_absent<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -380,7 +382,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.write(Request::PutIfAbsent(self.assignment(key, value)?)).await
     }
 
-    /// Gives a key another value if it has one. Whether it had.
+    /// Replaces the value of a key if it has one. Returns whether it did.
     pub async fn replace<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -393,7 +395,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.write(Request::Replace(self.assignment(key, value)?)).await
     }
 
-    /// Gives a key another value if its entry has this version. Whether it had.
+    /// Replaces the value of a key if its entry has this version. Returns whether it did.
     pub async fn replace_if_version<Q, W>(
         &self,
         key: &Q,
@@ -411,7 +413,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.write(Request::ReplaceIfUnmodified(self.assignment(key, value)?, version.0)).await
     }
 
-    /// Takes a key's value away. Whether it had one.
+    /// Removes a key. Returns whether it had a value.
     pub async fn remove<Q>(&self, key: &Q) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -421,7 +423,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.write(Request::Remove(self.key(key)?)).await
     }
 
-    /// Takes a key's value away and returns it. An empty value is not told.
+    /// Removes a key and returns its value. An empty value is returned as `None`.
     pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, ClientError>
     where
         K: Borrow<Q>,
@@ -432,7 +434,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.exchange(Request::Remove(self.key(key)?)).await
     }
 
-    /// Takes a key's value away if its entry has this version. Whether it had.
+    /// Removes a key if its entry has this version. Returns whether it did.
     pub async fn remove_if_version<Q>(&self, key: &Q, version: Version) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,

@@ -1,4 +1,4 @@
-//! The client: its servers, its caches, and what it is to be like.
+//! The client: its configuration, servers and caches.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -13,16 +13,16 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::bounds::SWITCH_AFTER;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::connection::Traffic;
-use crate::counter_events::CountersHeard;
+use crate::connection_handle::ConnectionHandle;
+use crate::counter_events::CounterListenerTable;
 use crate::credentials::Credentials;
 use crate::error::{ConnectError, ConnectionError};
-use crate::link::Link;
+use crate::legacy;
+use crate::limits::SWITCH_AFTER;
 use crate::near::NearCache;
-use crate::older;
 use crate::options::CacheOptions;
 use crate::routing::{Routing, in_turn};
 use crate::security::Security;
@@ -31,14 +31,14 @@ use crate::sites::{Site, Sites};
 use crate::stream::Tls;
 use crate::uri;
 
-/// What all connections of a client have in common.
+/// Settings of all connections of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) intelligence: Intelligence,
     pub(crate) version: Option<ProtocolVersion>,
 }
 
-/// What a client is to be like.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
     pub(crate) servers: Vec<ServerAddress>,
@@ -64,89 +64,89 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// One more server to begin with. The others of its cluster it tells itself.
+    /// Adds an initial server. The client learns the cluster's other servers from topologies.
     #[must_use]
     pub fn server(mut self, server: ServerAddress) -> Self {
         self.servers.push(server);
         self
     }
 
-    /// What the client does with topologies: unless it is said, it goes to the owners of keys. A basic one stays with the
-    /// servers that it was given.
+    /// Sets how the client uses topologies. By default it sends requests to the owners of keys. A basic
+    /// client uses the initial servers only.
     #[must_use]
     pub const fn intelligence(mut self, intelligence: Intelligence) -> Self {
         self.settings.intelligence = intelligence;
         self
     }
 
-    /// Speaks this version, which must be 3.0 or later, with the feature `legacy` 2.0 or later. Unless it is said, the newest
-    /// that both sides know.
+    /// Forces a protocol version: 3.0 or later, with the feature `legacy` 2.0 or later. By default the newest
+    /// version that both sides support.
     #[must_use]
     pub const fn version(mut self, version: ProtocolVersion) -> Self {
         self.settings.version = Some(version);
         self
     }
 
-    /// Speaks TLS with all servers.
+    /// Uses TLS with all servers.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Shows every server that the client is this user, in the strongest way that both can: SCRAM-SHA-512, SCRAM-SHA-384,
-    /// SCRAM-SHA-256, and within TLS also PLAIN.
+    /// Authenticates as this user, with the strongest mechanism that both sides support: SCRAM-SHA-512,
+    /// SCRAM-SHA-384, SCRAM-SHA-256, and with TLS also PLAIN.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.credentials = self.credentials.with_user(name, password);
         self
     }
 
-    /// Shows this token to every server (OAUTHBEARER), within TLS.
+    /// Authenticates with this token (OAUTHBEARER), with TLS only.
     #[must_use]
     pub fn token(mut self, token: &str) -> Self {
         self.credentials = self.credentials.with_token(token);
         self
     }
 
-    /// Shows who the client is in this way only: EXTERNAL is by the certificate of [`Tls::identity`]. PLAIN and OAUTHBEARER,
-    /// asked for by name, are used also without TLS, where everybody on the way can read them.
+    /// Authenticates with this mechanism only. EXTERNAL uses the certificate of [`Tls::identity`]. PLAIN and
+    /// OAUTHBEARER set here are used also without TLS; anyone on the network path can read the credentials.
     #[must_use]
     pub fn mechanism(mut self, mechanism: Mechanism) -> Self {
         self.credentials = self.credentials.with_only(mechanism);
         self
     }
 
-    /// As [`Client::connect`] understands it, to be looked at or changed before it connects.
+    /// Parses a URI as [`Client::connect`] does, so that the configuration can be inspected or changed.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Uri`], or [`ConnectError::Tls`] for files that are not what they should be.
+    /// [`ConnectError::Uri`], or [`ConnectError::Tls`] for invalid files.
     pub fn from_uri(uri: &str) -> Result<Self, ConnectError> {
         uri::parse(uri)
     }
 
-    /// The servers that it is given.
+    /// Returns the initial servers.
     pub fn servers(&self) -> &[ServerAddress] {
         &self.servers
     }
 
-    /// Whether it speaks TLS.
+    /// Returns whether TLS is used.
     pub const fn is_within_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Connects. Returns as soon as one of the servers can be used, of another cluster if none of the first can.
+    /// Connects. Returns as soon as one server is usable; tries the other clusters if none of the first is.
     ///
     /// # Errors
     ///
-    /// If none can, or the settings make no sense.
+    /// If no server is usable, or the configuration is invalid.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(self) -> Result<Client, ConnectError> {
-        if self.settings.version.is_some_and(|version| version < older::OLDEST) {
+        if self.settings.version.is_some_and(|version| version < legacy::OLDEST) {
             let reason = "versions before 3.0 are spoken with the feature legacy".to_owned();
             return Err(ConnectError::Uri { reason });
         }
@@ -160,7 +160,7 @@ impl ClientBuilder {
             caches: Mutex::default(),
             tasks: Mutex::default(),
             changed: Arc::default(),
-            counters_heard: CountersHeard::default(),
+            counter_listeners: CounterListenerTable::default(),
             turn: AtomicUsize::new(0),
             has_strangers: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -171,7 +171,7 @@ impl ClientBuilder {
     }
 }
 
-/// A Hot Rod client. Cheap to clone; its connections end with the last clone and the last handle of a cache.
+/// A Hot Rod client. Cheap to clone; its connections close with the last clone and the last cache handle.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -184,38 +184,40 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// What a client is to be like.
+    /// Returns the default configuration.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Connects to `hotrod://[user:password@]host[:port][,host[:port]…]`, as soon as one of these servers can be used; with
-    /// `hotrods` within TLS. Names and passwords with other characters than letters and digits are percent-encoded. After a
-    /// question mark properties can follow, as `name=value` with `&` between them: those of Infinispan's clients that are
-    /// called `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`, `auth_password`, `auth_token`,
-    /// `trust_store_file_name`, `key_store_file_name` (a certificate and its key), `sni_host_name` ([`Tls::server_name`]), and
-    /// `cluster.NAME` for another cluster to go on with ([`ClientBuilder::cluster`]), as `host[:port][;host[:port]…]`. The
-    /// files are PEM files; without a trust store the system's is used. Only Consort's client has `auth_password_file`: the
-    /// first line of that file is the password.
+    /// Connects to `hotrod://[user:password@]host[:port][,host[:port]…]`, as soon as one server is usable;
+    /// `hotrods` uses TLS. Percent-encode characters of names and passwords other than letters and digits.
+    /// After a question mark, properties can follow as `name=value`, separated by `&`. Supported properties
+    /// of Infinispan's clients: `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`,
+    /// `auth_password`, `auth_token`, `trust_store_file_name`, `key_store_file_name` (a certificate and its
+    /// key), `sni_host_name` ([`Tls::server_name`]), and `cluster.NAME` for a failover cluster
+    /// ([`ClientBuilder::cluster`]) as `host[:port][;host[:port]…]`. The files are PEM files; without a trust
+    /// store the system's is used. Only Consort's client has `auth_password_file`: the password is the file's
+    /// first line.
     ///
     /// # Errors
     ///
-    /// If none can, or the text says not where they are.
+    /// If no server is usable, or the URI is invalid.
     pub async fn connect(uri: &str) -> Result<Self, ConnectError> {
         uri::parse(uri)?.connect().await
     }
 
-    /// A cache of serde's values. Whether the servers have it shows with the first operation.
+    /// Returns a handle of a cache of serde values. The first operation fails if the servers do not have the
+    /// cache.
     pub fn cache<K, V>(&self, name: &str) -> Cache<K, V> {
         self.encoded(name, Postcard, Postcard)
     }
 
-    /// A cache of bytes as they are.
+    /// Returns a handle of a cache of plain bytes.
     pub fn raw(&self, name: &str) -> Cache<Bytes, Bytes, Raw, Raw> {
         self.encoded(name, Raw, Raw)
     }
 
-    /// A cache whose keys and values become bytes in these ways.
+    /// Returns a handle of a cache with these encodings of keys and values.
     pub fn encoded<K, V, KE: Encoding, VE: Encoding>(
         &self,
         name: &str,
@@ -229,28 +231,28 @@ impl Client {
         &self.inner
     }
 
-    /// The servers that it was given, of the cluster that is used, and those that these have named, and how it stands with
-    /// each.
+    /// Returns the state of each server of the current cluster: the initial ones and those learnt from
+    /// topologies.
     pub fn states(&self) -> Vec<ServerState> {
         let of = |server: &Arc<Server>| ServerState {
             address: server.address.clone(),
-            is_connected: server.link().is_some(),
+            is_connected: server.handle().is_some(),
             trouble: server.trouble(),
         };
         self.inner.all().iter().map(of).collect()
     }
 
-    /// Servers that can be used at present.
+    /// Returns the usable servers.
     pub fn servers(&self) -> Vec<String> {
         let servers = self.inner.all();
-        servers.iter().filter(|server| server.link().is_some()).map(ToString::to_string).collect()
+        servers.iter().filter(|server| server.handle().is_some()).map(ToString::to_string).collect()
     }
 
-    /// What the connections that are there have done together.
+    /// Returns the summed traffic of the open connections.
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();
-        for link in self.inner.all().iter().filter_map(|server| server.link()) {
-            let Traffic { requests, answers, events, writes, reads } = link.lock().traffic;
+        for handle in self.inner.all().iter().filter_map(|server| server.handle()) {
+            let Traffic { requests, answers, events, writes, reads } = handle.lock().traffic;
             sum.requests += requests;
             sum.answers += answers;
             sum.events += events;
@@ -260,7 +262,7 @@ impl Client {
         sum
     }
 
-    /// Ends all connections, and returns when they have ended. Operations that are under way fail.
+    /// Closes all connections and waits until they are closed. Operations in progress fail.
     pub async fn close(&self) {
         self.inner.is_closed.store(true, Ordering::Release);
         let mut tasks = std::mem::take(&mut *self.inner.tasks());
@@ -269,21 +271,21 @@ impl Client {
     }
 }
 
-/// How it stands with a server.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub struct ServerState {
-    /// Where it is.
+    /// The server's address.
     pub address: ServerAddress,
-    /// Whether it can be used at present.
+    /// Whether the server is usable.
     pub is_connected: bool,
-    /// Why not, unless the client is just connecting.
+    /// Why the server is not usable; `None` while the client is connecting.
     pub trouble: Option<ConnectionError>,
 }
 
-/// What the client knows of a cache.
+/// The client's state of a cache.
 pub(crate) struct CacheState {
     pub(crate) name: Text,
-    /// The near cache that handles of this cache share, as long as there are any.
+    /// The near cache shared by the handles of this cache, as long as one of them exists.
     pub(crate) near: Mutex<Weak<NearCache>>,
     routing: RwLock<Option<Arc<Routing<Arc<Server>>>>>,
 }
@@ -302,7 +304,7 @@ impl CacheState {
     }
 }
 
-/// A client's state.
+/// The shared state of a client.
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     security: Security,
@@ -310,14 +312,14 @@ pub(crate) struct Inner {
     pub(crate) runtime: Handle,
     pub(crate) sites: Sites,
     pub(crate) servers: RwLock<Vec<Arc<Server>>>,
-    /// Also what topologies are taken over under, one after the other.
+    /// This lock also serialises the processing of topologies.
     pub(crate) caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
-    /// One for each server. They end when this is dropped.
+    /// One task per server. The tasks end when the set is dropped.
     tasks: Mutex<JoinSet<()>>,
     pub(crate) changed: Arc<Notify>,
-    pub(crate) counters_heard: CountersHeard,
+    pub(crate) counter_listeners: CounterListenerTable,
     turn: AtomicUsize,
-    /// There are servers that no topology names. They go once one of those can be used that are named.
+    /// Some servers are in no topology. They are retired once a server of a topology is usable.
     pub(crate) has_strangers: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -331,7 +333,7 @@ impl Inner {
         self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins something beside the callers that ends by itself, or with whoever has begun it.
+    /// Spawns a background task.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(task)
     }
@@ -350,18 +352,18 @@ impl Inner {
         cache
     }
 
-    /// What is asked of servers as such.
+    /// The cache state for requests that belong to no cache.
     pub(crate) fn no_cache(&self) -> CacheState {
         CacheState::new(Text::EMPTY)
     }
 
-    /// One of the current cluster.
+    /// A server of the current cluster.
     pub(crate) fn new_server(&self, address: &ServerAddress) -> Server {
         let (version, security) = (self.settings.version, self.security.clone());
         Server::new(address.clone(), self.clock, version, security, self.sites.switches())
     }
 
-    /// The server with this address, which is connected to from now on.
+    /// Returns the server with this address; starts connecting to it if it is new.
     fn server(&self, servers: &mut Vec<Arc<Server>>, address: &ServerAddress) -> Arc<Server> {
         if let Some(server) = servers.iter().find(|server| server.address == *address) {
             return server.clone();
@@ -371,14 +373,14 @@ impl Inner {
         if !self.is_closed() {
             let seed = RandomState::new().build_hasher().finish();
             let mut tasks = self.tasks();
-            // Those of servers that have retired.
+            // Reap the tasks of retired servers.
             while tasks.try_join_next().is_some() {}
             tasks.spawn_on(server.clone().keep(seed, self.changed.clone()), &self.runtime);
         }
         server
     }
 
-    /// The servers that the client was given are there, whoever else is.
+    /// Ensures that the initial servers are among the servers.
     pub(crate) fn start_initial(&self) {
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
         for address in self.sites.servers() {
@@ -392,7 +394,7 @@ impl Inner {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let servers = self.all();
-            if servers.iter().any(|server| server.link().is_some()) {
+            if servers.iter().any(|server| server.handle().is_some()) {
                 return Ok(());
             }
             let troubles: Vec<(String, ConnectionError)> =
@@ -400,31 +402,31 @@ impl Inner {
             if troubles.len() == servers.len() {
                 return Err(ConnectError::Unreachable(troubles));
             }
-            // Each of them is up or down after that time.
+            // By then each server is connected or has failed.
             changed.await;
         }
     }
 
-    /// Waits until a server comes or goes. To be made before it is looked at them.
+    /// Returns a future that waits for a change of the servers. Create it before inspecting them.
     pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
 
-    /// What is wrong with a server with which something is.
+    /// Returns the failure of any server that has one.
     pub(crate) fn trouble(&self) -> Option<ConnectionError> {
         self.all().iter().find_map(|server| server.trouble())
     }
 
-    /// A server for a request, and its connection: the preferred one, or else the best that can be used.
+    /// Chooses a server and its connection for a request: the preferred server, or else the best usable one.
     pub(crate) fn choose(
         &self,
         routing: Option<&Routing<Arc<Server>>>,
         preferred: Option<&Arc<Server>>,
         key: Option<&[u8]>,
         avoided: &[Arc<Server>],
-    ) -> Option<(Arc<Server>, Arc<Link>)> {
-        // A server that may hang is asked if there is no other.
-        let found = self.choose_among(routing, preferred, key, avoided, |link| !link.is_silent());
+    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
+        // Use a server that may hang only if there is no other.
+        let found = self.choose_among(routing, preferred, key, avoided, |handle| !handle.is_silent());
         found.or_else(|| self.choose_among(routing, preferred, key, avoided, |_| true))
     }
 
@@ -434,14 +436,14 @@ impl Inner {
         preferred: Option<&Arc<Server>>,
         key: Option<&[u8]>,
         avoided: &[Arc<Server>],
-        is_good: impl Fn(&Link) -> bool,
-    ) -> Option<(Arc<Server>, Arc<Link>)> {
+        is_good: impl Fn(&ConnectionHandle) -> bool,
+    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
         let usable = |server: &Arc<Server>| {
             if avoided.iter().any(|avoided| Arc::ptr_eq(avoided, server)) {
                 return None;
             }
-            let link = server.link().filter(|link| is_good(link))?;
-            Some((server.clone(), link))
+            let handle = server.handle().filter(|handle| is_good(handle))?;
+            Some((server.clone(), handle))
         };
         let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
         let of_routing = || {
@@ -455,7 +457,7 @@ impl Inner {
         })
     }
 
-    /// Takes over what a server says of a cache, if that is news and the server is one of the current cluster.
+    /// Processes a cache topology, if it is new and comes from a server of the current cluster.
     pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology, from: &Server) {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if from.site != self.sites.switches()
@@ -473,9 +475,9 @@ impl Inner {
         self.has_strangers.store(true, Ordering::Release);
     }
 
-    /// Parts with servers that no topology names, if one that is named can be used: what servers say of themselves need
-    /// not be how they can be reached from here.
-    pub(crate) fn retire_strangers(&self) {
+    /// Retires servers that are in no topology, if a server of a topology is usable: the addresses in
+    /// topologies may be unreachable from this client.
+    pub(crate) fn retire_unlisted_servers(&self) {
         if !self.has_strangers.load(Ordering::Acquire) {
             return;
         }
@@ -485,7 +487,7 @@ impl Inner {
             routings.iter().any(|routing| routing.servers().iter().any(|named| Arc::ptr_eq(named, server)))
         };
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        if !servers.iter().any(|server| named(server) && server.link().is_some()) {
+        if !servers.iter().any(|server| named(server) && server.handle().is_some()) {
             return;
         }
         servers.retain(|server| {

@@ -1,11 +1,11 @@
-//! The time of a client. What decides by it gets it as an argument.
+//! The clock of a client. Code that depends on time gets the time as an argument.
 
 use std::time::{Duration, Instant};
 
-/// Since the client began.
+/// The time since the client was created.
 pub(crate) type Time = Duration;
 
-/// Where a client has its time from.
+/// The source of time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -18,9 +18,9 @@ impl Clock {
         self.0.elapsed()
     }
 
-    /// The same point in time, as timers want it.
+    /// Converts to tokio's instant.
     pub(crate) fn instant(self, time: Time) -> tokio::time::Instant {
-        // What is too far away to be said never comes.
+        // A time beyond tokio's range never comes.
         let far = || self.0 + Duration::from_secs(60 * 60 * 24 * 365);
         self.0.checked_add(time).unwrap_or_else(far).into()
     }

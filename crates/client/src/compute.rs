@@ -1,4 +1,5 @@
-//! Changing a value by what it is. Servers compare versions, not values: what a key has is read, and changed if it still is so.
+//! Changes of a value based on its current value: optimistic loops of read and replace-if-version, because
+//! servers compare versions, not values.
 
 use std::borrow::Borrow;
 
@@ -8,18 +9,18 @@ use consort_encoding::{Decode, Encode, Encoding};
 use crate::cache::{Cache, RawCache};
 use crate::error::ClientError;
 
-/// How often a change is tried again because others were faster. Somebody's succeeds each time, so that this many
-/// writers of one key may meet without one of them failing.
+/// Maximum attempts. Each failed attempt means that another writer succeeded, so this many writers of one key
+/// can run without a failure.
 const ATTEMPTS: u32 = 10_000;
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Gives a key what `change` makes of its value; none takes it away, or leaves it absent. Returns what the key has
-    /// then. `change` is called again if others have changed the key meanwhile, so it should have no effects of its own.
+    /// Replaces a key's value by the result of `change`; `None` removes the key or leaves it absent. Returns
+    /// the new value. `change` is called again after a concurrent change, so it should have no side effects.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Contended`] if that happens too often. After [`ClientError::TimedOut`] and
-    /// [`ClientError::Uncertain`] the last change may have been done.
+    /// [`ClientError::Contended`] after too many attempts. After [`ClientError::TimedOut`] and
+    /// [`ClientError::Uncertain`] the last change may have been applied.
     pub async fn compute<Q>(
         &self,
         key: &Q,
@@ -47,7 +48,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Err(ClientError::Contended { attempts: ATTEMPTS })
     }
 
-    /// Gives a key another value if it has this one, byte for byte. Whether it had.
+    /// Replaces a key's value if it equals `expected` byte for byte. Returns whether it did.
     ///
     /// # Errors
     ///
@@ -65,7 +66,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.bytes().change_if(&key, &expected, Some(&value)).await
     }
 
-    /// Takes a key's value away if it is this one, byte for byte. Whether it was.
+    /// Removes a key if its value equals `value` byte for byte. Returns whether it did.
     ///
     /// # Errors
     ///

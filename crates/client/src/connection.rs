@@ -1,75 +1,77 @@
-//! A connection to a server as a state machine without IO: requests and bytes go in, bytes and answers come out.
+//! A connection to a server as a state machine without IO.
 //!
-//! It begins with what shows whose it is, if that is wanted (`login`), and with a PING that settles the version. From then on requests are encoded one behind the other into one buffer,
-//! which its owner writes whenever it can; answers are decoded as bytes come, in whatever pieces and order, and found by
-//! their ids. A request keeps its id until it is answered, also if nobody waits for it any more: only with it can its
-//! answer be read. Deadlines are looked at every [`TICK`]. A server that says nothing is asked whether it is there.
+//! It begins with authentication, if configured (`login`), and a PING that negotiates the protocol version.
+//! Requests are then encoded into one buffer, which the owner writes whenever it can. Responses are decoded
+//! from any fragmentation and in any order, and matched by id. A request keeps its id until its response
+//! arrives, also if its caller has gone, because the response cannot be decoded without it. Deadlines are
+//! checked every [`TICK`]. A silent server gets a PING.
 
 use std::task::{Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{
-    Asked, CLOSE_NOTICE_PARAM, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody,
-    RequestHeader, Response, ResponseBody, ResponseDecoder, Status,
+    CLOSE_NOTICE_PARAM, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody,
+    RequestContext, RequestHeader, Response, ResponseBody, ResponseDecoder, Status,
 };
 use consort_sasl::scram::Keys;
 
-use crate::bounds::{
-    ANSWER_BYTES_MAX, ASK_AFTER, OTHERS_RECENT, PING_AFTER, SILENCE_MAX, SILENT_AFTER, TICK, UNANSWERED_MAX,
-};
 use crate::clock::Time;
 use crate::error::ConnectionError;
-use crate::login::{Derivation, Login, Next};
-use crate::older;
-use crate::sinks::{Sinks, Told};
-use crate::slots::{Failure, Slot, Slots};
+use crate::legacy;
+use crate::limits::{
+    ANSWER_BYTES_MAX, ASK_AFTER, OTHER_REQUEST_RECENT, PING_AFTER, RESPONSE_TIMEOUT_MAX, SILENCE_MAX,
+    SILENT_AFTER, TICK,
+};
+use crate::login::{KeyDerivation, Login, LoginStep};
+use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
+use crate::sinks::{ServerEvent, Sinks};
 
-/// What has to be done outside.
+/// Effects for the owner to carry out.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// Whom to wake.
+    /// Tasks to wake.
     pub(crate) wake: Vec<Waker>,
-    /// What is free again of the room.
+    /// Units of room that became free.
     pub(crate) room: u32,
 }
 
-/// A request cannot be sent here, and was not.
+/// Why a request was not sent.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The connection takes none.
+    /// The connection accepts no requests.
     NotOpen,
-    /// The operation needs a newer version than the one that is spoken.
+    /// The operation needs a newer protocol version than the negotiated one.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// It is shown whose the connection is.
+    /// Authentication is in progress.
     LoggingIn(Box<Login>),
     Greeting,
     Open(ProtocolVersion),
-    /// What was asked is answered, and no more is taken.
+    /// Accepts no more requests; pending ones are still answered.
     Draining,
     Lost,
 }
 
-/// What a connection has done.
+/// Counters of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// Requests that were made, PINGs of the connection's own included.
+    /// Requests, PINGs of the connection itself included.
     pub requests: u64,
-    /// Answers that have come.
+    /// Responses received.
     pub answers: u64,
-    /// Events that have come unasked.
+    /// Events received.
     pub events: u64,
-    /// System calls that have written requests.
+    /// System calls that wrote requests.
     pub writes: u64,
-    /// System calls that have read answers.
+    /// System calls that read responses.
     pub reads: u64,
 }
 
-/// Whether it belongs to a value that is read or written in pieces.
+/// Whether the operation reads or writes a value in chunks.
 const fn is_of_stream(opcode: Opcode) -> bool {
     matches!(
         opcode,
@@ -84,45 +86,45 @@ const fn is_of_stream(opcode: Opcode) -> bool {
 
 /// The state of a connection.
 pub(crate) struct Connection {
-    /// Its owner counts reads and writes.
+    /// The owner counts the system calls.
     pub(crate) traffic: Traffic,
-    /// Who is told of events.
+    /// The receivers of events.
     pub(crate) sinks: Sinks,
     phase: Phase,
     wanted: Option<ProtocolVersion>,
-    /// What the connection itself asks is asked in this version.
+    /// The version of the connection's own requests.
     greeting: ProtocolVersion,
-    /// The server has not understood the greeting.
+    /// The server did not understand the initial version.
     is_not_understood: bool,
-    slots: Slots,
-    /// Requests under way that callers have made and that belong to no stream.
-    others: usize,
-    /// When one of them was last made or answered.
-    others_at: Option<Time>,
+    pending: PendingRequests,
+    /// Number of pending requests of callers that belong to no stream.
+    other_requests: usize,
+    /// When such a request was last sent or answered.
+    other_request_at: Option<Time>,
     decoder: ResponseDecoder,
     output: Output,
-    /// Bytes that were ever encoded, and how many of them were handed out to be written.
+    /// Bytes encoded so far, and bytes handed out for writing.
     encoded: u64,
     handed_out: u64,
-    /// When the server last said something, or was first asked since it had nothing to say.
-    heard_at: Time,
-    /// When deadlines were last looked at.
-    looked_at: Time,
-    /// It is asked whether it is there.
+    /// When the server last sent something, or when the first request after an idle period was made.
+    received_at: Time,
+    /// When deadlines were last checked.
+    checked_at: Time,
+    /// A PING is pending.
     is_pinged: bool,
-    /// When it was last asked.
+    /// When the last PING was sent.
     pinged_at: Time,
-    /// It was asked whether it is there, and has sent nothing since: it may hang.
+    /// The server has sent nothing since the last PING: it may hang.
     is_silent: bool,
-    /// Who writes, if it must be told that there is something.
+    /// The writing task, if it has to be woken for the next request.
     writer: Option<Waker>,
-    /// The server knows that its close notice is understood.
+    /// The server was told that close notices are understood.
     has_offered_notice: bool,
 }
 
 impl Connection {
-    /// One that is just made and begins in this version. Without a wanted version, the newest is that both sides speak. With
-    /// a login, nothing else is asked before that has ended well.
+    /// Creates a connection that begins in this version. If no version is forced, it negotiates the newest
+    /// that both sides support. A login must succeed before any other request.
     pub(crate) fn new(
         now: Time,
         wanted: Option<ProtocolVersion>,
@@ -137,15 +139,15 @@ impl Connection {
             wanted,
             greeting,
             is_not_understood: false,
-            slots: Slots::default(),
-            others: 0,
-            others_at: None,
+            pending: PendingRequests::default(),
+            other_requests: 0,
+            other_request_at: None,
             decoder: ResponseDecoder::new(limits),
             output: Output::new(),
             encoded: 0,
             handed_out: 0,
-            heard_at: now,
-            looked_at: now,
+            received_at: now,
+            checked_at: now,
             is_pinged: false,
             pinged_at: now,
             is_silent: false,
@@ -166,48 +168,48 @@ impl Connection {
         self.ask(now, RequestBody::Server(server::Request::Ping));
     }
 
-    /// Asks something of its own.
+    /// Sends a request of the connection itself.
     fn ask(&mut self, now: Time, body: RequestBody) {
-        let header = RequestHeader::new(self.slots.next_id(), self.greeting);
+        let header = RequestHeader::new(self.pending.next_id(), self.greeting);
         let request = Request { header, body };
-        let slot = Slot::own(request.asked(), self.encoded, now + SILENCE_MAX);
-        self.encode(now, &request, slot);
+        let entry = PendingRequest::own(request.context(), self.encoded, now + SILENCE_MAX);
+        self.encode(now, &request, entry);
         (self.is_pinged, self.pinged_at) = (true, now);
     }
 
-    fn encode(&mut self, now: Time, request: &Request, slot: Slot) {
-        if self.slots.is_empty() {
-            self.heard_at = now;
-            self.looked_at = now;
+    fn encode(&mut self, now: Time, request: &Request, entry: PendingRequest) {
+        if self.pending.is_empty() {
+            self.received_at = now;
+            self.checked_at = now;
         }
         let before = self.output.len();
         request.encode(&mut self.output);
         self.encoded += (self.output.len() - before) as u64;
-        self.slots.insert(slot);
+        self.pending.insert(entry);
         self.traffic.requests += 1;
     }
 
-    /// Whether requests are taken.
+    /// Whether requests are accepted.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
     }
 
-    /// Whether there is nothing left to do here.
+    /// Whether the drain is complete.
     pub(crate) const fn is_drained(&self) -> bool {
-        matches!(self.phase, Phase::Draining) && self.slots.is_empty()
+        matches!(self.phase, Phase::Draining) && self.pending.is_empty()
     }
 
-    /// Whether the server may hang: it was asked whether it is there, and has sent nothing since.
+    /// Whether the server may hang: it has sent nothing since the last PING.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// A request that is under way can be made at another server as well.
+    /// Allows a pending request to be sent to another server as well.
     pub(crate) fn allow_move(&mut self, id: u64) {
-        self.slots.allow_move(id);
+        self.pending.allow_move(id);
     }
 
-    /// Takes a request, which gets its id and its version. Its outcome is there for [`Connection::poll_answer`] later.
+    /// Encodes a request, and sets its id and version. [`Connection::poll_answer`] returns its outcome.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -217,28 +219,28 @@ impl Connection {
         by: &Waker,
     ) -> Result<u64, Refused> {
         let Phase::Open(spoken) = self.phase else { return Err(Refused::NotOpen) };
-        let id = self.slots.next_id();
+        let id = self.pending.next_id();
         (request.header.id, request.header.version) = (id, spoken);
         self.offer_notice(spoken, request);
-        let older = older::worded(request);
+        let older = legacy::rewrite_for_version(request);
         let request = older.as_ref().unwrap_or(request);
         let needed = request.body.since();
         if spoken < needed {
             return Err(Refused::Unsupported { needed, spoken });
         }
         self.has_offered_notice = true;
-        let asked = request.asked();
-        let slot = Slot::awaited(asked, self.encoded, deadline, units, by.clone());
-        self.encode(now, request, slot);
+        let asked = request.context();
+        let entry = PendingRequest::awaited(asked, self.encoded, deadline, units, by.clone());
+        self.encode(now, request, entry);
         if !is_of_stream(asked.opcode) {
-            self.others += 1;
-            self.others_at = Some(now);
+            self.other_requests += 1;
+            self.other_request_at = Some(now);
         }
         Ok(id)
     }
 
-    /// The first request on a connection says that a close notice is understood, where versions have room for that. The request
-    /// may have been made on another connection before.
+    /// Adds the close-notice parameter to the first request of a connection, in versions that have
+    /// parameters, and removes it from others: the request may have been sent on another connection before.
     fn offer_notice(&self, spoken: ProtocolVersion, request: &mut Request) {
         request.header.params.clear();
         if !self.has_offered_notice && spoken >= ProtocolVersion::V4_0 {
@@ -246,48 +248,51 @@ impl Connection {
         }
     }
 
-    /// Whether requests that belong to no stream wait here, or have been made just now: then streams leave them the line.
-    pub(crate) fn has_others(&self, now: Time) -> bool {
-        self.others > 0 || self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_RECENT)
+    /// Whether requests that belong to no stream are pending or recent. Streams then leave bandwidth to them.
+    pub(crate) fn has_other_requests(&self, now: Time) -> bool {
+        self.other_requests > 0
+            || self.other_request_at.is_some_and(|at| now.saturating_sub(at) < OTHER_REQUEST_RECENT)
     }
 
-    /// What has become of a request, once.
+    /// Returns the outcome of a request, once, and the room it frees.
     pub(crate) fn poll_answer(&mut self, id: u64, by: &Waker) -> Poll<(Result<Response, Failure>, u32)> {
-        self.slots.poll(id, by)
+        self.pending.poll(id, by)
     }
 
-    /// Nobody waits for a request any more. What is free again of the room.
+    /// Abandons a request. Returns the room it frees.
     pub(crate) fn abandon(&mut self, id: u64) -> u32 {
-        self.slots.abandon(id)
+        self.pending.abandon(id)
     }
 
-    /// Takes the answers out of what has been received.
+    /// Decodes the responses and events received.
     ///
     /// # Errors
     ///
-    /// If there is something else. Nothing that follows can be read.
+    /// If the bytes are invalid. The stream cannot be resynchronised then.
     pub(crate) fn handle_receive(
         &mut self,
         now: Time,
         input: &mut BytesMut,
         effects: &mut Effects,
     ) -> Result<(), ConnectionError> {
-        self.heard_at = now;
+        self.received_at = now;
         self.is_silent = false;
         loop {
-            let slots = &self.slots;
-            match self.decoder.decode(input, |id| slots.asked(id))? {
+            let pending = &self.pending;
+            match self.decoder.decode(input, |id| pending.asked(id))? {
                 Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
-                Some(Incoming::Event(event)) => self.told(Told::Entry(event), effects),
-                Some(Incoming::CounterEvent(event)) => self.told(Told::Counter(event), effects),
+                Some(Incoming::Event(event)) => self.dispatch_event(ServerEvent::Entry(event), effects),
+                Some(Incoming::CounterEvent(event)) => {
+                    self.dispatch_event(ServerEvent::Counter(event), effects)
+                }
                 None => return Ok(()),
             }
         }
     }
 
-    fn told(&mut self, told: Told, effects: &mut Effects) {
+    fn dispatch_event(&mut self, event: ServerEvent, effects: &mut Effects) {
         self.traffic.events += 1;
-        effects.wake.extend(self.sinks.tell(told));
+        effects.wake.extend(self.sinks.dispatch(event));
     }
 
     fn answered(
@@ -297,27 +302,27 @@ impl Connection {
         effects: &mut Effects,
     ) -> Result<(), ConnectionError> {
         let is_new = matches!(self.phase, Phase::LoggingIn(_) | Phase::Greeting);
-        self.is_not_understood |= is_new && older::is_not_understood(response.status);
-        if self.slots.is_own(response.id) {
+        self.is_not_understood |= is_new && legacy::is_not_understood(response.status);
+        if self.pending.is_own(response.id) {
             self.is_pinged = false;
             match self.phase {
-                Phase::LoggingIn(_) => self.log_in(now, &response)?,
+                Phase::LoggingIn(_) => self.continue_login(now, &response)?,
                 Phase::Greeting => self.phase = Phase::Open(self.agreed(&response)?),
                 Phase::Open(_) | Phase::Draining | Phase::Lost => {}
             }
         }
-        let is_other = |asked: Asked| !is_of_stream(asked.opcode);
-        if !self.slots.is_own(response.id) && self.slots.asked(response.id).is_some_and(is_other) {
-            self.others -= 1;
-            self.others_at = Some(now);
+        let is_other = |asked: RequestContext| !is_of_stream(asked.opcode);
+        if !self.pending.is_own(response.id) && self.pending.asked(response.id).is_some_and(is_other) {
+            self.other_requests -= 1;
+            self.other_request_at = Some(now);
         }
-        // What is told to nobody is of the connection as a whole.
+        // A response without a request concerns the whole connection.
         let complaint = match &response.body {
             ResponseBody::Error(text) => text.as_str().to_owned(),
             _ => String::new(),
         };
         let is_close_notice = response.id == 0 && response.status == Status::IllegalLifecycle;
-        let Some((waker, room)) = self.slots.answered(response) else {
+        let Some((waker, room)) = self.pending.answered(response) else {
             return Err(if is_close_notice {
                 ConnectionError::ServerEnds
             } else {
@@ -330,18 +335,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on with what shows whose the connection is.
-    fn log_in(&mut self, now: Time, response: &Response) -> Result<(), ConnectionError> {
+    /// Continues the login with a response.
+    fn continue_login(&mut self, now: Time, response: &Response) -> Result<(), ConnectionError> {
         let Phase::LoggingIn(login) = &mut self.phase else { return Ok(()) };
         let next = match &response.body {
             ResponseBody::Auth(response) => login.answered(response)?,
             ResponseBody::Error(text) => return Err(login.refused(text.as_str()).into()),
-            _ => return Err(login.refused("its answer is another one").into()),
+            _ => return Err(login.refused("unexpected response").into()),
         };
         match next {
-            Next::Ask(request) => self.ask(now, RequestBody::Auth(request)),
-            Next::Derive => {}
-            Next::Done => {
+            LoginStep::Send(request) => self.ask(now, RequestBody::Auth(request)),
+            LoginStep::Derive => {}
+            LoginStep::Done => {
                 self.phase = Phase::Greeting;
                 self.ping(now);
             }
@@ -349,99 +354,99 @@ impl Connection {
         Ok(())
     }
 
-    /// What keys are to be derived with before it can go on, if there is something.
-    pub(crate) fn derivation(&self) -> Option<Derivation> {
+    /// Returns the key derivation that the login waits for.
+    pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         match &self.phase {
             Phase::LoggingIn(login) => login.derivation(),
             _ => None,
         }
     }
 
-    /// Here are the keys.
-    pub(crate) fn prove(&mut self, now: Time, keys: &Keys) {
+    /// Continues the login with the derived keys.
+    pub(crate) fn authenticate(&mut self, now: Time, keys: &Keys) {
         let Phase::LoggingIn(login) = &mut self.phase else { return };
-        if let Some(request) = login.prove(keys) {
+        if let Some(request) = login.authenticate(keys) {
             self.ask(now, RequestBody::Auth(request));
         }
     }
 
-    /// The version to speak, by the answer to the first PING.
+    /// Returns the version to use, by the response to the first PING.
     fn agreed(&self, response: &Response) -> Result<ProtocolVersion, ConnectionError> {
         let newest = match &response.body {
             ResponseBody::Error(text) => return Err(ConnectionError::Refused(text.as_str().to_owned())),
-            // These tell nothing of themselves.
+            // Servers before 3.0 do not report their newest version.
             _ if self.greeting < ProtocolVersion::V3_0 => return Ok(self.greeting),
             ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
             _ => 0,
         };
-        let needed = self.wanted.unwrap_or(older::OLDEST);
+        let needed = self.wanted.unwrap_or(legacy::OLDEST);
         if newest < needed.byte() {
-            return Err(ConnectionError::TooOld { newest, needed });
+            return Err(ConnectionError::VersionTooOld { newest, needed });
         }
         let spoken = ProtocolVersion::ALL.into_iter().rev().find(|version| version.byte() <= newest);
         Ok(self.wanted.or(spoken).unwrap_or(needed))
     }
 
-    /// In which version another connection may be understood, if that was what went wrong.
+    /// Returns the version to try on another connection, if the server did not understand this one.
     pub(crate) fn next_greeting(&self) -> Option<ProtocolVersion> {
         let may_be_older = self.is_not_understood && self.wanted.is_none();
-        if may_be_older { older::before(self.greeting) } else { None }
+        if may_be_older { legacy::previous_version(self.greeting) } else { None }
     }
 
-    /// When [`Connection::handle_timeout`] wants to be called.
+    /// When to call [`Connection::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Time {
-        if self.slots.is_empty() { self.heard_at + PING_AFTER } else { self.looked_at + TICK }
+        if self.pending.is_empty() { self.received_at + PING_AFTER } else { self.checked_at + TICK }
     }
 
-    /// Looks at the deadlines, and whether the server is still there.
+    /// Checks deadlines and whether the server is alive.
     ///
     /// # Errors
     ///
-    /// If it is not.
+    /// If the server is not alive.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) -> Result<(), ConnectionError> {
-        self.looked_at = now;
-        let silence = now.saturating_sub(self.heard_at);
+        self.checked_at = now;
+        let silence = now.saturating_sub(self.received_at);
         if self.is_pinged && silence >= SILENCE_MAX {
-            return Err(ConnectionError::Silent(SILENCE_MAX));
+            return Err(ConnectionError::PingTimedOut(SILENCE_MAX));
         }
-        if self.slots.open().any(|slot| slot.deadline + UNANSWERED_MAX <= now) {
-            return Err(ConnectionError::Unanswered(UNANSWERED_MAX));
+        if self.pending.open().any(|entry| entry.deadline + RESPONSE_TIMEOUT_MAX <= now) {
+            return Err(ConnectionError::ResponseTimedOut(RESPONSE_TIMEOUT_MAX));
         }
         let handed_out = self.handed_out;
-        let failure = |slot: &Slot| {
-            let is_late = slot.deadline <= now;
-            is_late.then_some(Failure { cause: None, was_sent: slot.start < handed_out })
+        let failure = |entry: &PendingRequest| {
+            let is_late = entry.deadline <= now;
+            is_late.then_some(Failure { cause: None, was_sent: entry.start < handed_out })
         };
-        self.slots.fail(failure, &mut effects.wake);
+        self.pending.fail(failure, &mut effects.wake);
         if !self.is_pinged && silence >= PING_AFTER && self.is_open() {
-            // Only now it may be silent, however long it had nothing to say.
-            self.heard_at = now - PING_AFTER;
+            // The server counts as silent from now on only, however long the connection was idle.
+            self.received_at = now - PING_AFTER;
             self.ping(now);
-        } else if !self.is_pinged && silence >= ASK_AFTER && !self.slots.is_empty() && self.is_open() {
+        } else if !self.is_pinged && silence >= ASK_AFTER && !self.pending.is_empty() && self.is_open() {
             self.ping(now);
         }
-        self.look_for_silence(now, effects);
+        self.detect_silence(now, effects);
         Ok(())
     }
 
-    /// Once the server has become silent, ends the requests under way that can be made at another server. Later ones are made here
-    /// only if all servers are silent, and wait.
-    fn look_for_silence(&mut self, now: Time, effects: &mut Effects) {
-        let has_answered = self.heard_at > self.pinged_at;
+    /// Once the server is silent, fails the pending requests that another server can execute. Later requests
+    /// come here only if all servers are silent; they wait.
+    fn detect_silence(&mut self, now: Time, effects: &mut Effects) {
+        let has_answered = self.received_at > self.pinged_at;
         let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;
         if !self.is_open() || self.is_silent || !self.is_pinged || has_answered || !is_late {
             return;
         }
         self.is_silent = true;
         let handed_out = self.handed_out;
-        let failure = |slot: &Slot| {
-            let cause = Some(ConnectionError::Silent(SILENT_AFTER));
-            slot.can_move.then_some(Failure { cause, was_sent: slot.start < handed_out })
+        let failure = |entry: &PendingRequest| {
+            let cause = Some(ConnectionError::PingTimedOut(SILENT_AFTER));
+            entry.can_move.then_some(Failure { cause, was_sent: entry.start < handed_out })
         };
-        self.slots.fail(failure, &mut effects.wake);
+        self.pending.fail(failure, &mut effects.wake);
     }
 
-    /// Hands out what is to be written, if there is room for it.
+    /// Hands out the bytes to write, if `into` is empty.
     pub(crate) fn take_output(&mut self, into: &mut Output) {
         if into.is_empty() {
             std::mem::swap(&mut self.output, into);
@@ -449,12 +454,12 @@ impl Connection {
         }
     }
 
-    /// Whether there is something to be written.
+    /// Whether there are bytes to write.
     pub(crate) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Who is to be woken by the next request.
+    /// Sets the task to wake for the next request.
     pub(crate) fn set_writer(&mut self, writer: &Waker) {
         match &mut self.writer {
             Some(own) => own.clone_from(writer),
@@ -462,29 +467,29 @@ impl Connection {
         }
     }
 
-    /// Who has to hear of a request that was just submitted: nobody, if that is told already.
+    /// Takes the task to wake after a request was submitted; `None` if it was woken already.
     pub(crate) const fn take_writer(&mut self) -> Option<Waker> {
         self.writer.take()
     }
 
-    /// No more requests are taken.
+    /// Stops accepting requests.
     pub(crate) fn drain(&mut self) {
         if self.is_open() {
             self.phase = Phase::Draining;
         }
     }
 
-    /// The connection is gone after so many bytes were written. Who waits is told whether the server may have its request.
+    /// Ends the connection after `written` bytes. Each caller learns whether the server may have its request.
     pub(crate) fn lose(&mut self, written: u64, cause: &ConnectionError, effects: &mut Effects) {
         self.phase = Phase::Lost;
-        // A server that ends says so when it has answered all requests that it has begun.
+        // A server that shuts down sends its notice after the responses to all requests that it has begun.
         let may_be_begun = !matches!(cause, ConnectionError::ServerEnds);
-        let failure = |slot: &Slot| Failure {
+        let failure = |entry: &PendingRequest| Failure {
             cause: Some(cause.clone()),
-            was_sent: may_be_begun && slot.start < written,
+            was_sent: may_be_begun && entry.start < written,
         };
-        self.slots.close(failure, &mut effects.wake);
-        effects.wake.extend(self.sinks.lose());
+        self.pending.close(failure, &mut effects.wake);
+        effects.wake.extend(self.sinks.disconnect());
     }
 }
 

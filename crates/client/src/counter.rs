@@ -6,17 +6,17 @@ use std::sync::Arc;
 use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
 use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Status, Text};
 
-use crate::bounds::TIMEOUT;
 use crate::client::{CacheState, Client, Inner};
 use crate::error::ClientError;
-use crate::operation::{Answer, Ask};
+use crate::limits::TIMEOUT;
+use crate::operation::{Answer, RequestSpec};
 
-/// What the official clients name in the place of a cache.
+/// The cache name that the official clients send in counter requests.
 const COUNTERS: &str = "org.infinispan.COUNTER";
 
-/// A counter on the servers, which all clients share. Cheap to clone.
+/// A counter on the servers, shared by all clients. Cheap to clone.
 ///
-/// An operation of which nobody knows whether it was done is not repeated: [`ClientError::may_be_done`] tells.
+/// An operation with an unknown outcome is not repeated; see [`ClientError::is_outcome_unknown`].
 #[derive(Clone)]
 pub struct Counter {
     client: Arc<Inner>,
@@ -31,13 +31,13 @@ impl fmt::Debug for Counter {
 }
 
 impl Client {
-    /// The counter of this name. Whether there is one shows with the first operation.
+    /// Returns a handle of the counter. The first operation fails if the counter does not exist.
     pub fn counter(&self, name: &str) -> Counter {
         let inner = self.inner();
         Counter { client: inner.clone(), counters: inner.cache(COUNTERS), name: name.into() }
     }
 
-    /// The names of all counters.
+    /// Returns the names of all counters.
     pub async fn counter_names(&self) -> Result<Vec<String>, ClientError> {
         let answer = ask(self.inner(), &self.inner().cache(COUNTERS), Request::Names).await?;
         match answer.body {
@@ -50,7 +50,7 @@ impl Client {
 }
 
 async fn ask(client: &Inner, counters: &CacheState, request: Request) -> Result<Answer, ClientError> {
-    let ask = Ask {
+    let ask = RequestSpec {
         body: RequestBody::Counter(request),
         flags: Flags::NONE,
         key_type: MediaType::Unspecified,
@@ -61,7 +61,7 @@ async fn ask(client: &Inner, counters: &CacheState, request: Request) -> Result<
 }
 
 impl Counter {
-    /// Its name.
+    /// Returns the counter's name.
     pub fn name(&self) -> &str {
         self.name.as_str()
     }
@@ -70,7 +70,7 @@ impl Counter {
         &self.name
     }
 
-    /// Whose it is, and among what.
+    /// Returns the client and the cache state of counters.
     pub(crate) const fn at(&self) -> (&Arc<Inner>, &Arc<CacheState>) {
         (&self.client, &self.counters)
     }
@@ -79,7 +79,7 @@ impl Counter {
         ask(&self.client, &self.counters, Request::Of(self.name.clone(), action)).await
     }
 
-    /// Asks for something that needs the counter.
+    /// Performs an action that needs the counter to exist.
     async fn ask_it(&self, action: Action) -> Result<Answer, ClientError> {
         let answer = self.ask(action).await?;
         match answer.status {
@@ -98,21 +98,21 @@ impl Counter {
         }
     }
 
-    /// Makes it, unless there is one of this name. Whether there was none.
+    /// Creates the counter unless it exists. Returns whether it did.
     pub async fn create(&self, config: CounterConfig) -> Result<bool, ClientError> {
         is(&self.ask(Action::Create(config)).await?)
     }
 
-    /// Whether there is one of this name.
+    /// Returns whether the counter exists.
     pub async fn is_defined(&self) -> Result<bool, ClientError> {
         is(&self.ask(Action::IsDefined).await?)
     }
 
-    /// What it is like.
+    /// Returns the counter's configuration.
     ///
     /// # Errors
     ///
-    /// [`ClientError::NoSuchCounter`], as all that follow.
+    /// [`ClientError::NoSuchCounter`], as all following operations.
     pub async fn config(&self) -> Result<CounterConfig, ClientError> {
         let answer = self.ask_it(Action::Configuration).await?;
         match answer.body {
@@ -121,21 +121,21 @@ impl Counter {
         }
     }
 
-    /// What it has.
+    /// Returns the value.
     pub async fn get(&self) -> Result<i64, ClientError> {
         self.value(Action::Get).await
     }
 
-    /// Changes it by so much, and returns what it has then. A weak counter does not know, and says 0.
+    /// Adds `delta` and returns the new value. A weak counter returns 0.
     ///
     /// # Errors
     ///
-    /// [`ClientError::OutOfBounds`] if a bounded counter cannot have that.
+    /// [`ClientError::OutOfBounds`] if a bounded counter cannot have that value.
     pub async fn add(&self, delta: i64) -> Result<i64, ClientError> {
         self.value(Action::AddAndGet(delta)).await
     }
 
-    /// Gives it a value, and returns what it had.
+    /// Sets the value and returns the previous one.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Counter {
         self.value(Action::GetAndSet(value)).await
     }
 
-    /// Gives it a value if it has the expected one. What it had: the expected one if that was done.
+    /// Sets the value if it equals `expected`. Returns the previous value: `expected` on success.
     ///
     /// # Errors
     ///
@@ -153,18 +153,18 @@ impl Counter {
         self.value(Action::CompareAndSwap(expected, value)).await
     }
 
-    /// Gives it what it had at first.
+    /// Resets the counter to its initial value.
     pub async fn reset(&self) -> Result<(), ClientError> {
         self.ask_it(Action::Reset).await.map(drop)
     }
 
-    /// Takes what it has away.
+    /// Removes the counter's value.
     pub async fn remove(&self) -> Result<(), ClientError> {
         self.ask(Action::Remove).await.map(drop)
     }
 }
 
-/// Yes or no.
+/// The boolean result of an action.
 fn is(answer: &Answer) -> Result<bool, ClientError> {
     match answer.status {
         Status::Success => Ok(true),

@@ -1,4 +1,4 @@
-//! Being told how a counter changes, as a stream (facts section 2.14).
+//! Changes of counters, as streams (facts section 2.14).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,140 +11,148 @@ use consort_hotrod::ops::event::CounterState;
 use consort_hotrod::{MediaType, RequestBody, Text};
 use futures_core::Stream;
 
-use crate::bounds::{EVENTS_MAX, TIMEOUT};
 use crate::counter::Counter;
 use crate::error::ClientError;
-use crate::hearing::{Heard, Hearing, Kept, Weighed, Wish};
-use crate::sinks::Told;
-use crate::standing::{Listened, Subject};
+use crate::limits::{EVENTS_MAX, TIMEOUT};
+use crate::registration::{ListenTarget, ListenedCache};
+use crate::sinks::ServerEvent;
+use crate::subscription::{ByteSize, Delivery, SharedListener, Subscription, SubscriptionSpec};
 
-/// What a counter has, or had.
+/// The value and state of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CounterValue {
-    /// Its value.
+    /// The value.
     pub value: i64,
-    /// Whether somebody wanted to take it past one of its bounds, where it stays then. Only bounded ones have others than
+    /// Whether a change was cut off at a bound. Only bounded counters have other states than
     /// [`CounterState::Valid`].
     pub state: CounterState,
 }
 
-/// What a counter's listener is told.
+/// An event of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CounterEvent {
-    /// It has changed.
+    /// The counter has changed.
     Changed {
-        /// What it had.
+        /// The previous value.
         old: CounterValue,
-        /// What it has.
+        /// The new value.
         new: CounterValue,
     },
-    /// Changes before this may not have been told: the listener's server was lost, or its reader was too slow. What the
-    /// counter has by now, [`Counter::get`] tells.
+    /// Earlier changes may be missing: the listener's server was lost, or the reader was too slow.
+    /// [`Counter::get`] returns the current value.
     Gap,
 }
 
-/// How a counter is listened to. From [`Counter::listen`].
-#[must_use = "nothing is told before it is started"]
+/// The configuration of a listener. From [`Counter::listen`].
+#[must_use = "a listener does nothing before `start`"]
 #[derive(Debug)]
 pub struct CounterListenBuilder {
     counter: Counter,
-    events_max: usize,
+    queue_len_max: usize,
 }
 
 impl CounterListenBuilder {
-    /// Events that may wait until they are taken, [`EVENTS_MAX`] by default. If there are more, all that wait are dropped and
-    /// [`CounterEvent::Gap`] comes instead: the connection is shared, and is not held up for one reader.
-    pub fn events_max(mut self, events_max: usize) -> Self {
-        self.events_max = events_max;
+    /// Sets the maximum length of the event queue; default [`EVENTS_MAX`]. On overflow the queue is replaced
+    /// by one [`CounterEvent::Gap`], because a slow reader must not block the shared connection.
+    pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
+        self.queue_len_max = queue_len_max;
         self
     }
 
-    /// Begins. When this returns, no change that begins later is missed. All who listen to a counter through one client have
-    /// one listener at the servers, which take few of them on a connection.
+    /// Starts the listener. No change that begins after this returns is missed. All listeners of a counter
+    /// through one client share one listener at a server, because servers limit the listeners of a
+    /// connection.
     ///
     /// # Errors
     ///
-    /// [`ClientError::NoSuchCounter`], [`ClientError::Unsupported`] before 2.7; if no server can be reached in time, or the one
-    /// that is refuses: it may have too many listeners.
+    /// [`ClientError::NoSuchCounter`]; [`ClientError::Unsupported`] before version 2.7; if no server is
+    /// reachable in time, or the server refuses: it may have too many listeners.
     pub async fn start(self) -> Result<CounterEvents, ClientError> {
-        let Self { counter, events_max } = self;
+        let Self { counter, queue_len_max } = self;
         let (client, _) = counter.at();
-        let kept = client.counters_heard.kept(counter.name_text(), || counter.wish());
-        Ok(CounterEvents { hearing: Hearing::of(client.clone(), kept, events_max).await?, counter })
+        let listener = client.counter_listeners.listener(counter.name_text(), || counter.spec());
+        Ok(CounterEvents {
+            subscription: Subscription::of(client.clone(), listener, queue_len_max).await?,
+            counter,
+        })
     }
 }
 
-/// The counters to which somebody listens through a client, each with its listener. There is one for each name that the
-/// application listens to; those that have ended go when another one begins.
+/// The listeners of a client's counters, by name. Ended listeners are removed when another one starts.
 #[derive(Default)]
-pub(crate) struct CountersHeard(Mutex<BTreeMap<Text, Weak<Kept<Change>>>>);
+pub(crate) struct CounterListenerTable(Mutex<BTreeMap<Text, Weak<SharedListener<Change>>>>);
 
-impl CountersHeard {
-    /// A counter's listener, which begins if there is none.
-    fn kept(&self, name: &Text, wish: impl FnOnce() -> Wish<Change>) -> Arc<Kept<Change>> {
+impl CounterListenerTable {
+    /// Returns a counter's listener; starts it if there is none.
+    fn listener(
+        &self,
+        name: &Text,
+        spec: impl FnOnce() -> SubscriptionSpec<Change>,
+    ) -> Arc<SharedListener<Change>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = all.get(name).and_then(Weak::upgrade).filter(|kept| !kept.has_ended()) {
-            return kept;
+        if let Some(listener) = all.get(name).and_then(Weak::upgrade).filter(|listener| !listener.has_ended())
+        {
+            return listener;
         }
-        all.retain(|_, kept| kept.strong_count() > 0);
-        let kept = Kept::begin(wish());
-        all.insert(name.clone(), Arc::downgrade(&kept));
-        kept
+        all.retain(|_, listener| listener.strong_count() > 0);
+        let listener = SharedListener::begin(spec());
+        all.insert(name.clone(), Arc::downgrade(&listener));
+        listener
     }
 }
 
 impl Counter {
-    fn wish(&self) -> Wish<Change> {
+    fn spec(&self) -> SubscriptionSpec<Change> {
         let name = self.name_text().clone();
         let (client, cache) = self.at();
-        Wish {
-            listened: Listened {
+        SubscriptionSpec {
+            listened: ListenedCache {
                 client: client.clone(),
                 cache: cache.clone(),
                 key_type: MediaType::Unspecified,
                 value_type: MediaType::Unspecified,
-                subject: Subject::Counter(name.clone()),
+                subject: ListenTarget::Counter(name.clone()),
             },
             timeout: TIMEOUT,
             with_state: false,
             request: Box::new(move |id| {
                 RequestBody::Counter(Request::Of(name.clone(), Action::AddListener(id)))
             }),
-            hears: Box::new(Change::heard),
+            to_event: Box::new(Change::from_event),
         }
     }
 }
 
-/// A change, as it waits for the reader.
+/// A queued change.
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
     old: CounterValue,
     new: CounterValue,
 }
 
-impl Weighed for Change {
-    /// Servers cannot make it larger.
+impl ByteSize for Change {
+    /// The size does not depend on the server.
     fn bytes(&self) -> usize {
         0
     }
 }
 
 impl Change {
-    fn heard(told: Told) -> Option<Self> {
-        let Told::Counter(event) = told else { return None };
+    fn from_event(event: ServerEvent) -> Option<Self> {
+        let ServerEvent::Counter(event) = event else { return None };
         let value = |(value, state)| CounterValue { value, state };
         Some(Self { old: value(event.old), new: value(event.new) })
     }
 }
 
-/// What a counter's listener is told. When the last one of a client's is dropped, the listener ends.
+/// A stream of a counter's events. The listener ends when the client's last stream of the counter is dropped.
 ///
-/// Events come in the order of the changes. Servers may tell changes that follow each other quickly as one, from what the
-/// counter had when it was told of last to what it has; Consort's do. When the listener's server is lost there is
-/// [`CounterEvent::Gap`], and another server is asked: what has changed between is told by nobody.
+/// Events come in the order of the changes. A server may merge successive changes into one event, from the
+/// last reported value to the current one; Consort's servers do. If the listener's server is lost, the stream
+/// yields [`CounterEvent::Gap`] and registers with another server; changes in between are not delivered.
 pub struct CounterEvents {
-    hearing: Hearing<Change>,
+    subscription: Subscription<Change>,
     counter: Counter,
 }
 
@@ -158,29 +166,29 @@ impl Stream for CounterEvents {
     type Item = Result<CounterEvent, ClientError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.hearing.poll(cx).map_ok(|heard| match heard {
-            Heard::Event(Change { old, new }) => CounterEvent::Changed { old, new },
-            // Counters have no state that is told first.
-            Heard::Gap | Heard::Complete => CounterEvent::Gap,
+        self.subscription.poll(cx).map_ok(|delivery| match delivery {
+            Delivery::Event(Change { old, new }) => CounterEvent::Changed { old, new },
+            // Counters have no initial state.
+            Delivery::Gap | Delivery::Complete => CounterEvent::Gap,
         })
     }
 }
 
 impl CounterEvents {
-    /// The next one; `None` after an error of the servers'. The stream's `next` for those who use no streams.
+    /// Returns the next event; `None` after a server's error. An alternative to the stream's `next`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; what came before was right. If no server can be reached, or none takes the listener for a while, that
-    /// is waited for, and is no error.
+    /// [`ClientError`]; earlier events are valid. If no server is reachable or accepts the listener, the
+    /// stream waits without an error.
     pub async fn next(&mut self) -> Option<Result<CounterEvent, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
 impl Counter {
-    /// Being told how it changes, whoever changes it.
+    /// Listens to all changes of the counter.
     pub fn listen(&self) -> CounterListenBuilder {
-        CounterListenBuilder { counter: self.clone(), events_max: EVENTS_MAX }
+        CounterListenBuilder { counter: self.clone(), queue_len_max: EVENTS_MAX }
     }
 }

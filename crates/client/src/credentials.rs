@@ -1,4 +1,4 @@
-//! What a client can show to be who it says.
+//! The credentials of a client.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,16 +6,16 @@ use consort_sasl::scram::Keys;
 use consort_sasl::{Mechanism, prepare};
 
 use crate::error::ConnectionError;
-use crate::login::{Derivation, LoginError};
+use crate::login::{KeyDerivation, LoginError};
 
-/// Names, passwords and tokens.
+/// User name, password, token, and the forced mechanism.
 #[derive(Default)]
 pub(crate) struct Credentials {
     user: Option<(String, String)>,
     token: Option<String>,
     only: Option<Mechanism>,
-    /// The keys that were derived last: a cluster's servers have one verifier of a user.
-    derived: Mutex<Option<(Derivation, Arc<Keys>)>>,
+    /// The most recently derived keys: all servers of a cluster have the same verifier of a user.
+    derived: Mutex<Option<(KeyDerivation, Arc<Keys>)>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -49,12 +49,12 @@ impl Credentials {
         Self { only: Some(mechanism), ..self }
     }
 
-    /// Whether there is something to show.
+    /// Whether any credentials are configured.
     pub(crate) const fn is_some(&self) -> bool {
         self.user.is_some() || self.token.is_some() || self.only.is_some()
     }
 
-    /// The only mechanism that is wanted, if it is one.
+    /// The forced mechanism.
     pub(crate) const fn only(&self) -> Option<Mechanism> {
         self.only
     }
@@ -67,8 +67,8 @@ impl Credentials {
         self.token.as_deref()
     }
 
-    /// Whether it can be shown in this way. That the connection has a certificate is not known here: who has one asks for
-    /// EXTERNAL by name.
+    /// Whether the credentials suffice for a mechanism. EXTERNAL must be forced, because this type does not
+    /// know of certificates.
     pub(crate) fn can(&self, mechanism: Mechanism) -> bool {
         if self.only.is_some_and(|only| only != mechanism) {
             return false;
@@ -80,19 +80,19 @@ impl Credentials {
         }
     }
 
-    /// The keys that follow from the password, derived where nobody waits for the thread.
-    pub(crate) async fn keys(&self, wanted: Derivation) -> Result<Arc<Keys>, ConnectionError> {
+    /// Derives the keys from the password, on a blocking thread.
+    pub(crate) async fn keys(&self, wanted: KeyDerivation) -> Result<Arc<Keys>, ConnectionError> {
         let known = self.derived.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, keys)) = known.filter(|(derived, _)| *derived == wanted) {
             return Ok(keys);
         }
         let (_, password) = self.user().unwrap_or_default();
-        let password = prepare(password).map_err(|_| LoginError::Unpreparable)?.into_owned();
+        let password = prepare(password).map_err(|_| LoginError::InvalidNameOrPassword)?.into_owned();
         let deriving = tokio::task::spawn_blocking(move || {
             let keys = Keys::derive(wanted.hash, &password, &wanted.salt, wanted.iterations);
             (wanted, Arc::new(keys))
         });
-        let (wanted, keys) = deriving.await.map_err(|_| ConnectionError::Ended)?;
+        let (wanted, keys) = deriving.await.map_err(|_| ConnectionError::ClosedLocally)?;
         *self.derived.lock().unwrap_or_else(PoisonError::into_inner) = Some((wanted, keys.clone()));
         Ok(keys)
     }

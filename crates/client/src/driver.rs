@@ -1,7 +1,7 @@
-//! What moves a connection's bytes: one task per connection has its socket, its timer and its buffers.
+//! The driver of a connection: one task with its socket, timer and buffers.
 //!
-//! Requests of all callers that are there are written together. So that they are there, the task lets others run once
-//! before it writes: who was just woken by an answer has mostly a next request.
+//! It writes the requests of all callers together. Before a write it lets other tasks run once, because a
+//! caller woken by a response usually has a next request.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -13,29 +13,29 @@ use consort_hotrod::Output;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Sleep;
 
-use crate::bounds::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
 use crate::clock::Time;
 use crate::connection::{Connection, Effects};
+use crate::connection_handle::ConnectionHandle;
 use crate::error::ConnectionError;
-use crate::link::Link;
+use crate::limits::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
 use crate::stream::Stream;
 
-/// How it stands after a look at the connection.
-struct Moved {
+/// The outcome of one step.
+struct StepOutcome {
     is_reached: bool,
-    /// Others run before what there is gets written.
+    /// Let other tasks run before writing.
     yields: bool,
     timeout: Time,
 }
 
-/// A connection and what moves it.
+/// A connection with its socket and buffers.
 pub(crate) struct Driver {
     stream: Stream,
-    pub(crate) link: Arc<Link>,
+    pub(crate) handle: Arc<ConnectionHandle>,
     input: BytesMut,
     output: Output,
     written: u64,
-    /// System calls that have written something.
+    /// System calls that wrote bytes.
     writes: u64,
     timer: Pin<Box<Sleep>>,
     effects: Effects,
@@ -44,11 +44,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(stream: Stream, link: Arc<Link>) -> Self {
-        let timer = Box::pin(tokio::time::sleep_until(link.clock.instant(link.clock.now())));
+    pub(crate) fn new(stream: Stream, handle: Arc<ConnectionHandle>) -> Self {
+        let timer = Box::pin(tokio::time::sleep_until(handle.clock.instant(handle.clock.now())));
         Self {
             stream,
-            link,
+            handle,
             input: BytesMut::new(),
             output: Output::new(),
             written: 0,
@@ -60,11 +60,11 @@ impl Driver {
         }
     }
 
-    /// Moves bytes until this is so.
+    /// Moves bytes until the condition holds.
     ///
     /// # Errors
     ///
-    /// If the connection is lost before. Who waits for an answer has been told.
+    /// If the connection is lost before. Its callers have been notified.
     pub(crate) async fn until(
         &mut self,
         reached: impl Fn(&Connection) -> bool,
@@ -76,12 +76,12 @@ impl Driver {
         ended
     }
 
-    /// Ends the connection for all who wait.
+    /// Ends the connection for all callers.
     fn lose(&mut self, cause: &ConnectionError) {
         if !std::mem::replace(&mut self.is_lost, true) {
-            self.link.close();
-            self.link.lock().lose(self.written, cause, &mut self.effects);
-            self.link.apply(&mut self.effects);
+            self.handle.close();
+            self.handle.lock().lose(self.written, cause, &mut self.effects);
+            self.handle.apply(&mut self.effects);
         }
     }
 
@@ -93,8 +93,8 @@ impl Driver {
         for _ in 0..ROUNDS_MAX {
             let has_read = self.read(cx)?;
             let moved = self.exchange(has_read, reached, cx);
-            self.link.apply(&mut self.effects);
-            let Moved { is_reached, yields, timeout } = moved?;
+            self.handle.apply(&mut self.effects);
+            let StepOutcome { is_reached, yields, timeout } = moved?;
             if is_reached {
                 return Poll::Ready(Ok(()));
             }
@@ -107,7 +107,7 @@ impl Driver {
                 Err(cause) => return Poll::Ready(Err(self.read_rest(cause, reached, cx))),
             };
             if !has_read && !has_written {
-                let at = self.link.clock.instant(timeout);
+                let at = self.handle.clock.instant(timeout);
                 if self.timer.deadline() != at {
                     self.timer.as_mut().reset(at);
                 }
@@ -120,15 +120,15 @@ impl Driver {
         Poll::Pending
     }
 
-    /// What there is to do under the lock: gives what was read, and takes what is to be written.
+    /// The work under the lock: passes in the received bytes and takes the bytes to write.
     fn exchange(
         &mut self,
         has_read: bool,
         reached: &impl Fn(&Connection) -> bool,
         cx: &Context<'_>,
-    ) -> Result<Moved, ConnectionError> {
-        let now = self.link.clock.now();
-        let mut connection = self.link.lock();
+    ) -> Result<StepOutcome, ConnectionError> {
+        let now = self.handle.clock.now();
+        let mut connection = self.handle.lock();
         connection.traffic.writes = self.writes;
         if has_read {
             connection.traffic.reads += 1;
@@ -143,14 +143,15 @@ impl Driver {
             connection.set_writer(cx.waker());
         }
         let (is_reached, timeout) = (reached(&connection), connection.poll_timeout());
-        let (is_silent, link) = (connection.is_silent(), &self.link);
-        if link.set_silent(is_silent) {
-            tracing::debug!(is_silent, "a server that has left requests without any response");
+        let (is_silent, handle) = (connection.is_silent(), &self.handle);
+        if handle.set_silent(is_silent) {
+            tracing::debug!(is_silent, "server silence changed");
         }
-        Ok(Moved { is_reached, yields, timeout })
+        Ok(StepOutcome { is_reached, yields, timeout })
     }
 
-    /// Reads what is there. Nothing is reserved for more than twice what has come: what is announced may never come.
+    /// Reads available bytes. Reserves at most twice the received bytes, because an announced length may be
+    /// false.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         if self.input.capacity() - self.input.len() < READ_MIN {
             self.input.reserve(self.input.len().max(READ_AT_ONCE));
@@ -163,8 +164,8 @@ impl Driver {
         }
     }
 
-    /// Reads what the server has sent before it took no more. Returns why the connection ends: what the server has said of that,
-    /// or else this.
+    /// Reads the bytes that the server sent before it stopped reading. Returns why the connection ends: the
+    /// server's notice if there is one, else `cause`.
     fn read_rest(
         &mut self,
         cause: ConnectionError,
@@ -173,7 +174,7 @@ impl Driver {
     ) -> ConnectionError {
         while let Ok(true) = self.read(cx) {
             let moved = self.exchange(true, reached, cx);
-            self.link.apply(&mut self.effects);
+            self.handle.apply(&mut self.effects);
             if let Err(said) = moved {
                 return said;
             }
@@ -203,8 +204,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Whoever ends the task: nobody waits for ever.
+    /// Notifies all callers, however the task ends.
     fn drop(&mut self) {
-        self.lose(&ConnectionError::Ended);
+        self.lose(&ConnectionError::ClosedLocally);
     }
 }

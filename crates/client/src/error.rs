@@ -1,4 +1,4 @@
-//! What can go wrong, whose fault it is, and what it leaves behind.
+//! Errors of the client: each says which side caused it and which effects it leaves.
 
 use std::io;
 use std::sync::Arc;
@@ -10,126 +10,125 @@ use consort_tls::TlsError;
 
 use crate::login::LoginError;
 
-/// An operation has failed.
+/// The failure of an operation.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The caller's: a key or a value has no bytes, or bytes are none. In the latter case a read was done.
+    /// Caller: a key or value cannot be encoded or decoded. If decoding failed, the read was done.
     #[error(transparent)]
     Encoding(#[from] EncodingError),
-    /// The caller's: servers do not take so much. Nothing was changed.
-    #[error("{what} of {length} bytes, {limit} are allowed")]
+    /// Caller: a key or value is larger than servers accept. Nothing was changed.
+    #[error("{what} of {length} bytes is too large; the limit is {limit} bytes")]
     TooLarge {
-        /// What is so large.
+        /// The oversized part.
         what: &'static str,
-        /// How large it is.
+        /// Its size in bytes.
         length: usize,
-        /// How large it may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The caller's: the client is closed. A write that was under way may have been done.
+    /// Caller: the client is closed. A write in progress may have been applied.
     #[error("the client is closed")]
     Closed,
-    /// The caller's or the servers': there is no such cache. Nothing was changed.
+    /// Caller or server: no such cache. Nothing was changed.
     #[error("there is no cache {0}")]
     NoSuchCache(String),
-    /// The caller's: the client was given no cluster of this name. Nothing was changed.
+    /// Caller: the client has no cluster of this name. Nothing was changed.
     #[error("there is no cluster {0}")]
     NoSuchCluster(String),
-    /// The caller's or the servers': there is no such counter. Nothing was changed.
+    /// Caller or server: no such counter. Nothing was changed.
     #[error("there is no counter {0}")]
     NoSuchCounter(String),
-    /// The caller's: the counter's bounds do not allow it. Nothing was changed.
-    #[error("the bounds of counter {0} do not allow that")]
+    /// Caller: the counter's bounds do not allow the change. Nothing was changed.
+    #[error("the value would exceed the bounds of counter {0}")]
     OutOfBounds(String),
-    /// The caller's: handles of this client have a near cache of it already, of other bounds or with other encodings.
-    #[error("there is another near cache of {0}")]
-    OtherNearCache(String),
-    /// The server speaks no version that has this operation. Nothing was changed.
+    /// Caller: handles of this client have a near cache of the cache with other settings or encodings.
+    #[error("cache {0} already has a near cache with other settings")]
+    NearCacheConflict(String),
+    /// The negotiated version does not have this operation. Nothing was changed.
     #[error("{operation} needs version {needed}, {server} speaks {spoken}")]
     Unsupported {
         /// The operation.
         operation: &'static str,
-        /// The first version that has it.
+        /// The first version with the operation.
         needed: ProtocolVersion,
         /// The server.
         server: String,
-        /// The version that is spoken with it.
+        /// The negotiated version.
         spoken: ProtocolVersion,
     },
-    /// There was no answer in time.
-    #[error("no answer within {after:?}")]
+    /// The response did not arrive in time.
+    #[error("timed out after {after:?}")]
     TimedOut {
-        /// How long that was.
+        /// The timeout.
         after: Duration,
-        /// A write was sent: it may have been done, or may still be.
-        may_be_done: bool,
+        /// A write was sent: it may have been applied, or may still be.
+        is_outcome_unknown: bool,
     },
-    /// The network's: no server could be reached in time. Nothing was changed.
+    /// Network: no server was reachable in time. Nothing was changed.
     #[error("no server could be reached within {after:?}{}", because(.cause.as_ref()))]
     Unreachable {
-        /// How long that was.
+        /// The timeout.
         after: Duration,
-        /// What was wrong with one of them.
+        /// The failure of one of the servers.
         cause: Option<ConnectionError>,
     },
-    /// The network's or a server's: the connection was lost after a write was sent, or the server could not tell whether
-    /// others had it. It may have been done, or may still be.
+    /// Network or server: the connection was lost after a write was sent, or the server does not know whether
+    /// the other owners have the write. It may have been applied, or may still be.
     #[error("{server}: {cause}; the write may have been done")]
     Uncertain {
         /// The server.
         server: String,
-        /// What has happened.
+        /// The cause.
         cause: ConnectionError,
     },
-    /// The network's or a server's: the connection was lost on which a value was read or written in pieces. Nothing was
-    /// changed. To go on, begin again.
-    #[error("{server}: {cause}; the value has to be begun again")]
+    /// Network or server: the connection of a value in chunks was lost. Nothing was changed. Start the value
+    /// again.
+    #[error("{server}: {cause}; start the value again")]
     StreamLost {
         /// The server.
         server: String,
-        /// What has happened.
+        /// The cause.
         cause: ConnectionError,
     },
-    /// The caller's: its user may not do that, or the server wants to know first who the user is. Nothing was changed.
+    /// Caller: the user has no permission, or the server requires authentication. Nothing was changed.
     #[error("{server}: {message}")]
     Denied {
         /// The server.
         server: String,
-        /// What it says: the user, the operation, and what is missing.
+        /// The server's message: the user, the operation and the missing permission.
         message: String,
     },
-    /// Others changed the key again and again ([`crate::Cache::compute`]). Nothing was changed.
-    #[error("the key was changed by others in each of {attempts} attempts")]
+    /// The key was changed concurrently in every attempt ([`crate::Cache::compute`]). Nothing was changed.
+    #[error("the key was changed concurrently in each of {attempts} attempts")]
     Contended {
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The network's or a server's: a walk was interrupted, and what is left of it cannot be told any more. What came
-    /// before was right.
-    #[error("a walk through cache {cache} was interrupted and cannot go on elsewhere")]
-    Interrupted {
+    /// Network or server: an iteration was interrupted and cannot resume. The items before were valid.
+    #[error("the iteration of cache {cache} was interrupted and cannot resume on another server")]
+    IterationInterrupted {
         /// The cache.
         cache: String,
     },
-    /// The server's: it could not do it.
+    /// Server: it failed to execute the operation.
     #[error("{server}: {message} ({status:?})")]
     Server {
         /// The server.
         server: String,
-        /// What kind of error it is.
+        /// The kind of error.
         status: Status,
-        /// What it says.
+        /// The server's message.
         message: String,
     },
-    /// The server's: it answers something that was not asked.
-    #[error("{server} answers {operation} with {found}")]
-    Misbehaved {
+    /// Server: a response of the wrong type.
+    #[error("{server} sent an invalid response to {operation}: {found}")]
+    ProtocolViolation {
         /// The server.
         server: String,
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
-        /// What it answers.
+        /// The response.
         found: String,
     },
 }
@@ -139,97 +138,99 @@ fn because(cause: Option<&ConnectionError>) -> String {
 }
 
 impl ClientError {
-    /// Whether a write that ended so may have been done, or may still be. After other errors nothing was changed.
-    pub const fn may_be_done(&self) -> bool {
+    /// Whether a write that failed with this error may have been applied, or may still be. After other errors
+    /// nothing was changed.
+    pub const fn is_outcome_unknown(&self) -> bool {
         match self {
-            Self::Closed | Self::Uncertain { .. } | Self::Misbehaved { .. } => true,
-            Self::TimedOut { may_be_done, .. } => *may_be_done,
+            Self::Closed | Self::Uncertain { .. } | Self::ProtocolViolation { .. } => true,
+            Self::TimedOut { is_outcome_unknown, .. } => *is_outcome_unknown,
             Self::Server { status, .. } => matches!(status, Status::ServerError | Status::TimedOut),
             _ => false,
         }
     }
 }
 
-/// An operation on many keys has failed ([`crate::Cache::get_all`], [`crate::Cache::put_all`], [`crate::Cache::remove_all`]).
+/// The failure of an operation on many keys ([`crate::Cache::get_all`], [`crate::Cache::put_all`],
+/// [`crate::Cache::remove_all`]).
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("of the keys, {}: {error}", among(.places))]
+#[error("{}: {error}", among(.places))]
 pub struct KeysError {
-    /// Which keys: their places among those that were given, from 0 on. It is one where that is known; else those of the request
-    /// that failed, in its order, of which a server may have done some before it came to the one that its error names.
+    /// The indices of the affected keys in the caller's input: one index if the key is known, else those of
+    /// the failed request, in its order. The server may have executed some of them before the failure.
     pub places: Vec<usize>,
-    /// Why, and what may have been changed of these keys.
+    /// The cause, and what may have been changed of these keys.
     #[source]
     pub error: ClientError,
 }
 
 impl From<KeysError> for ClientError {
-    /// Whichever keys it were.
+    /// Drops the keys' indices.
     fn from(failed: KeysError) -> Self {
         failed.error
     }
 }
 
-/// Places that are told at most.
-const PLACES_TOLD: usize = 8;
+/// Maximum number of indices in the message.
+const PLACES_LISTED: usize = 8;
 
 fn among(places: &[usize]) -> String {
-    let told: Vec<String> = places.iter().take(PLACES_TOLD).map(usize::to_string).collect();
-    let (told, more) = (told.join(", "), places.len().saturating_sub(PLACES_TOLD));
+    let listed: Vec<String> = places.iter().take(PLACES_LISTED).map(usize::to_string).collect();
+    let (listed, more) = (listed.join(", "), places.len().saturating_sub(PLACES_LISTED));
     match (places.len(), more) {
-        (1, _) => format!("that at {told}"),
-        (_, 0) => format!("one of those at {told}"),
-        _ => format!("one of those at {told} and {more} more"),
+        (1, _) => format!("key {listed}"),
+        (_, 0) => format!("one of the keys {listed}"),
+        _ => format!("one of the keys {listed} and {more} more"),
     }
 }
 
-/// A connection to a server could not be had, or is no more.
+/// Why a connection failed or ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
-    /// The network's.
+    /// Network.
     #[error("{0}")]
     Io(Arc<io::Error>),
-    /// Either side's: certificates are not believed, or one of them does not speak TLS.
+    /// Either side: an untrusted certificate, or a peer without TLS.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The server does not know who we are, or is not the one it seems to be.
+    /// Authentication of the client or the server failed.
     #[error(transparent)]
     Login(#[from] LoginError),
-    /// It took too long.
+    /// Connecting took too long.
     #[error("no connection within {0:?}")]
     ConnectTimedOut(Duration),
-    /// The server wanted it so.
+    /// The server closed the connection.
     #[error("the server has closed the connection")]
     ClosedByServer,
-    /// The server's: bytes that are no answer.
-    #[error("the server's answer cannot be read: {0}")]
+    /// Server: invalid bytes.
+    #[error("the server sent an invalid response: {0}")]
     Unreadable(#[from] DecodeError),
-    /// The server complains.
+    /// The server refused the connection.
     #[error("the server refuses: {0}")]
     Refused(String),
-    /// The server only speaks versions that are older than the one that is asked for, or than all that are spoken here.
-    #[error("the server speaks {} at most, {needed} is needed", spoken(*.newest))]
-    TooOld {
-        /// Its newest version, by its byte.
+    /// The server supports only versions older than the forced one, or than all that the client supports.
+    #[error("the server supports versions up to {}; {needed} is needed", spoken(*.newest))]
+    VersionTooOld {
+        /// The server's newest version, as its byte.
         newest: u8,
-        /// The oldest that would do.
+        /// The oldest version that would suffice.
         needed: ProtocolVersion,
     },
-    /// Nobody answers any more.
-    #[error("the server has said nothing for {0:?}")]
-    Silent(Duration),
-    /// A request was forgotten.
-    #[error("a request had no answer {0:?} after its deadline")]
-    Unanswered(Duration),
-    /// Another member that the server needed is suspected.
-    #[error("the server says: {0}")]
+    /// The server did not respond to PINGs.
+    #[error("the server sent nothing for {0:?}")]
+    PingTimedOut(Duration),
+    /// A request stayed without a response.
+    #[error("a request had no response {0:?} after its deadline")]
+    ResponseTimedOut(Duration),
+    /// The server suspects a member that it needed for the operation.
+    #[error("the server suspects a member: {0}")]
     Suspected(String),
-    /// The server ends. It has answered all requests that it has begun.
-    #[error("the server ends")]
+    /// The server shuts down. It has answered all requests that it had begun.
+    #[error("the server shuts down")]
     ServerEnds,
-    /// It is not needed any more.
+    /// The client closed the connection.
     #[error("the connection was closed here")]
-    Ended,
+    ClosedLocally,
 }
 
 fn spoken(newest: u8) -> String {
@@ -245,20 +246,20 @@ impl From<io::Error> for ConnectionError {
     }
 }
 
-/// A client could not connect. Nothing is left open.
+/// The failure to connect a client. No connection stays open.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The caller's: it is not said where to.
-    #[error("that says not where to connect to: {reason}")]
+    /// Caller: the URI is invalid.
+    #[error("invalid Hot Rod URI: {reason}")]
     Uri {
-        /// What is wrong with it. It is not repeated here: it may have a password.
+        /// The reason. It does not quote the URI, which may have a password.
         reason: String,
     },
-    /// The caller's: certificates or keys do not do.
+    /// Caller: invalid certificates or keys.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No server could be reached: each by its address, with the reason.
+    /// No server is reachable: the addresses with the reasons.
     #[error("no server can be reached: {}", listed(.0))]
     Unreachable(Vec<(String, ConnectionError)>),
 }
@@ -274,12 +275,12 @@ mod tests {
 
     #[test]
     fn a_request_for_many_keys_says_which_ones_it_was_for() {
-        let told = |places: std::ops::Range<usize>| {
+        let message = |places: std::ops::Range<usize>| {
             KeysError { places: places.collect(), error: ClientError::Closed }.to_string()
         };
-        assert_eq!(told(3..4), "of the keys, that at 3: the client is closed");
-        assert_eq!(told(3..5), "of the keys, one of those at 3, 4: the client is closed");
-        let many = "of the keys, one of those at 0, 1, 2, 3, 4, 5, 6, 7 and 92 more: the client is closed";
-        assert_eq!(told(0..100), many);
+        assert_eq!(message(3..4), "key 3: the client is closed");
+        assert_eq!(message(3..5), "one of the keys 3, 4: the client is closed");
+        let many = "one of the keys 0, 1, 2, 3, 4, 5, 6, 7 and 92 more: the client is closed";
+        assert_eq!(message(0..100), many);
     }
 }

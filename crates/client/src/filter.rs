@@ -1,29 +1,29 @@
-//! Which entries walks and listeners are of: what servers are told of it.
+//! Filters of iterations and listeners, executed by the servers.
 
 use bytes::Bytes;
 use consort_hotrod::ops::listener::{Factory, KEY_PREFIX, VALUE_PREFIX};
 
-/// A filter that servers have by name, with what it is given. It works on keys and values as their bytes, so that nothing
-/// is sent which is not wanted.
+/// A filter known to the servers by name, with its parameters. It works on the bytes of keys and values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter(Factory);
 
-/// Parameters of a filter or converter: as many as one byte can count.
+/// Maximum number of parameters of a filter or converter: the count is one byte.
 pub(crate) const PARAMS_MAX: usize = 255;
 
 impl Filter {
-    /// Entries whose key begins with these bytes, as the key's encoding has them. Consort's servers have it.
+    /// Entries whose encoded key begins with these bytes. Only Consort's servers have this filter.
     pub fn key_prefix(prefix: impl Into<Bytes>) -> Self {
         Self::named(KEY_PREFIX, [prefix.into()])
     }
 
-    /// Entries whose value begins with these bytes, as the value's encoding has them. A listener is told of a change if the
-    /// value before it or the value after it does, or is not known any more. Consort's servers have it.
+    /// Entries whose encoded value begins with these bytes. A listener receives a change if the previous or
+    /// the new value matches, or the previous value is unknown. Only Consort's servers have this filter.
     pub fn value_prefix(prefix: impl Into<Bytes>) -> Self {
         Self::named(VALUE_PREFIX, [prefix.into()])
     }
 
-    /// What the servers know by this name: an error tells if they do not. The first 255 parameters are given to it.
+    /// The filter of this name, with its first 255 parameters. The operation fails if the servers do not have
+    /// it.
     pub fn named(name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         Self(Factory { name: name.into(), params: params.into_iter().take(PARAMS_MAX).collect() })
     }

@@ -1,10 +1,10 @@
-//! Going through all entries of a cache, as streams that ask for more only when they are polled (facts section 2.10).
+//! Iterations over all entries of a cache, as streams that fetch on demand (facts section 2.10).
 //!
-//! Each server is asked for the segments of which it is the primary, some servers at a time. It says which segments are
-//! finished; where a server is lost, or does not know the walk any more, the rest is asked for again, at those who have it
-//! then, and what was given already is left out (`tracking`).
+//! The client asks each server for the segments of which it is the primary, several servers at a time.
+//! Servers report finished segments. If a server is lost or has forgotten the iteration, the client requests
+//! the remaining segments from their new owners and drops entries it has already yielded (`tracking`).
 
-mod lane;
+mod server_iteration;
 mod tracking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,134 +20,138 @@ use consort_hotrod::ops::server;
 use consort_hotrod::{Intelligence, RequestBody};
 use futures_core::Stream;
 
-use crate::bounds::{SEGMENTS_MAX, WALK_TRIES_MAX, WALKS_AT_ONCE};
 use crate::cache::{Cache, Entry, entry};
 use crate::error::ClientError;
 use crate::filter::Filter;
-use lane::{Asking, Broken, Fetched, Lane, Part};
+use crate::limits::{SEGMENTS_MAX, WALK_TRIES_MAX, WALKS_AT_ONCE};
+use server_iteration::{BatchError, FetchedBatch, IterationRequest, SegmentSet, ServerIteration};
 use tracking::Tracking;
 
-/// Entries that may be fetched and not consumed unless a walk says otherwise: a few hundred KB of small ones, and enough
-/// that servers are not asked for each handful.
+/// Default number of entries fetched but not consumed: a few hundred KB of small entries, and few requests.
 const BATCH: usize = 1_024;
 
 type Decoding<T> = dyn Fn(Item) -> Result<T, ClientError> + Send;
-type Meeting = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
+type LearningTopology = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
 
-/// What is to be gone through, and how. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`]
-/// and [`Cache::values`].
+/// An iteration over a cache. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`] and
+/// [`Cache::values`].
 ///
-/// Entries come from several servers at once, in no order. One that is there from the first poll to the end comes exactly
-/// once, also if servers die, join or leave meanwhile; one that comes or goes meanwhile may come. For that, the keys of
-/// segments that are not finished are remembered, 64 MB of them at most. Beyond, with servers that share keys out otherwise
-/// than this client knows, and if the client goes on with another cluster, a walk that is interrupted ends with
-/// [`ClientError::Interrupted`].
+/// Entries come from several servers at once, in no order. An entry that exists from the first poll to the
+/// end comes exactly once, also if servers crash, join or leave meanwhile; an entry created or removed
+/// meanwhile may come. For that the client remembers the keys of unfinished segments, up to 64 MB. Beyond
+/// that limit, with servers that map keys to segments differently, and after a switch to another cluster, an
+/// interrupted iteration ends with [`ClientError::IterationInterrupted`].
 ///
-/// When it is dropped, the servers are told that they can forget it.
-#[must_use = "nothing is asked before it is polled"]
-pub struct Walk<T> {
-    asking: Arc<Asking>,
+/// Dropping the stream ends the iteration on the servers.
+#[must_use = "an iteration sends no request before it is polled"]
+pub struct EntryStream<T> {
+    request: Arc<IterationRequest>,
     batch: usize,
     segments: Option<BTreeSet<usize>>,
     state: State,
-    lanes: Vec<Lane>,
-    /// Parts that wait for others to end.
-    ahead: VecDeque<Part>,
+    server_iterations: Vec<ServerIteration>,
+    /// Segment sets that wait for a free slot.
+    ahead: VecDeque<SegmentSet>,
     items: VecDeque<Item>,
     tracking: Tracking,
-    /// The cluster through which it goes: how often the client had switched when it began.
+    /// The cluster of the iteration: the number of switches when it began.
     site: u64,
-    /// Attempts since something was last given or finished.
+    /// Attempts since the last entry or finished segment.
     tries: usize,
     decode: Box<Decoding<T>>,
 }
 
 enum State {
     New,
-    /// It is asked for the topology.
-    Meeting(Meeting),
-    Going,
+    /// A request for the topology is in progress.
+    LearningTopology(LearningTopology),
+    Running,
     Over,
 }
 
-impl<T> fmt::Debug for Walk<T> {
+impl<T> fmt::Debug for EntryStream<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "walk through {}", self.asking.cache.name)
+        write!(f, "iteration of {}", self.request.cache.name)
     }
 }
 
-impl<T> Walk<T> {
-    fn settings(&mut self) -> &mut Asking {
-        Arc::get_mut(&mut self.asking).expect("it is shared when it begins, and settings are made before")
+impl<T> EntryStream<T> {
+    fn settings(&mut self) -> &mut IterationRequest {
+        Arc::get_mut(&mut self.request).expect("settings are changed before the request is shared")
     }
 
-    /// Entries that may be fetched and not consumed, from all servers together; each is asked for an equal part at a time.
-    /// 1,024 by default.
+    /// Sets the number of entries fetched but not consumed, for all servers together; default 1,024.
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = batch.max(1);
         self
     }
 
-    /// Only these segments.
+    /// Restricts the iteration to these segments.
     pub fn segments(mut self, segments: impl IntoIterator<Item = u16>) -> Self {
         self.segments = Some(segments.into_iter().map(usize::from).collect());
         self
     }
 
-    /// Only what this filter lets through: the servers apply it.
+    /// Restricts the iteration to entries that match a filter.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.settings().filter = Some(filter.into_factory());
         self
     }
 
-    /// Asks for the next batches, as far as there is room for what they bring. Whether it has asked for any.
+    /// Requests the next batches, as far as there is room for them. Returns whether it requested any.
     fn fetch(&mut self) -> bool {
-        while self.lanes.len() < WALKS_AT_ONCE
+        while self.server_iterations.len() < WALKS_AT_ONCE
             && let Some(part) = self.ahead.pop_front()
         {
-            self.lanes.push(Lane::new(part));
+            self.server_iterations.push(ServerIteration::new(part));
         }
-        // While one half is consumed, the other is fetched.
-        let share = (self.batch / (2 * self.lanes.len().max(1))).max(1);
-        let coming = self.lanes.iter().filter(|lane| lane.is_fetching()).count();
+        // While one half is consumed, the other half is fetched.
+        let share = (self.batch / (2 * self.server_iterations.len().max(1))).max(1);
+        let coming =
+            self.server_iterations.iter().filter(|server_iteration| server_iteration.is_fetching()).count();
         let is_idle = coming == 0 && self.items.is_empty();
         let room = self.batch.saturating_sub(self.items.len()) / share;
         let more = room.saturating_sub(coming).max(usize::from(is_idle));
         let mut has_asked = false;
-        for lane in self.lanes.iter_mut().filter(|lane| !lane.is_fetching()).take(more) {
-            lane.fetch(&self.asking, u32::try_from(share).unwrap_or(u32::MAX));
+        for server_iteration in self
+            .server_iterations
+            .iter_mut()
+            .filter(|server_iteration| !server_iteration.is_fetching())
+            .take(more)
+        {
+            server_iteration.fetch(&self.request, u32::try_from(share).unwrap_or(u32::MAX));
             has_asked = true;
         }
         has_asked
     }
 
-    /// Divides segments among those who are their primaries.
+    /// Groups segments by their primary.
     fn divide(&mut self, segments: Option<BTreeSet<usize>>) {
-        let routing = self.asking.cache.routing();
+        let routing = self.request.cache.routing();
         let Some((routing, count)) = routing.and_then(|routing| Some((routing.clone(), routing.segments()?)))
         else {
-            self.ahead.push_back(Part { server: None, segments });
+            self.ahead.push_back(SegmentSet { server: None, segments });
             return;
         };
         let all = 0..count as usize;
         let segments = segments.unwrap_or_else(|| all.clone().collect());
-        let mut parts: BTreeMap<Option<usize>, Part> = BTreeMap::new();
+        let mut parts: BTreeMap<Option<usize>, SegmentSet> = BTreeMap::new();
         for segment in segments.into_iter().filter(|segment| all.contains(segment)) {
             let server = routing.primary_of(segment);
-            let place = server
+            let index = server
                 .and_then(|server| routing.servers().iter().position(|other| Arc::ptr_eq(other, server)));
             let part = parts
-                .entry(place)
-                .or_insert_with(|| Part { server: server.cloned(), segments: Some(BTreeSet::new()) });
+                .entry(index)
+                .or_insert_with(|| SegmentSet { server: server.cloned(), segments: Some(BTreeSet::new()) });
             part.segments.get_or_insert_default().insert(segment);
         }
         self.ahead.extend(parts.into_values());
     }
 
     fn begin(&mut self) {
-        self.state = State::Going;
-        self.site = self.asking.client.sites.switches();
-        let count = self.asking.cache.routing().and_then(|routing| routing.segments());
+        self.state = State::Running;
+        self.site = self.request.client.sites.switches();
+        let count = self.request.cache.routing().and_then(|routing| routing.segments());
         self.tracking = Tracking::new(count);
         let segments = self.segments.take();
         if segments.as_ref().is_none_or(|segments| !segments.is_empty()) {
@@ -155,19 +159,19 @@ impl<T> Walk<T> {
         }
     }
 
-    /// Takes what a lane has brought. It is among the lanes no more if it has ended.
-    fn take(&mut self, place: usize, fetched: Fetched) -> Result<(), ClientError> {
-        let (begun, batch) = match fetched {
-            // The rest of one cluster's entries is not another one's.
-            Ok((begun, _)) if begun.site() != self.site => return Err(self.interrupted()),
+    /// Takes a batch. Removes the server iteration if it has ended.
+    fn take(&mut self, index: usize, fetched: FetchedBatch) -> Result<(), ClientError> {
+        let (remote, batch) = match fetched {
+            // The entries of one cluster cannot complete those of another.
+            Ok((remote, _)) if remote.site() != self.site => return Err(self.interrupted()),
             Ok(fetched) => fetched,
-            Err(Broken::Failed(error)) => return Err(error),
-            Err(Broken::Interrupted(error)) => {
-                let Lane { part, .. } = self.lanes.swap_remove(place);
+            Err(BatchError::Failed(error)) => return Err(error),
+            Err(BatchError::Interrupted(error)) => {
+                let ServerIteration { part, .. } = self.server_iterations.swap_remove(index);
                 return self.again(part, error);
             }
         };
-        let part = &mut self.lanes[place].part;
+        let part = &mut self.server_iterations[index].part;
         let is_end = batch.entries.is_empty();
         for item in batch.entries {
             let segment = self.tracking.segment(&item.key);
@@ -190,24 +194,24 @@ impl<T> Walk<T> {
             }
         }
         let is_finished = part.segments.as_ref().is_some_and(BTreeSet::is_empty);
-        // Who does not know the segments takes the server's word.
+        // Without known segments, the server's end counts.
         let is_done = is_finished || is_end && !self.tracking.knows_segments();
         if is_done {
-            // The server is told with what has begun there.
-            self.lanes.swap_remove(place);
+            // Dropping the remote iteration ends it on the server.
+            self.server_iterations.swap_remove(index);
         } else if is_end {
-            let Lane { part, .. } = self.lanes.swap_remove(place);
+            let ServerIteration { part, .. } = self.server_iterations.swap_remove(index);
             return self.again(part, None);
         } else {
-            self.lanes[place].begun = Some(begun);
+            self.server_iterations[index].remote = Some(remote);
         }
         Ok(())
     }
 
-    /// What is left of a part goes on elsewhere.
-    fn again(&mut self, part: Part, error: Option<ClientError>) -> Result<(), ClientError> {
+    /// Continues the rest of a segment set on another server.
+    fn again(&mut self, part: SegmentSet, error: Option<ClientError>) -> Result<(), ClientError> {
         self.tries += 1;
-        if self.asking.client.sites.switches() != self.site {
+        if self.request.client.sites.switches() != self.site {
             return Err(self.interrupted());
         }
         if self.tracking.is_lost() || self.tries > WALK_TRIES_MAX {
@@ -218,7 +222,7 @@ impl<T> Walk<T> {
     }
 
     fn interrupted(&self) -> ClientError {
-        ClientError::Interrupted { cache: self.asking.cache.name.to_string() }
+        ClientError::IterationInterrupted { cache: self.request.cache.name.to_string() }
     }
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, ClientError>>> {
@@ -226,47 +230,47 @@ impl<T> Walk<T> {
             match &mut self.state {
                 State::Over => return Poll::Ready(None),
                 State::New => {
-                    let client = &self.asking.client;
-                    let is_known = self.asking.cache.routing().is_some();
+                    let client = &self.request.client;
+                    let is_known = self.request.cache.routing().is_some();
                     if is_known || client.settings.intelligence != Intelligence::Hash {
                         self.begin();
                     } else {
-                        self.state = State::Meeting(Box::pin(meet(self.asking.clone())));
+                        self.state = State::LearningTopology(Box::pin(learn_topology(self.request.clone())));
                     }
                     continue;
                 }
-                State::Meeting(meeting) => {
-                    let met = std::task::ready!(meeting.as_mut().poll(cx));
+                State::LearningTopology(learning) => {
+                    let learned = std::task::ready!(learning.as_mut().poll(cx));
                     self.begin();
-                    if let Err(error) = met {
+                    if let Err(error) = learned {
                         return self.fail(error);
                     }
                     continue;
                 }
-                State::Going => {}
+                State::Running => {}
             }
             let has_asked = self.fetch();
             if let Some(item) = self.items.pop_front_if(|_| !has_asked) {
                 return Poll::Ready(Some(Ok(item)));
             }
-            let (mut place, mut has_moved) = (0, false);
-            while place < self.lanes.len() {
-                let Poll::Ready(fetched) = self.lanes[place].poll(cx) else {
-                    place += 1;
+            let (mut index, mut has_moved) = (0, false);
+            while index < self.server_iterations.len() {
+                let Poll::Ready(fetched) = self.server_iterations[index].poll(cx) else {
+                    index += 1;
                     continue;
                 };
                 has_moved = true;
-                let before = self.lanes.len();
-                if let Err(error) = self.take(place, fetched) {
+                let before = self.server_iterations.len();
+                if let Err(error) = self.take(index, fetched) {
                     return self.fail(error);
                 }
-                // Another one may have taken its place.
-                place += usize::from(self.lanes.len() == before);
+                // `take` may have moved another server iteration to this index.
+                index += usize::from(self.server_iterations.len() == before);
             }
             if let Some(item) = self.items.pop_front() {
                 return Poll::Ready(Some(Ok(item)));
             }
-            if self.lanes.is_empty() && self.ahead.is_empty() {
+            if self.server_iterations.is_empty() && self.ahead.is_empty() {
                 self.state = State::Over;
             } else if !has_moved {
                 return Poll::Pending;
@@ -283,10 +287,10 @@ impl<T> Walk<T> {
     }
 
     fn abandon(&mut self) {
-        for lane in self.lanes.drain(..) {
-            if let Some(fetching) = lane.abandon() {
-                self.asking.client.spawn(async move {
-                    // Once it has begun it ends.
+        for server_iteration in self.server_iterations.drain(..) {
+            if let Some(fetching) = server_iteration.abandon() {
+                self.request.client.spawn(async move {
+                    // Dropping the batch's iteration ends it on the server.
                     drop(fetching.await);
                 });
             }
@@ -294,13 +298,13 @@ impl<T> Walk<T> {
     }
 }
 
-/// Lets a server tell the topology.
-async fn meet(asking: Arc<Asking>) -> Result<(), ClientError> {
-    let ping = asking.ask(RequestBody::Server(server::Request::Ping));
-    asking.client.perform(&asking.cache, ping, None).await.map(drop)
+/// Asks a server for the topology.
+async fn learn_topology(request: Arc<IterationRequest>) -> Result<(), ClientError> {
+    let ping = request.ask(RequestBody::Server(server::Request::Ping));
+    request.client.perform(&request.cache, ping, None).await.map(drop)
 }
 
-impl<T> Stream for Walk<T> {
+impl<T> Stream for EntryStream<T> {
     type Item = Result<T, ClientError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -308,27 +312,27 @@ impl<T> Stream for Walk<T> {
     }
 }
 
-impl<T> Walk<T> {
-    /// The next one; `None` at the end. The stream's `next` for those who use no streams.
+impl<T> EntryStream<T> {
+    /// Returns the next item; `None` at the end. An alternative to the stream's `next`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; what came before was right. After a failure of the servers' nothing comes any more, after one of
-    /// decoding the next.
+    /// [`ClientError`]; earlier items are valid. After a failure of the servers the stream ends; after a
+    /// decoding failure the next item follows.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
-impl<T> Drop for Walk<T> {
+impl<T> Drop for EntryStream<T> {
     fn drop(&mut self) {
         self.abandon();
     }
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    fn walk<T>(&self, decode: impl Fn(Item) -> Result<T, ClientError> + Send + 'static) -> Walk<T> {
-        let asking = Asking {
+    fn stream<T>(&self, decode: impl Fn(Item) -> Result<T, ClientError> + Send + 'static) -> EntryStream<T> {
+        let request = IterationRequest {
             client: self.client.clone(),
             cache: self.state.clone(),
             flags: self.options().flags,
@@ -338,12 +342,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             filter: None,
             with_metadata: false,
         };
-        Walk {
-            asking: Arc::new(asking),
+        EntryStream {
+            request: Arc::new(request),
             batch: BATCH,
             segments: None,
             state: State::New,
-            lanes: Vec::new(),
+            server_iterations: Vec::new(),
             ahead: VecDeque::new(),
             items: VecDeque::new(),
             tracking: Tracking::new(None),
@@ -353,70 +357,72 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// All entries: see [`Walk`]. Values are those of the moment in which a server was asked.
-    pub fn entries(&self) -> Walk<(K, V)>
+    /// Iterates over all entries; see [`EntryStream`]. Values are those at the time of the server's batch.
+    pub fn entries(&self) -> EntryStream<(K, V)>
     where
         KE: Decode<K>,
         VE: Decode<V>,
     {
         let (keys, values) = (self.keys.clone(), self.values.clone());
-        self.walk(move |item| {
+        self.stream(move |item| {
             let value = item.values.into_iter().next().unwrap_or_default();
             Ok((keys.decode(item.key)?, values.decode(value)?))
         })
     }
 
-    /// All entries with their versions and how long they live.
-    pub fn entries_with_metadata(&self) -> Walk<(K, Entry<V>)>
+    /// Iterates over all entries with their versions and lifetimes.
+    pub fn entries_with_metadata(&self) -> EntryStream<(K, Entry<V>)>
     where
         KE: Decode<K>,
         VE: Decode<V>,
     {
         let (keys, values) = (self.keys.clone(), self.values.clone());
-        let mut walk = self.walk(move |item| {
+        let mut stream = self.stream(move |item| {
             let value = item.values.into_iter().next().unwrap_or_default();
             let metadata = item.metadata.unwrap_or(consort_hotrod::Metadata::immortal(0));
             Ok((keys.decode(item.key)?, entry(metadata, values.decode(value)?)))
         });
-        walk.settings().with_metadata = true;
-        walk
+        stream.settings().with_metadata = true;
+        stream
     }
 
-    /// All values, as [`Cache::entries`]. Keys come with them, since it is by their keys that none comes twice.
-    pub fn values(&self) -> Walk<V>
+    /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, because the client needs
+    /// them to drop duplicates.
+    pub fn values(&self) -> EntryStream<V>
     where
         VE: Decode<V>,
     {
         let values = self.values.clone();
-        self.walk(move |item| Ok(values.decode(item.values.into_iter().next().unwrap_or_default())?))
+        self.stream(move |item| Ok(values.decode(item.values.into_iter().next().unwrap_or_default())?))
     }
 
-    /// Whether there are no entries.
+    /// Returns whether the cache has no entries.
     ///
     /// # Errors
     ///
-    /// [`ClientError`], if servers cannot tell.
+    /// [`ClientError`], if the servers fail.
     pub async fn is_empty(&self) -> Result<bool, ClientError>
     where
         KE: Send + Sync,
         VE: Send + Sync,
     {
-        let mut walk = self.walk(|_| Ok(())).batch(1);
-        match walk.next().await {
-            // Who speaks no version with walks has to count.
+        let mut stream = self.stream(|_| Ok(())).batch(1);
+        match stream.next().await {
+            // Versions without iterations need the size.
             Some(Err(ClientError::Unsupported { .. })) => Ok(self.size().await? == 0),
             first => Ok(first.transpose()?.is_none()),
         }
     }
 
-    /// All keys. Values stay where they are, unless a filter is asked for: servers apply one thing at a time.
-    pub fn keys(&self) -> Walk<K>
+    /// Iterates over all keys. Values are not transferred unless a filter is set, because servers apply one
+    /// function at a time.
+    pub fn keys(&self) -> EntryStream<K>
     where
         KE: Decode<K>,
     {
         let keys = self.keys.clone();
-        let mut walk = self.walk(move |item| Ok(keys.decode(item.key)?));
-        walk.settings().filter = Some(Factory { name: TO_EMPTY_BYTES.into(), params: Vec::new() });
-        walk
+        let mut stream = self.stream(move |item| Ok(keys.decode(item.key)?));
+        stream.settings().filter = Some(Factory { name: TO_EMPTY_BYTES.into(), params: Vec::new() });
+        stream
     }
 }

@@ -1,4 +1,4 @@
-//! The Hot Rod client: caches of servers, with the verbs of the embedded cache.
+//! The Hot Rod client: caches on servers, with the operations of the embedded cache.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,37 +12,40 @@
 //! # }
 //! ```
 //!
-//! Versions 3.0 to 4.1 are spoken, the newest that both sides know. With the feature `legacy` also 2.0 to 2.9: servers that do
-//! not understand 3.0 are spoken to in the newest of them that they do understand, each tried on a connection of its own. What
-//! the spoken version does not have fails with [`ClientError::Unsupported`], which names the version that has it.
+//! The client supports versions 3.0 to 4.1 and negotiates the newest that both sides know. The feature
+//! `legacy` adds versions 2.0 to 2.9: each is tried on a new connection until the server understands one. An
+//! operation that the negotiated version lacks fails with [`ClientError::Unsupported`], which names the
+//! version that has it.
 //!
 //! # Connections
 //!
-//! A client has one connection to each server, however many tasks use it: what they ask is written together, answers come
-//! in any order and are found by their ids. From the answers it learns which servers a cluster has, and which of them own
-//! which keys, and sends requests there. Of all that, decisions are made in parts without IO (`connection`, `slots`,
-//! `routing`, `pause`); around them is a task per server.
+//! A client has one connection to each server, shared by all tasks. Requests are written together; responses
+//! come in any order and are matched by id. From responses the client learns the servers of the cluster and
+//! the owners of keys, and routes requests to them. State machines without IO make all decisions
+//! (`connection`, `pending_requests`, `routing`, `backoff`); a task per server does the IO.
 //!
-//! Who asks for more than a connection has room for waits, in order. Every operation has a deadline, which includes that.
+//! If a connection has no room for a request, callers wait in order. Every operation has a deadline, which
+//! includes this wait.
 //!
-//! # Who one is
+//! # Authentication
 //!
-//! With `hotrods://` all connections are within TLS. A user and its password in the address, or another way to show who one
-//! is ([`ClientBuilder`]), are shown on every new connection before anything else is asked, in the strongest way that both
-//! sides can. Without TLS no password or token is sent as it is unless that mechanism is asked for by name: who only claims
-//! to be the server could have it. With SCRAM the server has to know the user, too, or it is not believed.
+//! With `hotrods://` all connections use TLS. The client authenticates each new connection before any other
+//! request, with the user and password of the URI or other credentials ([`ClientBuilder`]), by the strongest
+//! mechanism that both sides support. Without TLS it sends no password or token in clear text unless that
+//! mechanism is forced, because an impostor could read it. With SCRAM the server must prove that it knows the
+//! user.
 //!
-//! # When servers fail
+//! # Failures of servers
 //!
-//! A connection that is lost is made again, after pauses that double from 50 ms to 5 s. Meanwhile requests go to other
-//! servers. Those that were under way are repeated there if that makes no difference: reads, and writes of which nothing
-//! was sent. Other writes fail with [`ClientError::Uncertain`]: nobody can know whether they were done.
-//! [`ClientError::may_be_done`] tells it of any error.
+//! A lost connection is made again after delays that double from 50 ms to 5 s. Meanwhile requests go to other
+//! servers. Requests in flight are repeated there if that is safe: reads, and writes of which no byte was
+//! sent. Other writes fail with [`ClientError::Uncertain`], because their outcome is unknown.
+//! [`ClientError::is_outcome_unknown`] classifies any error.
 //!
 //! # Sites
 //!
-//! A client can be given other clusters to go on with: when none of the servers of the one can be reached any more, or by
-//! hand. Each has its own caches, whether their servers copy what is written to each other or not.
+//! A client can fail over to other clusters: when no server of the current cluster is reachable, or by hand.
+//! Each cluster has its own caches, whether or not their servers replicate to each other.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,18 +61,18 @@
 //!
 //! # Events and near caches
 //!
-//! [`Cache::listen`] gives a stream of what changes, [`Counter::listen`] one of how a counter changes, and [`Cache::near`] a
-//! handle that keeps what it has read and forgets it when it has changed. All are told on the connection that everybody
-//! shares. Where changes may be missing, because a server was lost or a reader was too slow, a listener is told of a gap, and
-//! a near cache is emptied.
+//! [`Cache::listen`] returns a stream of changes, [`Counter::listen`] one of a counter's changes.
+//! [`Cache::near`] returns a handle that caches reads and invalidates them on changes. All events use the
+//! shared connection. After a possible loss of events, because a server was lost or a reader was too slow, a
+//! listener gets a gap event, and a near cache is emptied.
 //!
 //! # Memory
 //!
-//! Values as [`bytes::Bytes`] are not copied: they are parts of what was received, up to 64 KB unless they are larger
-//! themselves, and keep that in memory. Copy what is kept for long.
+//! Values as [`bytes::Bytes`] are not copied: they are slices of receive buffers of up to 64 KB, or of their
+//! own size if larger, and keep the buffer in memory. Copy a value before keeping it for long.
 //!
-//! A large value need not be in memory at once: a [`ValueReader`] and a [`ValueWriter`] have nine and seven pieces of it at most,
-//! of [`PIECE_BYTES`], and what others ask goes between them.
+//! A large value need not be in memory at once: a [`ValueReader`] holds at most nine chunks of
+//! [`PIECE_BYTES`], a [`ValueWriter`] seven. Other requests go between them.
 //!
 //! ```no_run
 //! # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -91,46 +94,45 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod bounds;
+mod backoff;
 mod bulk;
 mod cache;
+mod chunked_values;
 mod client;
 mod clock;
 mod compute;
 mod connection;
+mod connection_handle;
 mod counter;
 mod counter_events;
 mod credentials;
 mod driver;
 mod error;
 mod filter;
-mod hearing;
 mod iteration;
-mod link;
+mod legacy;
+mod limits;
 mod listeners;
 mod login;
 mod multimap;
 mod near;
-mod older;
 mod operation;
 mod options;
-mod pause;
-mod pieces;
+mod pending_requests;
 mod query;
 mod reader;
+mod registration;
 mod routing;
 mod security;
 mod server;
 mod sinks;
 mod sites;
-mod slots;
-mod standing;
 mod stream;
+mod subscription;
 mod uri;
 mod writer;
 
 pub use admin::{Administration, CacheLoss};
-pub use bounds::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::Traffic;
@@ -145,20 +147,21 @@ pub use counter::Counter;
 pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};
 pub use error::{ClientError, ConnectError, ConnectionError, KeysError};
 pub use filter::Filter;
-pub use iteration::Walk;
+pub use iteration::EntryStream;
+pub use limits::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use listeners::{EntryEvent, Event, EventKind, Events, ListenBuilder};
 pub use login::LoginError;
 pub use multimap::Multimap;
-pub use near::{Near, NearStats};
+pub use near::{NearCacheConfig, NearStats};
 pub use options::{CacheOptions, Lifetime};
-pub use query::{Found, Query};
+pub use query::{Query, QueryResult};
 pub use reader::ValueReader;
 pub use sites::DEFAULT_CLUSTER;
 pub use stream::Tls;
 pub use uri::DEFAULT_PORT;
 pub use writer::ValueWriter;
 
-/// The programs in the README are compiled, too.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

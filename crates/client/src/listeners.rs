@@ -1,4 +1,4 @@
-//! Being told what changes in a cache, as a stream (facts section 2.7).
+//! Changes of a cache, as streams (facts section 2.7).
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,74 +12,74 @@ use consort_hotrod::ops::event::{self, EventData};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use futures_core::Stream;
 
-use crate::bounds::EVENTS_MAX;
 use crate::cache::{Cache, Version};
 use crate::error::ClientError;
 use crate::filter::{Filter, PARAMS_MAX};
-use crate::hearing::{Heard, Hearing, Weighed, Wish};
-use crate::sinks::Told;
-use crate::standing::{Listened, Subject};
+use crate::limits::EVENTS_MAX;
+use crate::registration::{ListenTarget, ListenedCache};
+use crate::sinks::ServerEvent;
+use crate::subscription::{ByteSize, Delivery, Subscription, SubscriptionSpec};
 
-/// What has happened to a key.
+/// The kind of a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum EventKind {
-    /// It was absent, and has a value now.
+    /// The key was absent and has a value.
     Created,
-    /// It has another value now.
+    /// The key has a new value.
     Modified,
-    /// It is absent now.
+    /// The key was removed.
     Removed,
-    /// Its time was over.
+    /// The entry expired.
     Expired,
-    /// Nothing: it is there.
+    /// The entry exists; part of the initial state.
     Existing,
 }
 
-/// An event of one key. Its value is not told: [`Cache::get`] gives what it has by then.
+/// An event of one key. It does not have the value; [`Cache::get`] returns the current one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryEvent<K> {
-    /// What has happened.
+    /// The kind of the change.
     pub kind: EventKind,
     /// The key.
     pub key: K,
-    /// Which write it is of, if the key has a value after it.
+    /// The version of the write, if the key has a value after it.
     pub version: Option<Version>,
-    /// The server has tried it more than once: it may have been told before.
+    /// The server retried the write: the event may be a duplicate.
     pub is_repeated: bool,
 }
 
-/// What a listener is told.
+/// An event of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event<K> {
-    /// Something has happened to a key.
+    /// A change of a key.
     Entry(EntryEvent<K>),
-    /// The same, as a converter has told it: [`ListenBuilder::converter`].
+    /// A change of a key, converted by [`ListenBuilder::converter`].
     Converted {
-        /// What has happened.
+        /// The kind of the change.
         kind: EventKind,
-        /// What the converter has made of it.
+        /// The converter's output.
         data: Bytes,
     },
-    /// What was there has come. Only with [`ListenBuilder::with_state`].
+    /// The initial state is complete. Only with [`ListenBuilder::with_state`].
     Complete,
-    /// Changes before this may not have been told: the listener's server was lost, or its reader was too slow.
+    /// Earlier events may be missing: the listener's server was lost, or the reader was too slow.
     Gap,
 }
 
-/// What is to be told. From [`Cache::listen`].
-#[must_use = "nothing is told before it is started"]
+/// The configuration of a listener. From [`Cache::listen`].
+#[must_use = "a listener does nothing before `start`"]
 pub struct ListenBuilder<K> {
-    listened: Listened,
+    listened: ListenedCache,
     wanted: Wanted,
     timeout: Duration,
-    events_max: usize,
+    queue_len_max: usize,
     decode: Box<DecodeKey<K>>,
 }
 
 type DecodeKey<K> = dyn Fn(Bytes) -> Result<K, ClientError> + Send;
 
-/// What servers are asked for.
+/// The options sent to servers.
 #[derive(Clone, Debug)]
 struct Wanted {
     with_state: bool,
@@ -95,36 +95,36 @@ impl<K> fmt::Debug for ListenBuilder<K> {
 }
 
 impl<K> ListenBuilder<K> {
-    /// What is there comes first, as [`EventKind::Existing`], then [`Event::Complete`]; changes meanwhile are told at once.
-    /// After a gap because a server was lost it comes again: what is gone by then is not among it. Infinispan's servers may
-    /// tell some of it after they have said that it is complete.
+    /// Delivers the existing entries first, as [`EventKind::Existing`], then [`Event::Complete`]; concurrent
+    /// changes are delivered at once. After a gap caused by a lost server the state comes again, without
+    /// entries removed meanwhile. Infinispan's servers may send some of it after they report completion.
     ///
-    /// A reader that is too slow for it has a gap in it: [`Cache::keys`] waits for its reader, and suits large caches
-    /// better.
+    /// A slow reader gets a gap in the state. For large caches use [`Cache::keys`], which waits for its
+    /// reader.
     pub fn with_state(mut self) -> Self {
         self.wanted.with_state = true;
         self
     }
 
-    /// Only what this filter lets through: the servers apply it.
+    /// Restricts events to those that match a filter, applied by the servers.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.wanted.filter = Some(filter.into_factory());
         self
     }
 
-    /// Events as the converter that servers know by this name makes them: they come as [`Event::Converted`]. It works on
-    /// bytes as they are. Its first 255 parameters are given to it.
+    /// Converts events by the converter of this name on the servers; they arrive as [`Event::Converted`]. It
+    /// works on plain bytes and gets the first 255 parameters.
     ///
-    /// Consort's servers and Infinispan's have `___eager-key-value-version-converter`: the key's length as a variable
-    /// number and the key, and if there is a value, the same of it and eight bytes of its version. With any parameter, what
-    /// is gone comes with the value and the version that it had.
+    /// Consort's and Infinispan's servers have `___eager-key-value-version-converter`: the key's length as a
+    /// variable-length number, the key, and for a present value its length, the value and eight bytes of
+    /// version. With any parameter, removals have the previous value and version.
     pub fn converter(mut self, name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         let params = params.into_iter().take(PARAMS_MAX).collect();
         self.wanted.converter = Some(Factory { name: name.into(), params });
         self
     }
 
-    /// Only events of these kinds; what is there comes with those that are created. All kinds unless it is said.
+    /// Restricts events to these kinds; existing entries count as created. Default: all kinds.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = EventKind>) -> Self {
         let bit = |kind| match kind {
             EventKind::Created | EventKind::Existing => Interests::CREATED,
@@ -137,40 +137,41 @@ impl<K> ListenBuilder<K> {
         self
     }
 
-    /// Events that may wait until they are taken, [`EVENTS_MAX`] by default, and 16 MiB of keys. If there are more, all
-    /// that wait are dropped and [`Event::Gap`] comes instead: the connection is shared, and is not held up for one reader.
-    pub fn events_max(mut self, events_max: usize) -> Self {
-        self.events_max = events_max;
+    /// Sets the maximum length of the event queue; default [`EVENTS_MAX`], and 16 MiB of keys. On overflow
+    /// the queue is replaced by one [`Event::Gap`], because a slow reader must not block the shared
+    /// connection.
+    pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
+        self.queue_len_max = queue_len_max;
         self
     }
 
-    /// Begins. When this returns, no change that begins later is missed.
+    /// Starts the listener. No change that begins after this returns is missed.
     ///
     /// # Errors
     ///
-    /// If no server can be reached in time, or if the one that is refuses: it does not know the cache or a filter, or has
+    /// If no server is reachable in time, or the server refuses: it does not have the cache or filter, or has
     /// too many listeners.
     pub async fn start(self) -> Result<Events<K>, ClientError> {
-        let Self { listened, wanted, timeout, events_max, decode } = self;
+        let Self { listened, wanted, timeout, queue_len_max, decode } = self;
         let (interests, with_state) = (wanted.interests, wanted.with_state);
-        let wish = Wish {
+        let spec = SubscriptionSpec {
             listened,
             timeout,
             with_state,
             request: Box::new(move |id| RequestBody::Listener(wanted.request(id))),
-            hears: Box::new(move |told| Change::heard(told, interests)),
+            to_event: Box::new(move |event| Change::from_event(event, interests)),
         };
-        Ok(Events { hearing: Hearing::begin(wish, events_max).await?, decode })
+        Ok(Events { subscription: Subscription::begin(spec, queue_len_max).await?, decode })
     }
 }
 
-/// What a listener is told. When it is dropped, the listener ends.
+/// A stream of a listener's events. Dropping it ends the listener.
 ///
-/// Of each key, events come in the order of its changes. When the listener's server is lost there is [`Event::Gap`], and
-/// another server is asked: what has changed between is told by nobody, and what has changed just before may be told again
-/// in the state.
+/// Events of a key come in the order of its changes. If the listener's server is lost, the stream yields
+/// [`Event::Gap`] and registers with another server. Changes between the loss and the new registration are
+/// not delivered; earlier ones may be delivered again as state.
 pub struct Events<K> {
-    hearing: Hearing<Change>,
+    subscription: Subscription<Change>,
     decode: Box<DecodeKey<K>>,
 }
 
@@ -184,16 +185,16 @@ impl<K> Stream for Events<K> {
     type Item = Result<Event<K>, ClientError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let heard = std::task::ready!(self.hearing.poll(cx));
+        let heard = std::task::ready!(self.subscription.poll(cx));
         let decoded = |heard| {
             Ok(match heard {
-                Heard::Event(Change::Key { kind, key, version, is_repeated }) => {
+                Delivery::Event(Change::Key { kind, key, version, is_repeated }) => {
                     let (key, version) = ((self.decode)(key)?, version.map(Version));
                     Event::Entry(EntryEvent { kind, key, version, is_repeated })
                 }
-                Heard::Event(Change::Converted { kind, data }) => Event::Converted { kind, data },
-                Heard::Complete => Event::Complete,
-                Heard::Gap => Event::Gap,
+                Delivery::Event(Change::Converted { kind, data }) => Event::Converted { kind, data },
+                Delivery::Complete => Event::Complete,
+                Delivery::Gap => Event::Gap,
             })
         };
         Poll::Ready(heard.map(|heard| heard.and_then(decoded)))
@@ -201,25 +202,25 @@ impl<K> Stream for Events<K> {
 }
 
 impl<K> Events<K> {
-    /// The next one; `None` after an error of the servers'. The stream's `next` for those who use no streams.
+    /// Returns the next event; `None` after a server's error. An alternative to the stream's `next`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; what came before was right. If no server can be reached, or none takes the listener for a while, that
-    /// is waited for, and is no error. After a failure of decoding the next one comes.
+    /// [`ClientError`]; earlier events are valid. If no server is reachable or accepts the listener, the
+    /// stream waits without an error. After a decoding failure the next event follows.
     pub async fn next(&mut self) -> Option<Result<Event<K>, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
-/// A change, as it waits for the reader.
+/// A queued change.
 #[derive(Clone)]
 enum Change {
     Key { kind: EventKind, key: Bytes, version: Option<i64>, is_repeated: bool },
     Converted { kind: EventKind, data: Bytes },
 }
 
-impl Weighed for Change {
+impl ByteSize for Change {
     fn bytes(&self) -> usize {
         match self {
             Self::Key { key: bytes, .. } | Self::Converted { data: bytes, .. } => bytes.len(),
@@ -227,15 +228,15 @@ impl Weighed for Change {
     }
 }
 
-/// The same bytes without those that they were received with.
+/// Copies the bytes out of their receive buffer.
 fn own(bytes: &Bytes) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }
 
 impl Change {
-    /// What is wanted of what is told: before 2.6, servers tell everything.
-    fn heard(told: Told, interests: Interests) -> Option<Self> {
-        let Told::Entry(event) = told else { return None };
+    /// Converts a server's event, if its kind is requested: servers before 2.6 send all kinds.
+    fn from_event(event: ServerEvent, interests: Interests) -> Option<Self> {
+        let ServerEvent::Entry(event) = event else { return None };
         let (kind, interest) = match event.kind {
             event::EventKind::Created if event.id != 0 => (EventKind::Existing, Interests::CREATED),
             event::EventKind::Created => (EventKind::Created, Interests::CREATED),
@@ -268,17 +269,17 @@ impl Wanted {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    pub(crate) fn listened(&self) -> Listened {
-        Listened {
+    pub(crate) fn listened(&self) -> ListenedCache {
+        ListenedCache {
             client: self.client.clone(),
             cache: self.state.clone(),
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
-            subject: Subject::Entries,
+            subject: ListenTarget::Entries,
         }
     }
 
-    /// Being told of changes: of all keys unless said otherwise.
+    /// Listens to the changes of all keys, unless restricted by the builder.
     pub fn listen(&self) -> ListenBuilder<K>
     where
         KE: Decode<K>,
@@ -288,7 +289,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             listened: self.listened(),
             wanted: Wanted { with_state: false, filter: None, converter: None, interests: Interests::ALL },
             timeout: self.options().timeout,
-            events_max: EVENTS_MAX,
+            queue_len_max: EVENTS_MAX,
             decode: Box::new(move |key| Ok(keys.decode(key)?)),
         }
     }

@@ -1,5 +1,5 @@
-//! How a connection shows whose it is: from the mechanisms that the server offers to the end of the one that was chosen. A
-//! state machine without IO, and without randomness of its own.
+//! The SASL authentication of a connection, from the server's list of mechanisms to the end of the chosen
+//! one: a state machine without IO and randomness.
 
 use std::sync::Arc;
 
@@ -12,85 +12,84 @@ use consort_sasl::{Mechanism, prepare};
 
 use crate::credentials::Credentials;
 
-/// The server does not know who the client is, or the client not whether the server is the right one. Nothing was asked.
+/// The failure of authentication, of the client or of the server. No operation was sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoginError {
-    /// The caller's or the server's: there is no such user, or it has another password, certificate or token. No server tells
-    /// which.
-    #[error("the server does not accept who we say we are ({mechanism}): {message}")]
+    /// Caller or server: unknown user, or wrong password, certificate or token. No server says which.
+    #[error("authentication failed ({mechanism}): {message}")]
     Rejected {
-        /// How it was shown.
+        /// The mechanism.
         mechanism: Mechanism,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// The caller's or the server's: there is no way that both can.
+    /// Caller or server: no mechanism is supported by both.
     #[error("the server offers {offered}; {reason}")]
     NoMechanism {
-        /// What it offers.
+        /// The mechanisms that the server offers.
         offered: String,
-        /// Why none of that can be done.
+        /// Why the client can use none of them.
         reason: &'static str,
     },
-    /// The server's: it does not say what it offers, as a rule because it has no users.
-    #[error("the server does not ask who we are: {0}")]
+    /// Server: it does not offer authentication, usually because it has no users.
+    #[error("the server does not offer authentication: {0}")]
     NotAsked(String),
-    /// The caller's: the name or the password has characters that none can have.
-    #[error("the user's name or password is empty, or has characters that it must not have")]
-    Unpreparable,
-    /// The server's: its part of the exchange is wrong. If it is an impostor, it has not learnt the password.
+    /// Caller: the name or password has prohibited characters.
+    #[error("the user name or password is empty or has prohibited characters")]
+    InvalidNameOrPassword,
+    /// Server: its part of the exchange is invalid. An impostor has not learnt the password.
     #[error("{mechanism}: {error}")]
     Scram {
         /// The mechanism.
         mechanism: Mechanism,
-        /// What is wrong.
+        /// The error.
         error: ScramError,
     },
-    /// The server's: it says something that the mechanism does not have at that place.
-    #[error("the server answers out of turn ({0})")]
+    /// Server: a message that the mechanism does not allow in this state.
+    #[error("unexpected authentication message from the server ({0})")]
     OutOfTurn(Mechanism),
-    /// The system's: it has no random numbers.
+    /// System: no random numbers.
     #[error("the system has no random numbers")]
     NoRandomness,
 }
 
-/// What is to be done next.
+/// The next step of a login.
 #[derive(Debug)]
-pub(crate) enum Next {
-    /// This is to be asked.
-    Ask(auth::Request),
-    /// Keys are to be derived from the password, which takes time.
+pub(crate) enum LoginStep {
+    /// Send this request.
+    Send(auth::Request),
+    /// Derive keys from the password, which takes time.
     Derive,
-    /// The server knows who we are, and we know that it is the right one.
+    /// Both sides are authenticated.
     Done,
 }
 
 #[derive(Debug)]
 enum State {
-    Begun,
-    /// Everything was said in one message.
-    Told(Mechanism),
+    Started,
+    /// The credentials were sent in one message.
+    CredentialsSent(Mechanism),
     Challenging(First, Hash),
-    /// Keys are awaited.
+    /// Waits for the derived keys.
     Deriving(Challenged),
     Proving(Last, Hash),
     Over,
 }
 
-/// What keys are to be derived with.
+/// The parameters of a key derivation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Derivation {
+pub(crate) struct KeyDerivation {
     pub(crate) hash: Hash,
     pub(crate) salt: Vec<u8>,
     pub(crate) iterations: u32,
 }
 
-/// The state of it.
+/// The state of a login.
 #[derive(Debug)]
 pub(crate) struct Login {
     credentials: Arc<Credentials>,
-    /// Nobody else reads what is said.
+    /// The connection is encrypted.
     is_private: bool,
     nonce: String,
     server: (String, u16),
@@ -98,82 +97,84 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// One for a connection to this server. The nonce must be new and random.
+    /// Creates the login of a connection to this server. The nonce must be new and random.
     pub(crate) fn new(
         credentials: Arc<Credentials>,
         is_private: bool,
         nonce: String,
         server: (String, u16),
     ) -> Self {
-        Self { credentials, is_private, nonce, server, state: State::Begun }
+        Self { credentials, is_private, nonce, server, state: State::Started }
     }
 
-    /// What was asked is refused.
+    /// Handles the refusal of a request.
     pub(crate) fn refused(&mut self, message: &str) -> LoginError {
         let message = message.to_owned();
         let mechanism = match std::mem::replace(&mut self.state, State::Over) {
-            State::Begun | State::Over => return LoginError::NotAsked(message),
-            State::Told(mechanism) => mechanism,
+            State::Started | State::Over => return LoginError::NotAsked(message),
+            State::CredentialsSent(mechanism) => mechanism,
             State::Challenging(_, hash) | State::Proving(_, hash) => Mechanism::Scram(hash),
             State::Deriving(challenged) => Mechanism::Scram(challenged.hash()),
         };
         LoginError::Rejected { mechanism, message }
     }
 
-    /// What was asked is answered.
+    /// Handles the response to a request.
     ///
     /// # Errors
     ///
-    /// If it cannot go on.
-    pub(crate) fn answered(&mut self, response: &auth::Response) -> Result<Next, LoginError> {
+    /// If the login cannot continue.
+    pub(crate) fn answered(&mut self, response: &auth::Response) -> Result<LoginStep, LoginError> {
         match (std::mem::replace(&mut self.state, State::Over), response) {
-            (State::Begun, auth::Response::Mechanisms(names)) => {
+            (State::Started, auth::Response::Mechanisms(names)) => {
                 let offered: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-                self.choose(&offered).map(Next::Ask)
+                self.choose(&offered).map(LoginStep::Send)
             }
-            (State::Told(_), auth::Response::Done) => Ok(Next::Done),
-            // What a token is answered by: nothing if it is good, and else what is wrong with it.
-            (State::Told(Mechanism::OauthBearer), auth::Response::Challenge(said)) if said.is_empty() => {
-                Ok(Next::Done)
+            (State::CredentialsSent(_), auth::Response::Done) => Ok(LoginStep::Done),
+            // The response to a token is empty if the token is valid; else it says why it is not.
+            (State::CredentialsSent(Mechanism::OauthBearer), auth::Response::Challenge(said))
+                if said.is_empty() =>
+            {
+                Ok(LoginStep::Done)
             }
-            (State::Told(mechanism @ Mechanism::OauthBearer), auth::Response::Challenge(said)) => {
+            (State::CredentialsSent(mechanism @ Mechanism::OauthBearer), auth::Response::Challenge(said)) => {
                 let message = String::from_utf8_lossy(said).into_owned();
                 Err(LoginError::Rejected { mechanism, message })
             }
             (State::Challenging(first, hash), auth::Response::Challenge(challenge)) => {
                 self.state = State::Deriving(first.challenged(challenge).map_err(wrong(hash))?);
-                Ok(Next::Derive)
+                Ok(LoginStep::Derive)
             }
             (State::Proving(last, hash), auth::Response::Challenge(signature)) => {
                 last.check(signature).map_err(wrong(hash))?;
-                Ok(Next::Done)
+                Ok(LoginStep::Done)
             }
-            // Done without the server's signature is not done.
+            // Success without the server's signature is a failure.
             (State::Challenging(_, hash) | State::Proving(_, hash), _) => {
                 Err(LoginError::OutOfTurn(Mechanism::Scram(hash)))
             }
-            (State::Told(mechanism), _) => Err(LoginError::OutOfTurn(mechanism)),
-            (State::Begun | State::Deriving(_) | State::Over, _) => {
-                Err(LoginError::NotAsked("its answer is another one".to_owned()))
+            (State::CredentialsSent(mechanism), _) => Err(LoginError::OutOfTurn(mechanism)),
+            (State::Started | State::Deriving(_) | State::Over, _) => {
+                Err(LoginError::NotAsked("unexpected response".to_owned()))
             }
         }
     }
 
-    /// Takes the strongest that both sides can.
+    /// Chooses the strongest mechanism that both sides support.
     fn choose(&mut self, offered: &[&str]) -> Result<auth::Request, LoginError> {
         let usable = |mechanism: &&Mechanism| self.credentials.can(**mechanism);
         let known: Vec<Mechanism> =
             Mechanism::ALL.into_iter().filter(|mechanism| offered.contains(&mechanism.name())).collect();
         let usable: Vec<Mechanism> = known.iter().filter(usable).copied().collect();
-        // Who only claims to be the server, and offers nothing else, is not to have the password for it.
+        // An impostor that offers only this mechanism must not get the password.
         let is_safe = |mechanism: &Mechanism| {
             self.is_private || !mechanism.tells_secret() || self.credentials.only() == Some(*mechanism)
         };
         let Some(&mechanism) = usable.iter().find(|mechanism| is_safe(mechanism)) else {
             let reason = if usable.is_empty() {
-                "we have nothing to show in any of these ways"
+                "the client has no credentials for these mechanisms"
             } else {
-                "without TLS a password or token is sent as it is only if that mechanism is asked for by name"
+                "without TLS the client sends a password or token in clear text only if that mechanism is forced"
             };
             return Err(LoginError::NoMechanism { offered: offered.join(", "), reason });
         };
@@ -187,7 +188,7 @@ impl Login {
             Mechanism::External => Vec::new(),
             Mechanism::Scram(hash) => {
                 let (name, _) = self.credentials.user().unwrap_or_default();
-                let name = prepare(name).map_err(|_| LoginError::Unpreparable)?;
+                let name = prepare(name).map_err(|_| LoginError::InvalidNameOrPassword)?;
                 let (first, message) = First::begin(hash, &name, &self.nonce);
                 return Ok((State::Challenging(first, hash), message));
             }
@@ -200,18 +201,18 @@ impl Login {
                 Plain { act_as: "", name, password }.write()
             }
         };
-        Ok((State::Told(mechanism), message))
+        Ok((State::CredentialsSent(mechanism), message))
     }
 
-    /// What keys are to be derived with, if they are awaited.
-    pub(crate) fn derivation(&self) -> Option<Derivation> {
+    /// Returns the key derivation that the login waits for.
+    pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         let State::Deriving(challenged) = &self.state else { return None };
         let (hash, salt) = (challenged.hash(), challenged.salt().to_vec());
-        Some(Derivation { hash, salt, iterations: challenged.iterations() })
+        Some(KeyDerivation { hash, salt, iterations: challenged.iterations() })
     }
 
-    /// Here they are: what is to be asked, if they were awaited.
-    pub(crate) fn prove(&mut self, keys: &Keys) -> Option<auth::Request> {
+    /// Continues with the derived keys. Returns the next request, if the login waited for the keys.
+    pub(crate) fn authenticate(&mut self, keys: &Keys) -> Option<auth::Request> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Deriving(challenged) => {
                 let hash = challenged.hash();
@@ -248,7 +249,7 @@ mod tests {
 
     fn chosen(credentials: Credentials, is_private: bool, names: &[&'static str]) -> Result<String, String> {
         match login(credentials, is_private).answered(&offer(names)) {
-            Ok(Next::Ask(auth::Request::Step(mechanism, _))) => Ok(mechanism.to_string()),
+            Ok(LoginStep::Send(auth::Request::Step(mechanism, _))) => Ok(mechanism.to_string()),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.to_string()),
         }
@@ -281,7 +282,7 @@ mod tests {
         let refused = chosen(user(), true, &["GSSAPI", "EXTERNAL"]).unwrap_err();
         assert_eq!(
             refused,
-            "the server offers GSSAPI, EXTERNAL; we have nothing to show in any of these ways"
+            "the server offers GSSAPI, EXTERNAL; the client has no credentials for these mechanisms"
         );
     }
 
@@ -296,31 +297,31 @@ mod tests {
 
     #[test]
     fn a_good_token_is_answered_by_nothing() {
-        let told = || {
+        let token_sent = || {
             let mut login = login(Credentials::default().with_token("a.b.c"), true);
             login.answered(&offer(&["OAUTHBEARER"])).unwrap();
             login
         };
         let said = |text: &'static str| auth::Response::Challenge(bytes::Bytes::from_static(text.as_bytes()));
-        assert!(matches!(told().answered(&said("")), Ok(Next::Done)));
-        assert!(matches!(told().answered(&auth::Response::Done), Ok(Next::Done)));
-        let error = told().answered(&said("eyJzdGF0dXMiOiJpbnZhbGlkX3Rva2VuIn0=")).unwrap_err();
+        assert!(matches!(token_sent().answered(&said("")), Ok(LoginStep::Done)));
+        assert!(matches!(token_sent().answered(&auth::Response::Done), Ok(LoginStep::Done)));
+        let error = token_sent().answered(&said("eyJzdGF0dXMiOiJpbnZhbGlkX3Rva2VuIn0=")).unwrap_err();
         assert!(matches!(error, LoginError::Rejected { mechanism: Mechanism::OauthBearer, .. }), "{error}");
     }
 
     const SERVER_FIRST: &[u8] =
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
 
-    /// Up to where the server has to show that it is the right one.
+    /// A login that waits for the server's proof.
     fn proving() -> Login {
         let mut login = login(user(), false);
         login.answered(&offer(&["SCRAM-SHA-256"])).unwrap();
         let challenge = auth::Response::Challenge(bytes::Bytes::from_static(SERVER_FIRST));
-        assert!(matches!(login.answered(&challenge), Ok(Next::Derive)));
-        let Derivation { hash, salt, iterations } = login.derivation().unwrap();
+        assert!(matches!(login.answered(&challenge), Ok(LoginStep::Derive)));
+        let KeyDerivation { hash, salt, iterations } = login.derivation().unwrap();
         let keys = Keys::derive(hash, "pencil", &salt, iterations);
-        assert!(login.prove(&keys).is_some());
-        assert!(login.prove(&keys).is_none());
+        assert!(login.authenticate(&keys).is_some());
+        assert!(login.authenticate(&keys).is_none());
         login
     }
 
@@ -329,7 +330,7 @@ mod tests {
     fn the_server_has_to_show_that_it_knows_the_user() {
         let signature = |text: &'static str| auth::Response::Challenge(text.as_bytes().to_vec().into());
         let right = signature("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
-        assert!(matches!(proving().answered(&right), Ok(Next::Done)));
+        assert!(matches!(proving().answered(&right), Ok(LoginStep::Done)));
         let other = signature("v=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
         let error = proving().answered(&other).unwrap_err();
         assert!(matches!(error, LoginError::Scram { error: ScramError::Impostor, .. }), "{error}");
@@ -340,11 +341,8 @@ mod tests {
     #[test]
     fn a_refusal_says_what_was_refused() {
         let refused = proving().refused("ISPN006024: Invalid credentials").to_string();
-        assert_eq!(
-            refused,
-            "the server does not accept who we say we are (SCRAM-SHA-256): ISPN006024: Invalid credentials"
-        );
+        assert_eq!(refused, "authentication failed (SCRAM-SHA-256): ISPN006024: Invalid credentials");
         let refused = login(user(), false).refused("ISPN006007").to_string();
-        assert_eq!(refused, "the server does not ask who we are: ISPN006007");
+        assert_eq!(refused, "the server does not offer authentication: ISPN006007");
     }
 }

@@ -1,4 +1,4 @@
-//! Multimaps: a key has any number of values (facts section 2.15).
+//! Multimaps: caches with several values per key (facts section 2.15).
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -14,11 +14,11 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::operation::Answer;
 
-/// A cache whose keys have any number of values each. Cheap to clone, and to be used by many tasks at once.
+/// A cache with several values per key. Cheap to clone; many tasks can use it at once.
 ///
-/// A value is what its bytes are. Unless duplicates are allowed, a key has a value once, and the values of a key are a set:
-/// their order says nothing. They live until they are removed. A cache is used as a multimap or as a cache; what was put
-/// by the one is an error to the other.
+/// Values are compared by their bytes. Unless duplicates are allowed, the values of a key are a set without
+/// an order. Values never expire. Use a cache either as a multimap or as a plain cache: each fails on values
+/// written by the other.
 pub struct Multimap<K, V, KE = Postcard, VE = Postcard> {
     cache: Cache<K, V, KE, VE>,
     allows_duplicates: bool,
@@ -37,22 +37,22 @@ impl<K, V, KE, VE> fmt::Debug for Multimap<K, V, KE, VE> {
 }
 
 impl Client {
-    /// The cache of this name as a multimap of serde's values. Whether the servers have it shows with the first operation.
+    /// Returns a multimap of serde values. The first operation fails if the servers do not have the cache.
     pub fn multimap<K, V>(&self, name: &str) -> Multimap<K, V> {
         self.cache(name).as_multimap()
     }
 }
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// The same cache as a multimap, with this handle's encodings and deadline. Its lifetime is not heard there.
+    /// Returns the cache as a multimap, with this handle's encodings and timeout. The lifetime is ignored.
     pub fn as_multimap(&self) -> Multimap<K, V, KE, VE> {
         Multimap { cache: self.clone(), allows_duplicates: false }
     }
 }
 
 impl<K, V, KE: Clone, VE: Clone> Multimap<K, V, KE, VE> {
-    /// A handle for which a key can have a value more than once, and then in the order in which it was put. Needs servers
-    /// of 4.0; with others operations fail with [`ClientError::Unsupported`].
+    /// Returns a handle that allows duplicates, kept in the order of the puts. Needs servers of 4.0; with
+    /// older ones operations fail with [`ClientError::Unsupported`].
     #[must_use]
     pub fn with_duplicates(&self) -> Self {
         Self { cache: self.cache.clone(), allows_duplicates: true }
@@ -60,12 +60,12 @@ impl<K, V, KE: Clone, VE: Clone> Multimap<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
-    /// The cache's name.
+    /// Returns the cache's name.
     pub fn name(&self) -> &str {
         self.cache.name()
     }
 
-    /// Whether a key can have a value more than once.
+    /// Returns whether a key can have a value more than once.
     pub const fn allows_duplicates(&self) -> bool {
         self.allows_duplicates
     }
@@ -75,7 +75,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.cache.ask(RequestBody::Multimap(request), Flags::NONE, None).await
     }
 
-    /// Asks something with yes or no.
+    /// Performs an action with a boolean result.
     async fn is(&self, action: Action) -> Result<bool, ClientError> {
         let answer = self.ask(action).await?;
         match answer.body {
@@ -103,7 +103,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         values.into_iter().map(|value| self.cache.decoded(value)).collect()
     }
 
-    /// A key's values; none if it has none.
+    /// Returns the values of a key; empty if it has none.
     pub async fn get<Q>(&self, key: &Q) -> Result<Vec<V>, ClientError>
     where
         K: Borrow<Q>,
@@ -119,7 +119,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         }
     }
 
-    /// A key's values with their version, which changes with every change of one of them.
+    /// Returns the values of a key with their version, which changes with every change of one of them.
     pub async fn get_with_metadata<Q>(&self, key: &Q) -> Result<Option<Entry<Vec<V>>>, ClientError>
     where
         K: Borrow<Q>,
@@ -137,7 +137,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         }
     }
 
-    /// A key has this value, too.
+    /// Adds a value to a key.
     pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<(), ClientError>
     where
         K: Borrow<Q>,
@@ -151,7 +151,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         if answer.status == Status::Success { Ok(()) } else { Err(answer.unexpected()) }
     }
 
-    /// Takes all of a key's values away. Whether it had any.
+    /// Removes all values of a key. Returns whether it had any.
     pub async fn remove<Q>(&self, key: &Q) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -161,7 +161,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::RemoveKey(self.cache.key(key)?)).await
     }
 
-    /// Takes this value of a key away, as often as it has it if duplicates are allowed. Whether it had it.
+    /// Removes a value of a key, with its duplicates. Returns whether the key had it.
     pub async fn remove_entry<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -174,7 +174,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::RemoveEntry(self.assignment(key, value)?)).await
     }
 
-    /// Whether a key has a value.
+    /// Returns whether a key has values.
     pub async fn contains_key<Q>(&self, key: &Q) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -184,7 +184,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::ContainsKey(self.cache.key(key)?)).await
     }
 
-    /// Whether any key has this value. The servers look through all of them.
+    /// Returns whether any key has this value. The servers scan all values.
     pub async fn contains_value<W>(&self, value: &W) -> Result<bool, ClientError>
     where
         V: Borrow<W>,
@@ -194,7 +194,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::ContainsValue(Expiration::INFINITE, self.cache.value(value)?)).await
     }
 
-    /// Whether a key has this value.
+    /// Returns whether a key has this value.
     pub async fn contains_entry<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
         K: Borrow<Q>,
@@ -207,7 +207,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::ContainsEntry(self.assignment(key, value)?)).await
     }
 
-    /// How many values all keys have together. The servers look through all of them.
+    /// Returns the number of values of all keys. The servers scan all values.
     pub async fn size(&self) -> Result<u64, ClientError> {
         let answer = self.ask(Action::Size).await?;
         match answer.body {

@@ -1,8 +1,8 @@
-//! Near caches: what a client has read and not been told to have changed since (facts sections 2.12 and 9.1).
+//! Near caches: local copies of read entries, invalidated by events (facts sections 2.12 and 9.1).
 //!
-//! A listener tells of changes, at one server. Reads that are to be kept go to the same server on the same connection, so that
-//! what they bring and what the listener tells are in one order, and so that the server's filter has their keys. When the
-//! connection is lost, everything is forgotten until there is a listener again.
+//! A listener at one server reports changes. Reads to cache go to the same server on the same connection. So
+//! their responses and the events are ordered, and the server's filter has their keys. When the connection is
+//! lost, the near cache is emptied and disabled until a new listener is registered.
 
 mod table;
 
@@ -23,48 +23,49 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::bounds::BLOOM_BITS_PER_ENTRY;
+use crate::backoff::Backoff;
 use crate::cache::Cache;
 use crate::clock::Time;
 use crate::error::ClientError;
-use crate::operation::{Ask, NotDone, Place};
-use crate::pause::Pauses;
-use crate::sinks::{Sink, Told};
-use crate::standing::{Listened, Standing};
-use table::{Kept, Look, Read, Table};
+use crate::limits::BLOOM_BITS_PER_ENTRY;
+use crate::operation::{NotExecuted, RequestSpec, ServerConnection};
+use crate::registration::{ListenedCache, ListenerRegistration};
+use crate::sinks::{ServerEvent, Sink};
+use table::{Lookup, NearEntry, PendingRead, Table};
 
-/// What a near cache is to be like.
+/// The configuration of a near cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Near {
-    /// Entries that are kept: 10,000 by default. With more, those go that are least likely to be read.
+pub struct NearCacheConfig {
+    /// Maximum number of entries; default 10,000. On overflow, entries that are least likely to be read are
+    /// evicted.
     pub max_entries: usize,
-    /// Bytes of keys and values that are kept, each with about 128 besides: 64 MiB by default.
+    /// Maximum bytes of keys and values, plus about 128 per entry; default 64 MiB.
     pub max_bytes: usize,
-    /// Whether servers know, about, which keys are kept, and tell of those only: so by default. They are told with a filter,
-    /// as soon as 3.1 is spoken.
+    /// Whether servers get a Bloom filter of the cached keys and report changes of those only; default true.
+    /// Needs version 3.1.
     pub bloom: bool,
 }
 
-impl Default for Near {
+impl Default for NearCacheConfig {
     fn default() -> Self {
         Self { max_entries: 10_000, max_bytes: 64 * 1024 * 1024, bloom: true }
     }
 }
 
-/// What a near cache has done.
+/// Statistics of a near cache.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NearStats {
-    /// Reads that it has answered.
+    /// Reads answered locally.
     pub hits: u64,
-    /// Reads that had to go to a server.
+    /// Reads sent to a server.
     pub misses: u64,
-    /// Changes that it was told of.
+    /// Change events received.
     pub events: u64,
-    /// How often the server was told anew which keys are kept.
+    /// Bloom filters sent to the server.
     pub updates: u64,
-    /// Entries that it has.
+    /// Current number of entries.
     pub entries: usize,
-    /// Whether it is told of changes. If not, it has nothing.
+    /// Whether a listener is registered. If not, the near cache is empty.
     pub is_on: bool,
 }
 
@@ -80,60 +81,60 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A near cache and what keeps it true.
+/// A near cache with its background task.
 pub(crate) struct NearCache {
-    near: Near,
+    near: NearCacheConfig,
     types: (MediaType, MediaType),
     entries: Arc<Entries>,
-    begun: watch::Receiver<Option<Result<(), ClientError>>>,
+    started: watch::Receiver<Option<Result<(), ClientError>>>,
     task: JoinHandle<()>,
 }
 
 impl Drop for NearCache {
-    /// With the task goes the listener.
+    /// Ends the listener with the task.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// What callers, the connection and the task share.
+/// The state shared by callers, the connection and the task.
 struct Entries {
-    table: Table<Place>,
+    table: Table<ServerConnection>,
     counters: Counters,
-    /// Told when the server's filter has too many keys.
+    /// Notified when the server's filter has too many stale keys.
     is_stale: Notify,
-    /// Keys that may be in the filter without need.
+    /// Maximum number of stale keys in the filter.
     gone_max: u64,
 }
 
 impl Entries {
-    fn look_after_filter(&self) {
+    fn refresh_filter_if_stale(&self) {
         if self.table.gone() >= self.gone_max {
             self.is_stale.notify_one();
         }
     }
 }
 
-/// Hears of changes at one server.
-struct Ear {
+/// Receives the change events of one server.
+struct InvalidationSink {
     entries: Arc<Entries>,
     lost: Arc<Notify>,
     is_lost: Arc<AtomicBool>,
 }
 
-impl Sink for Ear {
-    fn tell(&self, told: Told) -> Option<Waker> {
-        if let Told::Entry(event) = &told
-            && let EventData::Key(key, _) = &event.data
+impl Sink for InvalidationSink {
+    fn on_event(&self, event: ServerEvent) -> Option<Waker> {
+        if let ServerEvent::Entry(entry) = &event
+            && let EventData::Key(key, _) = &entry.data
         {
             count(&self.entries.counters.events);
             self.entries.table.forget(key);
-            self.entries.look_after_filter();
+            self.entries.refresh_filter_if_stale();
         }
         None
     }
 
-    fn lose(&self) -> Option<Waker> {
+    fn on_disconnect(&self) -> Option<Waker> {
         self.is_lost.store(true, Ordering::Release);
         self.entries.table.turn_off();
         self.lost.notify_one();
@@ -142,8 +143,12 @@ impl Sink for Ear {
 }
 
 impl NearCache {
-    /// The near cache that handles of this cache share.
-    fn of(listened: Listened, near: Near, timeout: Duration) -> Result<Arc<Self>, ClientError> {
+    /// Returns the near cache shared by the handles of this cache.
+    fn of(
+        listened: ListenedCache,
+        near: NearCacheConfig,
+        timeout: Duration,
+    ) -> Result<Arc<Self>, ClientError> {
         let cache = listened.cache.clone();
         let mut shared = cache.near.lock().unwrap_or_else(PoisonError::into_inner);
         let types = (listened.key_type.clone(), listened.value_type.clone());
@@ -152,40 +157,40 @@ impl NearCache {
             return if is_same {
                 Ok(there)
             } else {
-                Err(ClientError::OtherNearCache(cache.name.as_str().to_owned()))
+                Err(ClientError::NearCacheConflict(cache.name.as_str().to_owned()))
             };
         }
         let entries = Arc::new(Entries {
             table: Table::new(near.max_entries, near.max_bytes),
             counters: Counters::default(),
             is_stale: Notify::new(),
-            // As Java's clients do it.
+            // As in Java's client.
             gone_max: near.max_entries as u64 / 16 + 3,
         });
-        let (begins, begun) = watch::channel(None);
+        let (begins, started) = watch::channel(None);
         let bits = u32::try_from(near.max_entries.max(1)).unwrap_or(u32::MAX);
         let bits = bits.saturating_mul(BLOOM_BITS_PER_ENTRY).min(BLOOM_BITS_MAX);
         let client = listened.client.clone();
-        let keeper = Keeper {
+        let task = NearCacheTask {
             listened,
             entries: entries.clone(),
             bits: if near.bloom { bits } else { 0 },
             timeout,
             begins,
         };
-        let task = client.spawn(keeper.keep());
-        let near = Arc::new(Self { near, types, entries, begun, task });
+        let task = client.spawn(task.keep());
+        let near = Arc::new(Self { near, types, entries, started, task });
         *shared = Arc::downgrade(&near);
         Ok(near)
     }
 
-    /// Until it is told of changes for the first time.
-    async fn begun(&self, patience: Duration) -> Result<(), ClientError> {
-        let mut begun = self.begun.clone();
-        match timeout(patience, begun.wait_for(Option::is_some)).await {
+    /// Waits until a listener is registered for the first time.
+    async fn started(&self, start_timeout: Duration) -> Result<(), ClientError> {
+        let mut started = self.started.clone();
+        match timeout(start_timeout, started.wait_for(Option::is_some)).await {
             Ok(Ok(outcome)) => outcome.clone().unwrap_or(Err(ClientError::Closed)),
             Ok(Err(_)) => Err(ClientError::Closed),
-            Err(_) => Err(ClientError::TimedOut { after: patience, may_be_done: false }),
+            Err(_) => Err(ClientError::TimedOut { after: start_timeout, is_outcome_unknown: false }),
         }
     }
 
@@ -203,17 +208,17 @@ impl NearCache {
     }
 }
 
-/// What keeps a near cache's listener at some server.
-struct Keeper {
-    listened: Listened,
+/// The task that keeps the listener registered.
+struct NearCacheTask {
+    listened: ListenedCache,
     entries: Arc<Entries>,
-    /// Of the server's filter; 0 without one.
+    /// Bits of the filter; 0 without one.
     bits: u32,
     timeout: Duration,
     begins: watch::Sender<Option<Result<(), ClientError>>>,
 }
 
-impl Keeper {
+impl NearCacheTask {
     fn request(&self, id: Bytes) -> Request {
         if self.bits > 0 {
             return Request::AddBloom(id, self.bits);
@@ -229,7 +234,7 @@ impl Keeper {
     }
 
     async fn keep(mut self) {
-        let mut pauses = Pauses::new(RandomState::new().build_hasher().finish());
+        let mut backoff = Backoff::new(RandomState::new().build_hasher().finish());
         loop {
             let mut is_lost = Arc::default();
             let added = self.listened.add(
@@ -237,54 +242,58 @@ impl Keeper {
                 self.timeout,
                 |_, lost| {
                     is_lost = Arc::new(AtomicBool::new(false));
-                    Arc::new(Ear { entries: self.entries.clone(), lost, is_lost: is_lost.clone() })
+                    Arc::new(InvalidationSink {
+                        entries: self.entries.clone(),
+                        lost,
+                        is_lost: is_lost.clone(),
+                    })
                 },
             );
             match added.await {
-                Ok(standing) => {
-                    self.serve(&standing, &is_lost).await;
+                Ok(registration) => {
+                    self.serve(&registration, &is_lost).await;
                     self.entries.table.turn_off();
-                    pauses.reset();
+                    backoff.reset();
                 }
-                // Servers of 3.0 know no filters.
+                // Servers of 3.0 do not support filters.
                 Err(ClientError::Unsupported { .. }) if self.bits > 0 => {
                     self.bits = 0;
                     continue;
                 }
                 Err(error) => {
                     let is_first = self.begins.borrow().is_none();
-                    tracing::debug!(%error, is_first, "a near cache is not told of changes");
+                    tracing::debug!(%error, is_first, "near cache: the listener could not be registered");
                     if is_first || matches!(error, ClientError::Closed) {
                         let _ = self.begins.send(Some(Err(error)));
                         return;
                     }
                 }
             }
-            tokio::time::sleep(pauses.next()).await;
+            tokio::time::sleep(backoff.next()).await;
         }
     }
 
-    /// Until nothing more is told.
-    async fn serve(&mut self, standing: &Standing, is_lost: &AtomicBool) {
+    /// Runs until the connection is lost or the filter fails.
+    async fn serve(&mut self, registration: &ListenerRegistration, is_lost: &AtomicBool) {
         let Entries { table, is_stale, .. } = &*self.entries;
-        table.turn_on(&standing.place);
+        table.turn_on(&registration.target);
         if is_lost.load(Ordering::Acquire) {
-            // It came before.
+            // The loss came first.
             return;
         }
         let _ = self.begins.send(Some(Ok(())));
         loop {
             tokio::select! {
-                () = standing.lost() => return,
+                () = registration.lost() => return,
                 () = is_stale.notified(), if self.bits > 0 => {}
             }
             if self.entries.table.gone() < self.entries.gone_max {
                 continue;
             }
-            if let Err(why) = self.update(standing).await {
+            if let Err(why) = self.update(registration).await {
                 if !is_lost.load(Ordering::Acquire) {
-                    // The server may still do it, when it would be wrong.
-                    tracing::warn!(%why, "a near cache goes on without a filter");
+                    // The server may still install the filter, when it is outdated.
+                    tracing::warn!(%why, "near cache: continuing without a Bloom filter");
                     self.bits = 0;
                 }
                 return;
@@ -292,30 +301,31 @@ impl Keeper {
         }
     }
 
-    /// Tells the server which keys are kept.
-    async fn update(&self, standing: &Standing) -> Result<(), ClientError> {
-        let mut filter = BloomFilter::new(self.bits).expect("there are bits, and not too many");
+    /// Sends a filter of the cached keys to the server.
+    async fn update(&self, registration: &ListenerRegistration) -> Result<(), ClientError> {
+        let mut filter = BloomFilter::new(self.bits).expect("the number of bits is in range");
         self.entries.table.begin_update(|key| filter.add(key));
         let update = RequestBody::Listener(Request::UpdateBloom(filter.to_bits()));
         let ask = self.listened.ask(update, self.timeout);
-        let Listened { client, cache, .. } = &self.listened;
-        match client.perform_at(cache, ask, &standing.place).await {
+        let ListenedCache { client, cache, .. } = &self.listened;
+        match client.perform_at(cache, ask, &registration.target).await {
             Ok(answer) if answer.status == Status::Success => {
                 self.entries.table.end_update();
                 count(&self.entries.counters.updates);
                 Ok(())
             }
             Ok(answer) => Err(answer.unexpected()),
-            Err(NotDone::Failed(error) | NotDone::Elsewhere(Some(error))) => Err(error),
-            Err(NotDone::Elsewhere(None)) => {
+            Err(NotExecuted::Failed(error) | NotExecuted::TryAnotherServer(Some(error))) => Err(error),
+            Err(NotExecuted::TryAnotherServer(None)) => {
                 Err(ClientError::Unreachable { after: Duration::ZERO, cause: client.trouble() })
             }
         }
     }
 }
 
-/// What a read has brought, if it can be kept. What lives by its use is used at the server only.
-fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<Kept> {
+/// Builds the entry to cache. Entries with max-idle are not cached, because only reads at the server count as
+/// uses.
+fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<NearEntry> {
     if metadata.max_idle.is_some() {
         return None;
     }
@@ -324,25 +334,26 @@ fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<Kept> {
         Some(Timed { since, seconds }) => {
             let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let age = unix.saturating_sub(Duration::from_millis(u64::try_from(since).unwrap_or(0)));
-            // A clock that is behind the server's makes nothing live longer than its whole span from now on.
+            // If the local clock is behind the server's, an entry lives no longer than its whole lifespan
+            // from now.
             let left = Duration::from_secs(seconds.into()).checked_sub(age).filter(|left| !left.is_zero())?;
             Some(now + left)
         }
     };
-    Some(Kept { metadata, value: Bytes::copy_from_slice(value), until })
+    Some(NearEntry { metadata, value: Bytes::copy_from_slice(value), until })
 }
 
-/// A read that is ended, whatever becomes of it.
+/// A pending read, ended on drop.
 struct Reading<'a> {
     entries: &'a Entries,
-    read: Option<Read>,
+    read: Option<PendingRead>,
 }
 
 impl Reading<'_> {
-    fn end(mut self, kept: Option<Kept>) {
+    fn end(mut self, kept: Option<NearEntry>) {
         if let Some(read) = self.read.take() {
             self.entries.table.end(read, kept);
-            self.entries.look_after_filter();
+            self.entries.refresh_filter_if_stale();
         }
     }
 }
@@ -355,66 +366,66 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// Keys that a write forgets when it has ended, or is waited for no more.
-pub(crate) struct Forgotten<'a> {
+/// The keys to invalidate when a write ends or is cancelled.
+pub(crate) struct Invalidations<'a> {
     entries: &'a Entries,
-    /// All, if it does not say.
+    /// The keys; `None` for all.
     keys: Option<SmallVec<[Bytes; 1]>>,
 }
 
-impl Drop for Forgotten<'_> {
+impl Drop for Invalidations<'_> {
     fn drop(&mut self) {
         match &self.keys {
             Some(keys) => keys.iter().for_each(|key| self.entries.table.forget(key)),
             None => self.entries.table.forget_all(),
         }
-        self.entries.look_after_filter();
+        self.entries.refresh_filter_if_stale();
     }
 }
 
 type Found = Option<(Metadata, Bytes)>;
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// What there is of a key, if the near cache knows or can come to know it.
+    /// Looks up a key in the near cache, or reads and caches it. `None` if the near cache cannot serve it.
     pub(crate) async fn read_near(&self, key: &Bytes) -> Result<Option<Found>, ClientError> {
         let Some(near) = &self.near else { return Ok(None) };
         let entries = &*near.entries;
-        let (place, read) = match entries.table.look(key, self.client.clock.now()) {
-            Look::Hit(kept) => {
+        let (target, read) = match entries.table.lookup(key, self.client.clock.now()) {
+            Lookup::Hit(kept) => {
                 count(&entries.counters.hits);
                 return Ok(Some(Some((kept.metadata, kept.value))));
             }
-            Look::Miss(place, read) => (place, read),
-            Look::Off => {
+            Lookup::Miss(target, read) => (target, read),
+            Lookup::Off => {
                 count(&entries.counters.misses);
                 return Ok(None);
             }
         };
         count(&entries.counters.misses);
         let reading = Reading { entries, read: Some(read) };
-        // Nobody's future is the larger for it who has no near cache.
-        Box::pin(self.read_and_keep(key, place, reading)).await
+        // Boxed, so that futures without a near cache stay small.
+        Box::pin(self.read_and_keep(key, target, reading)).await
     }
 
     async fn read_and_keep(
         &self,
         key: &Bytes,
-        place: Place,
+        target: ServerConnection,
         reading: Reading<'_>,
     ) -> Result<Option<Found>, ClientError> {
         let options = self.options();
-        let ask = Ask {
+        let ask = RequestSpec {
             body: RequestBody::Map(map::Request::GetWithMetadata(key.clone())),
             flags: options.flags,
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
             timeout: options.timeout,
         };
-        let answer = match self.client.perform_at(&self.state, ask, &place).await {
+        let answer = match self.client.perform_at(&self.state, ask, &target).await {
             Ok(answer) => answer,
-            Err(NotDone::Failed(error)) => return Err(error),
-            // What another server says is not kept.
-            Err(NotDone::Elsewhere(_)) => return Ok(None),
+            Err(NotExecuted::Failed(error)) => return Err(error),
+            // A response of another server must not be cached.
+            Err(NotExecuted::TryAnotherServer(_)) => return Ok(None),
         };
         match answer.body {
             ResponseBody::Map(map::Response::WithMetadata(metadata, value)) => {
@@ -429,45 +440,47 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// What a write of these keys makes forget.
+    /// Returns the invalidation of these keys.
     pub(crate) fn forgotten<I: IntoIterator<Item = Bytes>>(
         &self,
         keys: impl FnOnce() -> I,
-    ) -> Option<Forgotten<'_>> {
+    ) -> Option<Invalidations<'_>> {
         let near = self.near.as_ref()?;
-        Some(Forgotten { entries: &near.entries, keys: Some(keys().into_iter().collect()) })
+        Some(Invalidations { entries: &near.entries, keys: Some(keys().into_iter().collect()) })
     }
 
-    /// What a write of all keys makes forget.
-    pub(crate) fn forgotten_all(&self) -> Option<Forgotten<'_>> {
-        Some(Forgotten { entries: &self.near.as_ref()?.entries, keys: None })
+    /// Returns the invalidation of all keys.
+    pub(crate) fn forgotten_all(&self) -> Option<Invalidations<'_>> {
+        Some(Invalidations { entries: &self.near.as_ref()?.entries, keys: None })
     }
 
-    /// What the near cache of this handle has done, if it has one.
+    /// Returns the statistics of this handle's near cache.
     pub fn near_stats(&self) -> Option<NearStats> {
         self.near.as_ref().map(|near| near.stats())
     }
 }
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// A handle that keeps what [`Cache::get`] and [`Cache::get_with_metadata`] have read, until it changes. All such handles
-    /// of a client share what they keep; with the last of them it goes.
+    /// Returns a handle with a near cache: [`Cache::get`] and [`Cache::get_with_metadata`] keep what they
+    /// read until it changes. All such handles of a client share one near cache, which is dropped with the
+    /// last of them.
     ///
-    /// What this client writes through handles with a near cache is forgotten before the write ends; changes by others as
-    /// soon as they are told, a moment after they have ended. Until then the old value is given. Changes are not told that
-    /// are made with [`crate::Flags::SKIP_LISTENER_NOTIFICATION`]. Entries that live by when they were last used are not kept.
+    /// Writes through such handles invalidate the key before they return. Writes of other clients invalidate
+    /// it when their event arrives, shortly after they return; until then reads return the old value. Writes
+    /// with [`crate::Flags::SKIP_LISTENER_NOTIFICATION`] do not invalidate. Entries with max-idle are not
+    /// cached.
     ///
-    /// What is not kept is read from one server for all keys, the one that tells of changes. When the connection with it is
-    /// lost, everything is forgotten, and nothing kept until another server tells of them.
+    /// Reads on a miss go to one server for all keys, the one that sends the events. When its connection is
+    /// lost, the near cache is emptied and stays off until another server sends events.
     ///
     /// # Errors
     ///
-    /// [`ClientError::OtherNearCache`] if handles of this client have one with other settings; if no server can be reached in
-    /// time, or if the one that is refuses.
-    pub async fn near(&self, near: Near) -> Result<Self, ClientError> {
+    /// [`ClientError::NearCacheConflict`] if handles of this client have a near cache with other settings; if
+    /// no server is reachable in time, or the server refuses.
+    pub async fn near(&self, near: NearCacheConfig) -> Result<Self, ClientError> {
         let timeout = self.options().timeout;
         let shared = NearCache::of(self.listened(), near, timeout)?;
-        shared.begun(timeout).await?;
+        shared.started(timeout).await?;
         let mut handle = self.clone();
         handle.near = Some(shared);
         Ok(handle)

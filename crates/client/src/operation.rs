@@ -1,4 +1,4 @@
-//! An operation from its request to its answer: where it goes, and what becomes of it if a server fails.
+//! An operation from its request to its response: routing, retries and failover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use consort_protostream::QueryRequest;
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
-use crate::bounds::ROOM_UNIT;
 use crate::client::{CacheState, Inner};
 use crate::clock::Time;
+use crate::connection_handle::{CallError, ConnectionHandle};
 use crate::error::{ClientError, ConnectionError};
-use crate::link::{CallError, Link};
+use crate::limits::ROOM_UNIT;
+use crate::pending_requests::Failure;
 use crate::routing::Routing;
 use crate::server::Server;
-use crate::slots::Failure;
 
-/// The end of what is said of a write of which nobody knows.
+/// The suffix of a server's message about a write with an unknown outcome.
 const MAY_BE_DONE: &str = "; the write may have been done";
 
-/// What is asked of a cache.
-pub(crate) struct Ask {
+/// A request to a cache.
+pub(crate) struct RequestSpec {
     pub(crate) body: RequestBody,
     pub(crate) flags: Flags,
     pub(crate) key_type: MediaType,
@@ -33,41 +33,41 @@ pub(crate) struct Ask {
     pub(crate) timeout: Duration,
 }
 
-/// A server and the connection with it, which is another one after it was lost.
+/// A server and one of its connections.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct ServerConnection {
     pub(crate) server: Arc<Server>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) handle: Arc<ConnectionHandle>,
 }
 
-/// The answer of a server.
+/// A server's response.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
-    /// Who has answered.
-    pub(crate) place: Place,
+    /// The server that responded.
+    pub(crate) target: ServerConnection,
     operation: &'static str,
 }
 
-/// What was asked of one connection was not done there.
-pub(crate) enum NotDone {
+/// Why a request bound to one connection was not executed.
+pub(crate) enum NotExecuted {
     Failed(ClientError),
-    /// Another server may do it.
-    Elsewhere(Option<ClientError>),
+    /// Another server may execute it.
+    TryAnotherServer(Option<ClientError>),
 }
 
 impl Answer {
-    /// It is not what answers such a request.
+    /// The error for a response of the wrong type.
     pub(crate) fn unexpected(&self) -> ClientError {
-        ClientError::Misbehaved {
-            server: self.place.server.to_string(),
+        ClientError::ProtocolViolation {
+            server: self.target.server.to_string(),
             operation: self.operation,
             found: format!("{:?}", self.status),
         }
     }
 }
 
-/// Whether a request can be made twice with the same outcome.
+/// Whether a request can be sent twice with the same outcome.
 fn is_repeatable(body: &RequestBody) -> bool {
     match body {
         RequestBody::Map(request) => matches!(
@@ -78,7 +78,7 @@ fn is_repeatable(body: &RequestBody) -> bool {
                 | map::Request::GetWithMetadata(_)
         ),
         RequestBody::Bulk(request) => !matches!(request, bulk::Request::Clear | bulk::Request::PutAll(..)),
-        // What a walk or a listener is at one server, it is not at another: there it begins anew.
+        // Iterations and listeners belong to one server and begin anew on another.
         RequestBody::Iteration(_) | RequestBody::Listener(_) => true,
         RequestBody::Server(_) | RequestBody::Counter(counter::Request::Names) => true,
         RequestBody::Counter(counter::Request::Of(_, action)) => {
@@ -88,7 +88,7 @@ fn is_repeatable(body: &RequestBody) -> bool {
             request.action,
             multimap::Action::Put(_) | multimap::Action::RemoveKey(_) | multimap::Action::RemoveEntry(_)
         ),
-        // To begin a stream changes nothing; one that is begun twice is forgotten.
+        // Beginning a stream changes nothing; the server discards a duplicate.
         RequestBody::Stream(request) => {
             matches!(request, stream::Request::StartGet(..) | stream::Request::StartPut(_))
         }
@@ -99,7 +99,7 @@ fn is_repeatable(body: &RequestBody) -> bool {
     }
 }
 
-/// What a request takes of a connection's room.
+/// The units of a connection's room that a request takes.
 pub(crate) fn units(body: &RequestBody) -> u32 {
     let bytes = match body {
         RequestBody::Map(request) => {
@@ -130,15 +130,15 @@ pub(crate) fn units(body: &RequestBody) -> u32 {
     u32::try_from(1 + bytes / ROOM_UNIT).unwrap_or(u32::MAX)
 }
 
-/// What becomes of an operation after an attempt.
-enum Next {
+/// The outcome of an attempt.
+enum AttemptOutcome {
     Done(Answer),
     Failed(ClientError),
-    /// Another server may do it. The error is for the case that there is none.
-    Elsewhere(Option<ClientError>),
+    /// Try another server; fail with the error if there is none.
+    TryAnotherServer(Option<ClientError>),
 }
 
-/// An operation that is under way.
+/// An operation in progress.
 struct Operation<'a> {
     client: &'a Inner,
     cache: &'a CacheState,
@@ -150,51 +150,51 @@ struct Operation<'a> {
 }
 
 impl Inner {
-    /// Does what is asked: at the preferred server if there is one, else at an owner of the key.
+    /// Performs a request: on the preferred server if any, else on an owner of the key.
     pub(crate) async fn perform(
         &self,
         cache: &CacheState,
-        ask: Ask,
+        ask: RequestSpec,
         preferred: Option<Arc<Server>>,
     ) -> Result<Answer, ClientError> {
         self.perform_with(cache, ask, preferred, |_| {}).await
     }
 
-    /// The same with something that is done before each attempt, where it is going to be made.
+    /// As [`Inner::perform`], with a callback before each attempt.
     pub(crate) async fn perform_with(
         &self,
         cache: &CacheState,
-        ask: Ask,
+        ask: RequestSpec,
         preferred: Option<Arc<Server>>,
-        prepare: impl FnMut(&Place),
+        prepare: impl FnMut(&ServerConnection),
     ) -> Result<Answer, ClientError> {
         self.operation(cache, ask).run(preferred, prepare).await
     }
 
-    /// Does what is asked at this connection and nowhere else.
+    /// Performs a request on this connection only.
     pub(crate) async fn perform_at(
         &self,
         cache: &CacheState,
-        ask: Ask,
-        place: &Place,
-    ) -> Result<Answer, NotDone> {
+        ask: RequestSpec,
+        target: &ServerConnection,
+    ) -> Result<Answer, NotExecuted> {
         let mut operation = self.operation(cache, ask);
         let topology_id = operation.topology_id(cache.routing().as_deref());
-        match operation.attempt(place, topology_id).await {
-            Next::Done(answer) => Ok(answer),
-            Next::Failed(error) => Err(NotDone::Failed(error)),
-            Next::Elsewhere(error) => Err(NotDone::Elsewhere(error)),
+        match operation.attempt(target, topology_id).await {
+            AttemptOutcome::Done(answer) => Ok(answer),
+            AttemptOutcome::Failed(error) => Err(NotExecuted::Failed(error)),
+            AttemptOutcome::TryAnotherServer(error) => Err(NotExecuted::TryAnotherServer(error)),
         }
     }
 
-    /// Asks for something at this connection whose answer nobody waits for.
-    pub(crate) fn tell(&self, cache: &CacheState, ask: Ask, place: &Place) {
+    /// Sends a request on this connection and ignores its response.
+    pub(crate) fn send_detached(&self, cache: &CacheState, ask: RequestSpec, target: &ServerConnection) {
         let mut operation = self.operation(cache, ask);
-        place.link.tell(&mut operation.request, operation.deadline);
+        target.handle.send_detached(&mut operation.request, operation.deadline);
     }
 
-    fn operation<'a>(&'a self, cache: &'a CacheState, ask: Ask) -> Operation<'a> {
-        let Ask { body, flags, key_type, value_type, timeout } = ask;
+    fn operation<'a>(&'a self, cache: &'a CacheState, ask: RequestSpec) -> Operation<'a> {
+        let RequestSpec { body, flags, key_type, value_type, timeout } = ask;
         let header = RequestHeader {
             cache: cache.name.clone(),
             flags,
@@ -219,49 +219,50 @@ impl Operation<'_> {
     async fn run(
         mut self,
         preferred: Option<Arc<Server>>,
-        mut prepare: impl FnMut(&Place),
+        mut prepare: impl FnMut(&ServerConnection),
     ) -> Result<Answer, ClientError> {
-        // Servers that could not do it.
+        // Servers that failed.
         let mut avoided: SmallVec<[Arc<Server>; 2]> = SmallVec::new();
-        let mut told = None;
+        let mut last_error = None;
         loop {
             if self.client.is_closed() {
                 return Err(ClientError::Closed);
             }
             let routing = self.cache.routing();
             let chosen = self.choose(routing.as_deref(), preferred.as_ref(), &avoided);
-            let Some((server, link)) = chosen else {
-                // Another server would be as good as those that have said no.
-                if let Some(error) = told.take() {
+            let Some((server, handle)) = chosen else {
+                // No server is left that has not failed.
+                if let Some(error) = last_error.take() {
                     return Err(error);
                 }
                 avoided.clear();
                 self.wait(preferred.as_ref()).await?;
                 continue;
             };
-            let place = Place { server, link };
-            prepare(&place);
+            let target = ServerConnection { server, handle };
+            prepare(&target);
             let topology_id = self.topology_id(routing.as_deref());
-            match self.attempt(&place, topology_id).await {
-                Next::Done(answer) => return Ok(answer),
-                Next::Failed(error) => return Err(error),
-                Next::Elsewhere(error) => {
-                    told = error.or(told);
-                    avoided.push(place.server);
+            match self.attempt(&target, topology_id).await {
+                AttemptOutcome::Done(answer) => return Ok(answer),
+                AttemptOutcome::Failed(error) => return Err(error),
+                AttemptOutcome::TryAnotherServer(error) => {
+                    last_error = error.or(last_error);
+                    avoided.push(target.server);
                 }
             }
         }
     }
 
-    /// What servers are told of the topology that the client has.
+    /// The topology id to send: the client's current one.
     fn topology_id(&self, routing: Option<&Routing<Arc<Server>>>) -> i32 {
         routing.map_or_else(|| self.client.sites.no_topology(), Routing::id)
     }
 
-    async fn attempt(&mut self, place: &Place, topology_id: i32) -> Next {
+    async fn attempt(&mut self, target: &ServerConnection, topology_id: i32) -> AttemptOutcome {
         self.request.header.topology_id = topology_id;
-        let called = place.link.call(&mut self.request, self.units, self.deadline, self.is_repeatable).await;
-        self.ended(place, called)
+        let called =
+            target.handle.call(&mut self.request, self.units, self.deadline, self.is_repeatable).await;
+        self.ended(target, called)
     }
 
     fn choose(
@@ -269,21 +270,21 @@ impl Operation<'_> {
         routing: Option<&Routing<Arc<Server>>>,
         preferred: Option<&Arc<Server>>,
         avoided: &[Arc<Server>],
-    ) -> Option<(Arc<Server>, Arc<Link>)> {
+    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
         let key = self.request.body.key().map(|key| &key[..]);
         self.client.choose(routing, preferred, key, avoided)
     }
 
-    /// Until a server comes or goes, if there is still none.
+    /// Waits for a change of the servers, if none is usable.
     async fn wait(&self, preferred: Option<&Arc<Server>>) -> Result<(), ClientError> {
         let changed = self.client.changed();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        // All that were heard of may be gone for good.
+        // The known servers may be gone for good.
         self.client.start_initial();
         let routing = self.cache.routing();
         if self.client.is_closed() || self.choose(routing.as_deref(), preferred, &[]).is_some() {
-            // A connection that is lost is still taken for one until its task has said so.
+            // A lost connection counts as open until its task has run.
             tokio::task::yield_now().await;
             return self.in_time();
         }
@@ -303,22 +304,27 @@ impl Operation<'_> {
     }
 
     fn timed_out(&self, was_sent: bool) -> ClientError {
-        ClientError::TimedOut { after: self.timeout, may_be_done: was_sent && !self.is_repeatable }
+        ClientError::TimedOut { after: self.timeout, is_outcome_unknown: was_sent && !self.is_repeatable }
     }
 
-    fn ended(&self, place: &Place, called: Result<Response, CallError>) -> Next {
-        let server = &place.server;
+    fn ended(&self, target: &ServerConnection, called: Result<Response, CallError>) -> AttemptOutcome {
+        let server = &target.server;
         let operation = self.request.body.opcode().name();
         let response = match called {
             Ok(response) => response,
-            Err(CallError::NotOpen) => return Next::Elsewhere(None),
-            Err(CallError::NoRoom) => return Next::Failed(self.timed_out(false)),
+            Err(CallError::NotOpen) => return AttemptOutcome::TryAnotherServer(None),
+            Err(CallError::NoRoom) => return AttemptOutcome::Failed(self.timed_out(false)),
             Err(CallError::Unsupported { needed, spoken }) => {
                 let server = server.to_string();
-                return Next::Failed(ClientError::Unsupported { operation, needed, server, spoken });
+                return AttemptOutcome::Failed(ClientError::Unsupported {
+                    operation,
+                    needed,
+                    server,
+                    spoken,
+                });
             }
             Err(CallError::Failed(Failure { cause: None, was_sent })) => {
-                return Next::Failed(self.timed_out(was_sent));
+                return AttemptOutcome::Failed(self.timed_out(was_sent));
             }
             Err(CallError::Failed(Failure { cause: Some(cause), was_sent })) => {
                 return self.uncertain(server, cause, was_sent);
@@ -327,50 +333,50 @@ impl Operation<'_> {
         if let Some(topology) = &response.topology {
             self.client.learn(self.cache, topology, server);
         }
-        self.client.retire_strangers();
+        self.client.retire_unlisted_servers();
         if let ResponseBody::Error(text) = &response.body {
             return self.refused(server, response.status, text.as_str());
         }
         let Response { status, body, .. } = response;
-        Next::Done(Answer { status, body, place: place.clone(), operation })
+        AttemptOutcome::Done(Answer { status, body, target: target.clone(), operation })
     }
 
-    /// What was asked may have been done, or not.
-    fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> Next {
+    /// Handles a request that may have been executed.
+    fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> AttemptOutcome {
         if self.client.is_closed() {
-            Next::Failed(ClientError::Closed)
+            AttemptOutcome::Failed(ClientError::Closed)
         } else if self.is_repeatable || !was_sent {
-            Next::Elsewhere(None)
+            AttemptOutcome::TryAnotherServer(None)
         } else {
-            Next::Failed(ClientError::Uncertain { server: server.to_string(), cause })
+            AttemptOutcome::Failed(ClientError::Uncertain { server: server.to_string(), cause })
         }
     }
 
-    fn refused(&self, server: &Server, status: Status, text: &str) -> Next {
+    fn refused(&self, server: &Server, status: Status, text: &str) -> AttemptOutcome {
         let error = || ClientError::Server { server: server.to_string(), status, message: text.to_owned() };
         match status {
-            // There is no other sign (facts section 2.5).
+            // The protocol has no other sign (facts section 2.5).
             Status::ParseError if says(text, "CacheNotFoundException") => {
-                Next::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
+                AttemptOutcome::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
             }
             Status::ServerError if says(text, "SecurityException") => {
                 let (server, message) = (server.to_string(), text.to_owned());
-                Next::Failed(ClientError::Denied { server, message })
+                AttemptOutcome::Failed(ClientError::Denied { server, message })
             }
-            // It does not run there, or no more: nothing was done.
-            Status::IllegalLifecycle => Next::Elsewhere(Some(error())),
-            Status::NodeSuspected if self.is_repeatable => Next::Elsewhere(Some(error())),
-            Status::NodeSuspected => Next::Failed(ClientError::Uncertain {
+            // The cache is not running there: the request was not executed.
+            Status::IllegalLifecycle => AttemptOutcome::TryAnotherServer(Some(error())),
+            Status::NodeSuspected if self.is_repeatable => AttemptOutcome::TryAnotherServer(Some(error())),
+            Status::NodeSuspected => AttemptOutcome::Failed(ClientError::Uncertain {
                 server: server.to_string(),
-                // Our own servers say that, too.
+                // Consort's servers add the same suffix.
                 cause: ConnectionError::Suspected(text.trim_end_matches(MAY_BE_DONE).to_owned()),
             }),
-            _ => Next::Failed(error()),
+            _ => AttemptOutcome::Failed(error()),
         }
     }
 }
 
-/// Whether a server's text names this exception. What it quotes, such as keys, is somebody else's.
+/// Whether a server's message names this exception. Quoted parts, such as keys, are not searched.
 fn says(text: &str, exception: &str) -> bool {
     text.split('"').next().is_some_and(|own| own.contains(exception))
 }

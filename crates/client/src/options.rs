@@ -1,25 +1,25 @@
-//! What a handle of a cache asks for with every operation.
+//! The options of a cache handle.
 
 use std::time::Duration;
 
 use consort_hotrod::{Expiration, Flags, Span, TimeUnit};
 
-use crate::bounds::TIMEOUT;
+use crate::limits::TIMEOUT;
 
-/// How long an entry lives. `None` is for ever.
+/// The lifetime of an entry. `None` means unlimited.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Lifetime {
-    /// From when it was written.
+    /// Time since the write.
     pub lifespan: Option<Duration>,
-    /// From when it was last used.
+    /// Time since the last use.
     pub max_idle: Option<Duration>,
 }
 
 impl Lifetime {
-    /// For ever.
+    /// No limits.
     pub const FOREVER: Self = Self { lifespan: None, max_idle: None };
 
-    /// An entry that lives so long after it was written.
+    /// Returns a lifetime with this lifespan.
     pub const fn lifespan(lifespan: Duration) -> Self {
         Self { lifespan: Some(lifespan), max_idle: None }
     }
@@ -29,21 +29,21 @@ impl Lifetime {
     }
 }
 
-/// Milliseconds are what servers keep. Nothing is cut off: what lives for a moment does not live for ever.
+/// Converts to milliseconds, which servers store. Rounds up, so that a short span does not become unlimited.
 fn span(span: Option<Duration>) -> Span {
     let Some(span) = span else { return Span::Infinite };
     let milliseconds = span.as_nanos().div_ceil(1_000_000).max(1);
     Span::Of(u64::try_from(milliseconds).unwrap_or(u64::MAX), TimeUnit::Milliseconds)
 }
 
-/// What a handle of a cache asks for with every operation. [`crate::Cache::with_options`] makes a handle with others.
+/// The options sent with every operation of a handle. [`crate::Cache::with_options`] changes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheOptions {
-    /// How long an operation may take, waiting for room and for servers included.
+    /// The timeout of an operation, including the wait for room and servers.
     pub timeout: Duration,
-    /// How long entries live that are written without saying so: as the cache's settings have it, unless it is said here.
+    /// The lifetime of entries written without one; `None` for the cache's default.
     pub lifetime: Option<Lifetime>,
-    /// What else is asked for. Previous values are asked for by the operations that return them.
+    /// Additional flags. Operations that return previous values request them on their own.
     pub flags: Flags,
 }
 

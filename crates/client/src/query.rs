@@ -1,4 +1,4 @@
-//! Queries in Ickle, which servers answer where the entries are (facts section 2.9).
+//! Queries in Ickle, executed by the servers (facts section 2.9).
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
 
 use crate::cache::Cache;
 use crate::error::ClientError;
-use crate::operation::Ask;
+use crate::operation::RequestSpec;
 
-/// What a query has found.
+/// The result of a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found<T> {
-    /// What is told of it: no more than was asked for ([`Query::limit`]).
-    pub told: Vec<T>,
-    /// How many there are in all.
+pub struct QueryResult<T> {
+    /// The hits, limited by [`Query::limit`].
+    pub hits: Vec<T>,
+    /// The total number of hits.
     pub count: u64,
-    /// Whether that is exact, and not only the least that there are.
+    /// Whether the count is exact; else it is a lower bound.
     pub is_exact: bool,
 }
 
-/// A query that is being put together. From [`Cache::query`].
-#[must_use = "nothing is asked before its answer is"]
+/// A query under construction. From [`Cache::query`].
+#[must_use = "a query is sent only when its result is requested"]
 pub struct Query<'c, K, V, KE, VE> {
     cache: &'c Cache<K, V, KE, VE>,
     request: QueryRequest,
@@ -37,8 +37,8 @@ impl<K, V, KE, VE> fmt::Debug for Query<'_, K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// A query in Ickle over what the cache has: entities of protobuf whose schema the servers know, wrapped as Infinispan's clients
-    /// do it (`application/x-protostream`).
+    /// Returns an Ickle query over the cache's entries: protobuf entities with a schema known to the servers,
+    /// wrapped as Infinispan's clients do (`application/x-protostream`).
     ///
     /// ```no_run
     /// # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +46,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// let cheap = items.query("FROM shop.Item WHERE price < :p ORDER BY name").parameter("p", 12).limit(20);
     /// println!("{} items", cheap.entities().await?.count);
     /// let sums = items.query("SELECT kind, SUM(price) FROM shop.Item GROUP BY kind").rows().await?;
-    /// println!("{} kinds", sums.told.len());
+    /// println!("{} kinds", sums.hits.len());
     /// # Ok(())
     /// # }
     /// ```
@@ -56,32 +56,32 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
-    /// What a parameter stands for, which is `:name` in the query.
+    /// Sets a parameter, `:name` in the query.
     pub fn parameter(mut self, name: &str, value: impl Into<Wrapped>) -> Self {
         self.request.parameters.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Leaves so many of what is found out.
+    /// Skips this many hits.
     pub fn skip(mut self, count: u32) -> Self {
         self.request.offset = Some(count.into());
         self
     }
 
-    /// Tells no more than this; 100 unless it is said.
+    /// Returns at most this many hits; default 100.
     pub fn limit(mut self, count: u32) -> Self {
         self.request.max = Some(i32::try_from(count).unwrap_or(i32::MAX));
         self
     }
 
-    /// Looks only at what the server has that is asked.
+    /// Searches only the entries of the server that gets the request.
     pub fn local(mut self) -> Self {
         self.request.is_local = true;
         self
     }
 
     async fn ask(self) -> Result<QueryResponse, ClientError> {
-        let ask = Ask {
+        let ask = RequestSpec {
             body: RequestBody::Task(task::Request::Query(self.request.write())),
             flags: self.cache.options().flags,
             key_type: MediaType::PROTOSTREAM,
@@ -95,42 +95,42 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
         }
     }
 
-    /// The entities that are found by a query without `SELECT`.
+    /// Runs a query without `SELECT` and returns the entities.
     ///
     /// # Errors
     ///
-    /// [`ClientError`], with what is wrong with the query, and where.
-    pub async fn entities(self) -> Result<Found<V>, ClientError>
+    /// [`ClientError`]; for an invalid query with the error and its position.
+    pub async fn entities(self) -> Result<QueryResult<V>, ClientError>
     where
         VE: Decode<V>,
     {
         let cache = self.cache;
         let QueryResponse { rows, count, is_exact, .. } = self.ask().await?;
-        let told = rows.into_iter().flatten().map(|entity| cache.decoded(entity));
-        Ok(Found { told: told.collect::<Result<_, _>>()?, count, is_exact })
+        let hits = rows.into_iter().flatten().map(|entity| cache.decoded(entity));
+        Ok(QueryResult { hits: hits.collect::<Result<_, _>>()?, count, is_exact })
     }
 
-    /// The rows of a query with `SELECT`: a value for each column, or nothing where there is none.
+    /// Runs a query with `SELECT` and returns the rows: an optional value per column.
     ///
     /// # Errors
     ///
     /// As [`Query::entities`].
-    pub async fn rows(self) -> Result<Found<Vec<Option<Wrapped>>>, ClientError> {
+    pub async fn rows(self) -> Result<QueryResult<Vec<Option<Wrapped>>>, ClientError> {
         let QueryResponse { rows, count, is_exact, .. } = self.ask().await?;
-        // An entity among columns is given as its bytes.
+        // An entity in a column is returned as bytes.
         let value = |wrapped: Bytes| match wrapped.is_empty() {
             true => None,
             false => Some(Wrapped::read(wrapped.clone()).unwrap_or(Wrapped::Bytes(wrapped))),
         };
-        let told = rows.into_iter().map(|row| row.into_iter().map(value).collect());
-        Ok(Found { told: told.collect(), count, is_exact })
+        let hits = rows.into_iter().map(|row| row.into_iter().map(value).collect());
+        Ok(QueryResult { hits: hits.collect(), count, is_exact })
     }
 
-    /// Does what a `DELETE` says. How many entries were taken away.
+    /// Runs a `DELETE`. Returns the number of removed entries.
     ///
     /// # Errors
     ///
-    /// As [`Query::entities`]; some may have been taken away.
+    /// As [`Query::entities`]; some entries may have been removed.
     pub async fn delete(self) -> Result<u64, ClientError> {
         Ok(self.ask().await?.count)
     }

@@ -1,4 +1,4 @@
-//! Values that are read in pieces.
+//! Values read in chunks.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,39 +9,39 @@ use consort_encoding::{Encode, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
 use crate::cache::{Cache, Entry, Version, entry};
+use crate::chunked_values::{Answered, InFlightChunks, PinnedConnection};
 use crate::error::ClientError;
+use crate::limits::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
 use crate::options::Lifetime;
-use crate::pieces::{Answered, Course, UnderWay};
 
 enum State {
-    /// There is more.
+    /// More chunks follow.
     Open(i32),
-    /// All of it has come.
+    /// All chunks have come.
     Complete,
     Failed(ClientError),
 }
 
-/// How far it is asked ahead.
-struct Ahead {
+/// How far to request ahead.
+struct PrefetchLimits {
     most: usize,
-    /// How many pieces are asked for, and awaited, together.
+    /// Chunks requested and awaited together.
     together: usize,
 }
 
-/// A value that is read in pieces: as it was when the reading began, whoever writes its key meanwhile.
+/// A value read in chunks, unaffected by later writes of its key.
 ///
-/// There are nine pieces of it in memory at most, the one that [`ValueReader::next`] gives and eight that are on their way;
-/// three are, while others ask something on the same connection, whose answers come between them. Dropped before its end, it
-/// is forgotten by the server.
+/// It holds at most nine chunks in memory: the one returned by [`ValueReader::next`] and eight in flight;
+/// three while the connection has other requests, whose responses go between. Dropping it early ends the
+/// stream on the server.
 pub struct ValueReader {
-    course: Course,
+    pinned: PinnedConnection,
     state: State,
-    /// What has come and was not given yet.
+    /// The chunk to return next.
     piece: Option<Bytes>,
-    /// What was asked for, in its order.
-    ahead: UnderWay,
+    /// The requested chunks, in order.
+    ahead: InFlightChunks,
     entry: Entry<()>,
 }
 
@@ -52,11 +52,11 @@ impl fmt::Debug for ValueReader {
 }
 
 impl<K, V, KE> Cache<K, V, KE, Raw> {
-    /// Begins to read what a key has in pieces; nothing if it has nothing.
+    /// Starts reading the value of a key in chunks; `None` if the key has none.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unsupported`] from servers that do not speak 4.1.
+    /// [`ClientError::Unsupported`] from servers before 4.1.
     pub async fn reader<Q>(&self, key: &Q) -> Result<Option<ValueReader>, ClientError>
     where
         K: Borrow<Q>,
@@ -76,42 +76,42 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             _ => return Err(answer.unexpected()),
         };
         Ok(Some(ValueReader {
-            course: Course::of(self.bytes(), &answer),
+            pinned: PinnedConnection::of(self.bytes(), &answer),
             state: if is_last { State::Complete } else { State::Open(stream) },
             piece: Some(bytes).filter(|bytes| !bytes.is_empty()),
-            ahead: UnderWay::default(),
+            ahead: InFlightChunks::default(),
             entry: entry(metadata, ()),
         }))
     }
 }
 
 impl ValueReader {
-    /// Which write the value is of.
+    /// Returns the version of the value.
     pub const fn version(&self) -> Version {
         self.entry.version
     }
 
-    /// How long it lives, in whole seconds.
+    /// Returns the lifetime, in whole seconds.
     pub const fn lifetime(&self) -> Lifetime {
         self.entry.lifetime
     }
 
-    /// When it was written, by the server's clock, if it has a lifespan.
+    /// Returns when the value was written, by the server's clock, if it has a lifespan.
     pub const fn created(&self) -> Option<SystemTime> {
         self.entry.created
     }
 
-    /// The next piece; nothing at the end. Those after it are asked for. A future of it that is dropped loses nothing.
+    /// Returns the next chunk, `None` at the end, and requests the following ones. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StreamLost`] if the connection is lost on which it was begun. Without an answer in time it cannot go on
-    /// either. After an error there is the same again.
+    /// [`ClientError::StreamLost`] if the connection of the stream is lost. A timeout ends the stream, too.
+    /// After an error, each call returns the same error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
-        let moved = self.go_on().await;
+        let moved = self.advance().await;
         if let Err(error) = moved {
             self.end();
             self.state = State::Failed(error.clone());
@@ -120,40 +120,40 @@ impl ValueReader {
         Ok(self.piece.take())
     }
 
-    async fn go_on(&mut self) -> Result<(), ClientError> {
+    async fn advance(&mut self) -> Result<(), ClientError> {
         if self.piece.is_none() {
             self.ask_ahead().await?;
-            if let Some(answer) = self.ahead.next(self.far().together).await {
+            if let Some(answer) = self.ahead.next(self.prefetch_limits().together).await {
                 self.take(answer)?;
             }
         }
         self.ask_ahead().await
     }
 
-    fn far(&self) -> Ahead {
-        if self.course.has_others() {
-            Ahead { most: PIECES_AHEAD_BESIDE, together: 1 }
+    fn prefetch_limits(&self) -> PrefetchLimits {
+        if self.pinned.has_other_requests() {
+            PrefetchLimits { most: PIECES_AHEAD_BESIDE, together: 1 }
         } else {
-            Ahead { most: PIECES_AHEAD, together: PIECES_TOGETHER }
+            PrefetchLimits { most: PIECES_AHEAD, together: PIECES_TOGETHER }
         }
     }
 
-    /// Asks for the next pieces, as far as they were not asked for. What is asked for beyond the end is empty.
+    /// Requests the next chunks. Those requested beyond the end are empty.
     async fn ask_ahead(&mut self) -> Result<(), ClientError> {
         let State::Open(stream) = self.state else { return Ok(()) };
-        let Ahead { most, together } = self.far();
+        let PrefetchLimits { most, together } = self.prefetch_limits();
         if self.ahead.len() > most - together {
             return Ok(());
         }
         while self.ahead.len() < most {
-            self.course.begin(Request::NextGet(stream), &mut self.ahead).await?;
+            self.pinned.begin(Request::NextGet(stream), &mut self.ahead).await?;
         }
         Ok(())
     }
 
     fn take(&mut self, answer: Answered) -> Result<(), ClientError> {
         const OPERATION: &str = Opcode::NextGetStream.name();
-        let response = self.course.answered(answer, OPERATION, false)?;
+        let response = self.pinned.answered(answer, OPERATION, false)?;
         match response.body {
             ResponseBody::Stream(Response::Piece(piece)) => {
                 if piece.is_last {
@@ -164,13 +164,13 @@ impl ValueReader {
                 self.piece = Some(piece.bytes).filter(|bytes| !bytes.is_empty());
                 Ok(())
             }
-            _ => Err(self.course.misbehaved(OPERATION, &response)),
+            _ => Err(self.pinned.protocol_violation(OPERATION, &response)),
         }
     }
 
     fn end(&mut self) {
         if let State::Open(stream) = self.state {
-            self.course.end(Request::EndGet(stream));
+            self.pinned.end(Request::EndGet(stream));
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Which server a request goes to, by the cache's topology (facts sections 1.6 and 4.2).
+//! The routing of requests by a cache's topology (facts sections 1.6 and 4.2).
 
 use consort_hotrod::hash::segment_of;
 use consort_hotrod::{CacheTopology, Owners};
 
-use crate::bounds::SERVERS_MAX;
+use crate::limits::SERVERS_MAX;
 
-/// A topology with servers in the place of their addresses.
+/// A topology with servers instead of addresses.
 pub(crate) struct Routing<S> {
     id: i32,
     servers: Vec<S>,
-    /// By segment. Never empty if it is there.
+    /// The owners by segment; not empty.
     owners: Option<Vec<Owners>>,
 }
 
 impl<S> Routing<S> {
-    /// Of a topology, unless it is none that can be used.
+    /// Converts a topology; `None` if it is unusable.
     pub(crate) fn new(
         topology: &CacheTopology,
         server: impl FnMut(&consort_hotrod::ServerAddress) -> S,
@@ -26,7 +26,7 @@ impl<S> Routing<S> {
         Some(Self { id: topology.id, servers: topology.servers.iter().map(server).collect(), owners })
     }
 
-    /// What servers are told that the client has.
+    /// The topology id to send to servers.
     pub(crate) const fn id(&self) -> i32 {
         self.id
     }
@@ -35,17 +35,17 @@ impl<S> Routing<S> {
         &self.servers
     }
 
-    /// How many segments there are, if that is known.
+    /// The number of segments, if known.
     pub(crate) fn segments(&self) -> Option<u32> {
         u32::try_from(self.owners.as_ref()?.len()).ok()
     }
 
-    /// The first owner of a segment, if that is known.
+    /// The primary of a segment, if known.
     pub(crate) fn primary_of(&self, segment: usize) -> Option<&S> {
         self.servers.get(*self.owners.as_ref()?.get(segment)?.first()? as usize)
     }
 
-    /// The owners of a key, the primary first, as far as that is known.
+    /// The known owners of a key, the primary first.
     fn owners(&self, key: &[u8]) -> impl Iterator<Item = &S> {
         let owners = self.owners.as_ref().and_then(|owners| {
             let count = u32::try_from(owners.len()).ok()?;
@@ -54,12 +54,12 @@ impl<S> Routing<S> {
         owners.into_iter().flatten().filter_map(|owner| self.servers.get(*owner as usize))
     }
 
-    /// The server at which a key's reads and writes end soonest.
+    /// The primary of a key, where reads and writes are fastest.
     pub(crate) fn primary(&self, key: &[u8]) -> Option<&S> {
         self.owners(key).next()
     }
 
-    /// The first owner of the key that can be used; if there is none, another server that can, each in its turn.
+    /// Chooses the first usable owner of the key, or else any usable server, round robin.
     pub(crate) fn choose<T>(
         &self,
         key: Option<&[u8]>,
@@ -71,7 +71,7 @@ impl<S> Routing<S> {
     }
 }
 
-/// The first that can be used, from this place on.
+/// The first usable server, starting at this index.
 pub(crate) fn in_turn<S, T>(servers: &[S], turn: usize, usable: impl FnMut(&S) -> Option<T>) -> Option<T> {
     let (before, from) = servers.split_at(turn.checked_rem(servers.len()).unwrap_or(0));
     from.iter().chain(before).find_map(usable)
@@ -96,9 +96,9 @@ mod tests {
         |server| among.contains(server).then_some(*server)
     }
 
-    /// Facts 4.2: "key1" in its 256 segments is in number 46.
+    /// Facts 4.2: "key1" is in segment 46 of 256.
     #[test]
-    fn requests_go_to_the_primary_then_to_another_owner_then_to_anyone() {
+    fn requests_go_to_the_primary_then_to_another_owner_then_to_any_server() {
         let mut owners: Vec<Owners> = vec![[0, 1].into(); 256];
         owners[46] = [2, 0].into();
         let routing = routing(Some(owners));
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn a_topology_without_segments_or_servers_is_no_trap() {
         assert_eq!(routing(Some(Vec::new())).primary(b"k"), None);
-        let nobody = CacheTopology { id: 1, servers: Vec::new(), owners: None };
-        assert!(Routing::new(&nobody, |_| ()).is_none());
+        let empty = CacheTopology { id: 1, servers: Vec::new(), owners: None };
+        assert!(Routing::new(&empty, |_| ()).is_none());
         assert_eq!(in_turn::<u16, u16>(&[], 3, |server| Some(*server)), None);
         let all = ServerAddress { host: "h".into(), port: 1 };
         let crowd = CacheTopology { id: 1, servers: vec![all; SERVERS_MAX + 1], owners: None };

@@ -1,4 +1,4 @@
-//! What all connections of a client do before they can be used: TLS, and to show whose they are.
+//! The set-up of a connection: TLS and authentication.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::ConnectionError;
 use crate::login::{Login, LoginError};
 use crate::stream::{Connector, Stream, Tls};
 
-/// What a client's connections have in common.
+/// The security settings of all connections of a client.
 #[derive(Clone, Default)]
 pub(crate) struct Security {
     connector: Option<Connector>,
@@ -26,7 +26,7 @@ impl Security {
         Ok(Self { connector, credentials: credentials.is_some().then(|| Arc::new(credentials)) })
     }
 
-    /// The stream within TLS, if that is wanted.
+    /// Wraps the stream in TLS, if configured.
     pub(crate) async fn open(&self, host: &str, stream: TcpStream) -> Result<Stream, ConnectionError> {
         match &self.connector {
             Some(connector) => connector.connect(host, stream).await,
@@ -34,7 +34,7 @@ impl Security {
         }
     }
 
-    /// How a new connection to this server shows whose it is, if it has to.
+    /// Creates the login of a new connection, if the client has credentials.
     pub(crate) fn login(&self, server: &ServerAddress) -> Result<Option<Login>, ConnectionError> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
         let random = ring::rand::generate::<[u8; 18]>(&ring::rand::SystemRandom::new());
@@ -43,15 +43,15 @@ impl Security {
         Ok(Some(Login::new(credentials.clone(), self.connector.is_some(), nonce, server)))
     }
 
-    /// Moves bytes until the connection can be used.
+    /// Runs the driver until the connection is usable.
     pub(crate) async fn greet(&self, driver: &mut Driver) -> Result<(), ConnectionError> {
         loop {
             driver.until(|connection| connection.is_open() || connection.derivation().is_some()).await?;
-            let wanted = driver.link.lock().derivation();
+            let wanted = driver.handle.lock().derivation();
             let (Some(wanted), Some(credentials)) = (wanted, &self.credentials) else { return Ok(()) };
             let keys = credentials.keys(wanted).await?;
-            let now = driver.link.clock.now();
-            driver.link.lock().prove(now, &keys);
+            let now = driver.handle.clock.now();
+            driver.handle.lock().authenticate(now, &keys);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server: one connection at a time, made again when it is lost.
+//! A server with at most one connection, reconnected when it is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,30 +8,30 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::bounds::{CONNECT_TIME_MAX, PAUSE_MAX};
+use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::connection_handle::ConnectionHandle;
 use crate::driver::Driver;
 use crate::error::ConnectionError;
-use crate::link::Link;
-use crate::older;
-use crate::pause::Pauses;
+use crate::legacy;
+use crate::limits::{CONNECT_TIME_MAX, PAUSE_MAX};
 use crate::security::Security;
 
-/// How a server is to be had.
+/// The state of the connection.
 enum State {
     Connecting,
-    Up(Arc<Link>),
+    Up(Arc<ConnectionHandle>),
     Down(ConnectionError),
 }
 
-/// A server as the client knows it.
+/// A server known to the client.
 pub(crate) struct Server {
     pub(crate) address: ServerAddress,
-    /// How often the client had gone from one cluster to another when it met this one.
+    /// The client's number of cluster switches when it learnt of this server.
     pub(crate) site: u64,
     state: RwLock<State>,
-    /// Attempts to connect that have failed since it could last be used.
+    /// Failed attempts to connect since the server was last usable.
     failures: AtomicU32,
     retires: Notify,
     clock: Clock,
@@ -57,25 +57,25 @@ impl Server {
         Self { address, site, state, failures, retires: Notify::new(), clock, version, security }
     }
 
-    /// Attempts to connect that have failed since it could last be used.
+    /// Returns the failed attempts to connect since the server was last usable.
     pub(crate) fn failures(&self) -> u32 {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Whether a connection can be had. It is closed at once.
+    /// Returns whether a connection succeeds. It is closed at once.
     pub(crate) async fn answers(&self) -> bool {
         self.connect().await.is_ok()
     }
 
-    /// Its connection, if there is one.
-    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+    /// Returns the connection, if there is one.
+    pub(crate) fn handle(&self) -> Option<Arc<ConnectionHandle>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Up(link) => Some(link.clone()),
+            State::Up(handle) => Some(handle.clone()),
             State::Connecting | State::Down(_) => None,
         }
     }
 
-    /// Why there is none, if that is known.
+    /// Returns the last failure, if there is no connection.
     pub(crate) fn trouble(&self) -> Option<ConnectionError> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Down(cause) => Some(cause.clone()),
@@ -87,26 +87,26 @@ impl Server {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// It is not needed any more: what was asked is still answered.
+    /// Retires the server: pending requests are still answered.
     pub(crate) fn retire(&self) {
         self.retires.notify_one();
     }
 
-    /// Keeps a connection to the server until it retires or the task is aborted. Tells of every change.
+    /// Keeps a connection until the server is retired or the task aborted. Notifies of every change.
     pub(crate) async fn keep(self: Arc<Self>, seed: u64, changed: Arc<Notify>) {
-        let mut pauses = Pauses::new(seed);
+        let mut backoff = Backoff::new(seed);
         loop {
             let cause = tokio::select! {
                 connected = self.connect() => match connected {
                     Ok(driver) => {
                         let since = self.clock.now();
                         self.failures.store(0, Ordering::Release);
-                        self.set(State::Up(driver.link.clone()));
+                        self.set(State::Up(driver.handle.clone()));
                         changed.notify_waiters();
                         tracing::debug!(server = %self, "connected");
                         let Err(cause) = self.run(driver).await else { return };
                         if self.clock.now() - since >= PAUSE_MAX {
-                            pauses.reset();
+                            backoff.reset();
                         }
                         cause
                     }
@@ -121,14 +121,14 @@ impl Server {
             self.set(State::Down(cause));
             changed.notify_waiters();
             tokio::select! {
-                () = tokio::time::sleep(pauses.next()) => {}
+                () = tokio::time::sleep(backoff.next()) => {}
                 () = self.retires.notified() => return,
             }
         }
     }
 
     async fn connect(&self) -> Result<Driver, ConnectionError> {
-        let mut greeting = older::greeting(self.version);
+        let mut greeting = legacy::initial_version(self.version);
         loop {
             match timeout(CONNECT_TIME_MAX, self.connect_in(greeting)).await {
                 Ok(Ok(driver)) => return Ok(driver),
@@ -139,38 +139,38 @@ impl Server {
         }
     }
 
-    /// Connects and begins in this version. With what went wrong comes the version to try next, if the server has not
-    /// understood this one.
+    /// Connects and begins in this version. The error has the version to try next, if the server did not
+    /// understand this one.
     async fn connect_in(
         &self,
         greeting: ProtocolVersion,
     ) -> Result<Driver, (ConnectionError, Option<ProtocolVersion>)> {
         let begin = async {
             let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
-            // Requests are written together as they are; waiting for more of them would only cost time.
+            // Requests are batched already; Nagle's algorithm would only add delay.
             stream.set_nodelay(true)?;
             let stream = self.security.open(self.address.host.as_str(), stream).await?;
             let login = self.security.login(&self.address)?;
             let connection = Connection::new(self.clock.now(), self.version, greeting, login);
-            Ok(Driver::new(stream, Arc::new(Link::new(connection, self.clock))))
+            Ok(Driver::new(stream, Arc::new(ConnectionHandle::new(connection, self.clock))))
         };
         let mut driver = begin.await.map_err(|cause| (cause, None))?;
         match self.security.greet(&mut driver).await {
             Ok(()) => Ok(driver),
             Err(cause) => {
-                let next = driver.link.lock().next_greeting();
+                let next = driver.handle.lock().next_greeting();
                 Err((cause, next))
             }
         }
     }
 
-    /// Until the server is retired and has answered.
+    /// Runs until the server is retired and all responses have come.
     async fn run(&self, mut driver: Driver) -> Result<(), ConnectionError> {
         tokio::select! {
             ended = driver.until(|_| false) => return ended,
             () = self.retires.notified() => {}
         }
-        driver.link.lock().drain();
+        driver.handle.lock().drain();
         driver.until(Connection::is_drained).await.or(Ok(()))
     }
 }

@@ -1,4 +1,4 @@
-//! Who hears of a connection's events, by listener.
+//! The receivers of a connection's events, by listener.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_hotrod::ops::event::{CounterEvent, Event};
 
-/// What a server says unasked.
-pub(crate) enum Told {
+/// An event of a server.
+pub(crate) enum ServerEvent {
     /// An entry has changed.
     Entry(Event),
     /// A counter has changed.
     Counter(CounterEvent),
 }
 
-impl Told {
+impl ServerEvent {
     const fn listener(&self) -> &Bytes {
         match self {
             Self::Entry(event) => &event.listener,
@@ -24,22 +24,22 @@ impl Told {
     }
 }
 
-/// Somebody who is told of a listener's events, with the connection's lock held: it must be quick, and may not use the
-/// connection.
+/// The receiver of a listener's events. It is called under the connection's lock: it must be quick and must
+/// not use the connection.
 pub(crate) trait Sink: Send + Sync {
-    /// An event, in the order in which the connection has it among events and answers. Who is to be woken.
-    fn tell(&self, told: Told) -> Option<Waker>;
+    /// Handles an event, in the connection's order of events and responses. Returns the task to wake.
+    fn on_event(&self, event: ServerEvent) -> Option<Waker>;
 
-    /// The connection is lost, and nothing more comes. Who is to be woken.
-    fn lose(&self) -> Option<Waker>;
+    /// Handles the loss of the connection. Returns the task to wake.
+    fn on_disconnect(&self) -> Option<Waker>;
 }
 
-/// The sinks of a connection. Each is of a listener that the client has added, so that a server cannot make them grow.
+/// The sinks of a connection, one per listener of the client; a server cannot add any.
 #[derive(Default)]
 pub(crate) struct Sinks(BTreeMap<Bytes, Arc<dyn Sink>>);
 
 impl Sinks {
-    /// From now on, events of this listener are told.
+    /// Registers the sink of a listener.
     pub(crate) fn add(&mut self, listener: Bytes, sink: Arc<dyn Sink>) {
         self.0.insert(listener, sink);
     }
@@ -48,13 +48,13 @@ impl Sinks {
         self.0.remove(listener);
     }
 
-    /// Events of a listener that was removed may still come.
-    pub(crate) fn tell(&self, told: Told) -> Option<Waker> {
-        self.0.get(told.listener())?.tell(told)
+    /// Passes an event to its sink; `None` for a listener that was removed.
+    pub(crate) fn dispatch(&self, event: ServerEvent) -> Option<Waker> {
+        self.0.get(event.listener())?.on_event(event)
     }
 
-    /// No more events come. Who is to be woken.
-    pub(crate) fn lose(&mut self) -> impl Iterator<Item = Waker> {
-        std::mem::take(&mut self.0).into_values().filter_map(|sink| sink.lose())
+    /// Notifies all sinks of the loss of the connection. Returns the tasks to wake.
+    pub(crate) fn disconnect(&mut self) -> impl Iterator<Item = Waker> {
+        std::mem::take(&mut self.0).into_values().filter_map(|sink| sink.on_disconnect())
     }
 }

@@ -1,5 +1,5 @@
-//! Clusters between which a client can go, each at a site of its own: by hand, and when none of the servers of the one can be
-//! reached any more (facts section 9.3). What their caches have in common is the servers' affair.
+//! Failover between clusters at several sites: by hand, or when no server of the current one is reachable
+//! (facts section 9.3). Replication between the clusters is up to the servers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
@@ -12,29 +12,29 @@ use tokio::task::JoinSet;
 use crate::client::{Client, ClientBuilder, Inner};
 use crate::error::{ClientError, ConnectError};
 
-/// The name of the cluster that a client begins with: that of the servers that are named first. Java's clients call it so.
+/// The name of the cluster of the initial servers, as in Java's client.
 pub const DEFAULT_CLUSTER: &str = "___DEFAULT-CLUSTER___";
 
-/// A cluster that a client was given.
+/// A configured cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     name: String,
     servers: Vec<ServerAddress>,
 }
 
-/// All of them, and which one is used.
+/// All clusters, and the current one.
 pub(crate) struct Sites {
     all: Vec<Site>,
     /// Changed under the lock of the client's servers.
     current: AtomicUsize,
-    /// How often the client has gone from one to another. What was begun before the last time is of another cluster.
+    /// The number of switches. Whatever began before the last switch belongs to another cluster.
     switches: AtomicU64,
-    /// Failed attempts to connect with each server until the next one is tried.
+    /// Failed attempts to connect to each server before the next cluster is tried.
     attempts: u32,
 }
 
 impl Sites {
-    /// The one of these servers, and others.
+    /// The default cluster with these servers, and the others.
     pub(crate) fn new(
         servers: Vec<ServerAddress>,
         others: Vec<Site>,
@@ -42,15 +42,15 @@ impl Sites {
     ) -> Result<Self, ConnectError> {
         let refuse = |reason: String| Err(ConnectError::Uri { reason });
         if servers.is_empty() {
-            return refuse("no server is named".to_owned());
+            return refuse("no server".to_owned());
         }
         let mut all = vec![Site { name: DEFAULT_CLUSTER.to_owned(), servers }];
         for site in others {
             if site.servers.is_empty() {
-                return refuse(format!("no server of the cluster {} is named", site.name));
+                return refuse(format!("no server of cluster {}", site.name));
             }
             if all.iter().any(|other| other.name == site.name) {
-                return refuse(format!("the cluster {} is there twice", site.name));
+                return refuse(format!("duplicate cluster {}", site.name));
             }
             all.push(site);
         }
@@ -62,17 +62,17 @@ impl Sites {
         self.current.load(Ordering::Acquire)
     }
 
-    /// The servers that the current one was given with.
+    /// The initial servers of the current cluster.
     pub(crate) fn servers(&self) -> &[ServerAddress] {
         &self.all[self.current()].servers
     }
 
-    /// How often the client has gone from one to another.
+    /// The number of switches.
     pub(crate) fn switches(&self) -> u64 {
         self.switches.load(Ordering::Acquire)
     }
 
-    /// What servers are told by who has no topology of theirs (facts section 1.2).
+    /// The topology id that means none, for the current cluster (facts section 1.2).
     pub(crate) fn no_topology(&self) -> i32 {
         if self.switches() == 0 { -1 } else { -2 }
     }
@@ -84,19 +84,18 @@ impl Sites {
 }
 
 impl ClientBuilder {
-    /// Another cluster, at another site, with some of its servers. It is gone on with when those in use cannot be reached
-    /// ([`ClientBuilder::switch_after`]), in the order in which they are given, or by [`Client::switch_to_cluster`]. Users and
-    /// certificates are the same for all.
+    /// Adds a failover cluster with some of its servers. The client switches to it when the current one is
+    /// unreachable ([`ClientBuilder::switch_after`]), in the order of these calls, or by
+    /// [`Client::switch_to_cluster`]. All clusters share the credentials and certificates.
     #[must_use]
     pub fn cluster(mut self, name: &str, servers: impl IntoIterator<Item = ServerAddress>) -> Self {
         self.clusters.push(Site { name: name.to_owned(), servers: servers.into_iter().collect() });
         self
     }
 
-    /// Goes on with another cluster once so many attempts in a row to connect with each known server of this one have failed,
-    /// three unless it is said. Servers whose host is there and says that they are not are given up within a second; where
-    /// nothing answers any more, an open connection is silent for 25 seconds before that is noticed, and each attempt takes
-    /// five.
+    /// Sets after how many failed attempts in a row to connect to each known server the client switches
+    /// clusters; default three. A refused connection fails within a second. If nothing responds, an open
+    /// connection takes 25 s to be noticed, and each attempt 5 s.
     #[must_use]
     pub const fn switch_after(mut self, attempts: u32) -> Self {
         self.switch_after = attempts;
@@ -105,37 +104,38 @@ impl ClientBuilder {
 }
 
 impl Client {
-    /// The name of the cluster that is used, [`DEFAULT_CLUSTER`] for that of the servers that were named first.
+    /// Returns the name of the current cluster; [`DEFAULT_CLUSTER`] for that of the initial servers.
     pub fn cluster(&self) -> &str {
         let sites = &self.inner().sites;
         &sites.all[sites.current()].name
     }
 
-    /// Goes on with the cluster of this name ([`ClientBuilder::cluster`]), and stays there until it cannot be reached. What
-    /// is asked from now on is asked there; what was sent before is still answered by the other one. Near caches are empty,
-    /// listeners are told of a gap and are added there, or end if there is no such cache or counter, walks that are under
-    /// way end with [`ClientError::Interrupted`], and values in pieces with [`ClientError::StreamLost`].
+    /// Switches to the cluster of this name ([`ClientBuilder::cluster`]) until it is unreachable. Later
+    /// operations go there; requests in flight are still answered by the previous cluster. Near caches are
+    /// emptied. Listeners get a gap event and register there, or end if the cache or counter does not exist.
+    /// Iterations in progress end with [`ClientError::IterationInterrupted`], values in chunks with
+    /// [`ClientError::StreamLost`].
     ///
     /// # Errors
     ///
-    /// [`ClientError::NoSuchCluster`]. Whether its servers can be reached shows with the first operation.
+    /// [`ClientError::NoSuchCluster`]. An unreachable cluster shows with the first operation.
     pub fn switch_to_cluster(&self, name: &str) -> Result<(), ClientError> {
         let inner = self.inner();
-        let place = inner.sites.all.iter().position(|site| site.name == name);
-        inner.switch(place.ok_or_else(|| ClientError::NoSuchCluster(name.to_owned()))?);
+        let index = inner.sites.all.iter().position(|site| site.name == name);
+        inner.switch(index.ok_or_else(|| ClientError::NoSuchCluster(name.to_owned()))?);
         Ok(())
     }
 
-    /// Goes on with the servers that were named first, as [`Client::switch_to_cluster`].
+    /// Switches to the cluster of the initial servers, as [`Client::switch_to_cluster`].
     pub fn switch_to_default_cluster(&self) {
         self.inner().switch(0);
     }
 }
 
 impl Inner {
-    /// Leaves the cluster for this one, unless it is the same.
+    /// Switches to this cluster, unless it is the current one.
     fn switch(&self, to: usize) {
-        // What topologies are taken over under: no answer of the old one's comes between.
+        // The lock of topologies, so that no response of the previous cluster interferes.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
         if self.sites.current() == to {
@@ -149,14 +149,14 @@ impl Inner {
         }
         self.has_strangers.store(false, Ordering::Release);
         drop((servers, caches));
-        tracing::warn!(cluster = %self.sites.all[to].name, "the client goes on with another cluster");
+        tracing::warn!(cluster = %self.sites.all[to].name, "switched to another cluster");
         for server in left {
-            if let Some(link) = server.link() {
-                let mut connection = link.lock();
+            if let Some(handle) = server.handle() {
+                let mut connection = handle.lock();
                 connection.drain();
-                let told: Vec<Waker> = connection.sinks.lose().collect();
+                let wakers: Vec<Waker> = connection.sinks.disconnect().collect();
                 drop(connection);
-                told.into_iter().for_each(Waker::wake);
+                wakers.into_iter().for_each(Waker::wake);
             }
             server.retire();
         }
@@ -164,11 +164,11 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    /// Connects with the first cluster that has a server for it.
+    /// Connects to the first cluster with a reachable server.
     pub(crate) async fn connect(&self) -> Result<(), ConnectError> {
         let mut troubles = Vec::new();
-        for place in 0..self.sites.all.len() {
-            self.switch(place);
+        for index in 0..self.sites.all.len() {
+            self.switch(index);
             self.start_initial();
             match self.wait_for_one().await {
                 Err(ConnectError::Unreachable(more)) => troubles.extend(more),
@@ -178,7 +178,7 @@ impl Inner {
         Err(ConnectError::Unreachable(troubles))
     }
 
-    /// Keeps the client at a cluster that can be reached, if it has more than one.
+    /// Starts the failover task, if there is more than one cluster.
     pub(crate) fn keep_site(self: &Arc<Self>) {
         if self.sites.all.len() > 1 {
             let keeping = keep(Arc::downgrade(self), self.changed.clone());
@@ -186,28 +186,28 @@ impl Inner {
         }
     }
 
-    /// Whether none of the cluster's servers can be reached, and each was tried often enough.
+    /// Whether no server of the cluster is usable, and each has failed often enough.
     fn has_lost_site(&self) -> bool {
-        let is_up = || self.all().iter().any(|server| server.link().is_some());
+        let is_up = || self.all().iter().any(|server| server.handle().is_some());
         if is_up() {
             return false;
         }
-        // The topology may have named others than those that the client was given.
+        // The topology may have replaced the initial servers.
         self.start_initial();
-        self.all().iter().all(|server| server.link().is_none() && server.failures() >= self.sites.attempts)
+        self.all().iter().all(|server| server.handle().is_none() && server.failures() >= self.sites.attempts)
     }
 
-    /// Another cluster that has a server for us.
+    /// Returns another cluster with a reachable server.
     async fn reachable_site(&self) -> Option<usize> {
-        for place in self.sites.others() {
+        for index in self.sites.others() {
             let mut trying = JoinSet::new();
-            for address in &self.sites.all[place].servers {
+            for address in &self.sites.all[index].servers {
                 let server = self.new_server(address);
                 trying.spawn(async move { server.answers().await });
             }
             while let Some(answers) = trying.join_next().await {
                 if answers.unwrap_or(false) {
-                    return Some(place);
+                    return Some(index);
                 }
             }
         }
@@ -215,7 +215,7 @@ impl Inner {
     }
 }
 
-/// Looks after every attempt to connect that has failed.
+/// Checks the cluster after every failed attempt to connect.
 async fn keep(client: Weak<Inner>, changed: Arc<Notify>) {
     loop {
         let notified = changed.notified();
@@ -224,12 +224,12 @@ async fn keep(client: Weak<Inner>, changed: Arc<Notify>) {
         let Some(client) = client.upgrade() else { return };
         let before = client.sites.switches();
         if client.has_lost_site()
-            && let Some(place) = client.reachable_site().await
-            // Meanwhile servers may be back, or somebody may have switched by hand.
+            && let Some(index) = client.reachable_site().await
+            // Meanwhile servers may be back, or the caller may have switched.
             && client.sites.switches() == before
             && client.has_lost_site()
         {
-            client.switch(place);
+            client.switch(index);
         }
         drop(client);
         notified.await;
@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn clusters_have_servers_and_names_of_their_own() {
         for (first, others, reason) in [
-            (0, vec![], "no server is named"),
-            (1, vec![site("a", 0)], "no server of the cluster a is named"),
-            (1, vec![site("a", 1), site("a", 1)], "the cluster a is there twice"),
-            (1, vec![site(DEFAULT_CLUSTER, 1)], "the cluster ___DEFAULT-CLUSTER___ is there twice"),
+            (0, vec![], "no server"),
+            (1, vec![site("a", 0)], "no server of cluster a"),
+            (1, vec![site("a", 1), site("a", 1)], "duplicate cluster a"),
+            (1, vec![site(DEFAULT_CLUSTER, 1)], "duplicate cluster ___DEFAULT-CLUSTER___"),
         ] {
             let Err(error) = Sites::new(servers(first), others, 3) else { panic!("{reason}") };
             assert!(error.to_string().ends_with(reason), "{error}");

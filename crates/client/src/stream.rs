@@ -1,4 +1,4 @@
-//! A server's bytes, within TLS or as they are.
+//! The byte stream of a connection, with or without TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::ConnectionError;
 
-/// How a client is sure of its servers, and what it shows them.
+/// The TLS settings of a client.
 #[derive(Clone, Debug)]
 pub struct Tls {
     roots: Roots,
@@ -23,19 +23,19 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Servers are believed that have a certificate of these.
+    /// Trusts servers with a certificate of these authorities.
     pub const fn new(roots: Roots) -> Self {
         Self { roots, identity: None, server_name: None }
     }
 
-    /// Shows this certificate to servers that ask for one.
+    /// Sets the certificate to show to servers that request one.
     #[must_use]
     pub fn identity(self, identity: Identity) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
-    /// The name that the certificates of all servers must have. Unless it is said, each must have the host that is connected
-    /// to: also the addresses that servers tell of each other.
+    /// Sets the name that all servers' certificates must have. By default each must have the host connected
+    /// to, including addresses from topologies.
     #[must_use]
     pub fn server_name(self, name: impl Into<String>) -> Self {
         Self { server_name: Some(name.into()), ..self }
@@ -52,15 +52,14 @@ impl Tls {
     }
 }
 
-/// Shakes hands.
+/// Performs TLS handshakes.
 #[derive(Clone)]
 pub(crate) struct Connector {
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
 }
 
-/// How rustls tells of a certificate that vouches for itself and may for others: `openssl req -x509` makes such unless it is told
-/// otherwise.
+/// Rustls' text for a self-signed certificate of an authority; `openssl req -x509` makes such by default.
 const AUTHORITY: &str = "CaUsedAsEndEntity";
 
 impl Connector {
@@ -73,9 +72,9 @@ impl Connector {
         let stream = self.connector.connect(name, stream).await.map_err(|error| {
             let rustls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match rustls {
-                // What comes is no record of TLS: as a rule the server speaks without.
+                // The first bytes are no TLS record: usually a server without TLS.
                 Some(rustls::Error::InvalidMessage(_)) => {
-                    ConnectionError::Tls("the server's answer is not TLS: it may speak without".to_owned())
+                    ConnectionError::Tls("the server's response is not TLS; it may run without TLS".to_owned())
                 }
                 Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
                     if other.to_string().contains(AUTHORITY) =>
@@ -93,18 +92,18 @@ impl Connector {
     }
 }
 
-/// A connection's stream.
+/// The stream of a connection.
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls {
         stream: Box<TlsStream<TcpStream>>,
-        /// Something has gone into TLS that has not come out of it.
+        /// TLS has buffered output.
         has_within: bool,
     },
 }
 
 impl Stream {
-    /// Writes what TLS still has, if it is used.
+    /// Writes the buffered output of TLS.
     pub(crate) fn poll_within(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls { stream, has_within: has_within @ true } => {

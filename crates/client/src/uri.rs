@@ -1,4 +1,4 @@
-//! Where to connect to: `hotrod[s]://[user:password@]host[:port][,host[:port]…][?name=value&…]` (facts section 8).
+//! Parser of `hotrod[s]://[user:password@]host[:port][,host[:port]…][?name=value&…]` (facts section 8).
 
 use consort_hotrod::{Intelligence, ProtocolVersion, ServerAddress};
 use consort_sasl::Mechanism;
@@ -6,13 +6,13 @@ use consort_tls::{Identity, Roots, TlsError};
 
 use crate::client::ClientBuilder;
 use crate::error::ConnectError;
-use crate::older;
+use crate::legacy;
 use crate::stream::Tls;
 
-/// Where Hot Rod servers listen unless something else is said.
+/// The default port of Hot Rod servers.
 pub const DEFAULT_PORT: u16 = 11222;
 
-/// What a text asks for.
+/// Parses a URI.
 pub(crate) fn parse(uri: &str) -> Result<ClientBuilder, ConnectError> {
     read(uri).map_err(|reason| ConnectError::Uri { reason })
 }
@@ -21,9 +21,11 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     let (is_within_tls, rest) = match uri.split_once("://") {
         Some(("hotrod", rest)) => (false, rest),
         Some(("hotrods", rest)) => (true, rest),
-        Some((scheme, _)) if is_scheme(scheme) => return Err(format!("{scheme} is not hotrod or hotrods")),
-        // The text before :// may have a password in it.
-        Some(_) => return Err("the scheme is not hotrod or hotrods".to_owned()),
+        Some((scheme, _)) if is_scheme(scheme) => {
+            return Err(format!("{scheme} is neither hotrod nor hotrods"));
+        }
+        // The text before :// may have a password.
+        Some(_) => return Err("the scheme is neither hotrod nor hotrods".to_owned()),
         None => (false, uri),
     };
     let (authority, properties) = rest.split_once('?').unwrap_or((rest, ""));
@@ -33,7 +35,8 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         None => (None, authority),
     };
     let mut builder = ClientBuilder::default();
-    // A password with a question mark ends the authority early: no error may show what was taken for a host or a property.
+    // A question mark in a password ends the authority early. No error may quote what was then parsed as a
+    // host or property.
     let is_perhaps_cut = user.is_none() && properties.contains('@');
     let has_host = |property: &str| property.split('=').next().is_some_and(|name| name.contains('@'));
     if properties.split('&').any(has_host) {
@@ -44,9 +47,9 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         builder =
             builder.server(if is_perhaps_cut { server.map_err(|_| ENCODED.to_owned())? } else { server? });
     }
-    let mut found = Found { is_within_tls, ..Found::default() };
+    let mut found = ParsedUri { is_within_tls, ..ParsedUri::default() };
     if let Some(user) = user {
-        let (name, password) = user.split_once(':').ok_or("a user has no password")?;
+        let (name, password) = user.split_once(':').ok_or("a user without a password")?;
         (found.name, found.password) = (Some(decoded(name)?), Some(decoded(password)?));
     }
     for property in properties.split('&').filter(|property| !property.is_empty()) {
@@ -85,7 +88,7 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     found.apply(builder)
 }
 
-/// Why a URI is refused in which a user's name or password seems to end the authority.
+/// The error for a name or password that seems to end the authority.
 const ENCODED: &str =
     "in a name or a password the characters / ? # & @ : , are percent-encoded, such as %3F for ?";
 
@@ -93,15 +96,15 @@ fn is_scheme(text: &str) -> bool {
     text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
 }
 
-/// A version that is spoken.
+/// Parses a supported version.
 fn version(text: &str) -> Option<ProtocolVersion> {
-    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= older::OLDEST);
+    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= legacy::OLDEST);
     spoken.find(|version| version.to_string() == text)
 }
 
-/// What belongs together, wherever in the text it is.
+/// The parts collected from the whole URI.
 #[derive(Default)]
-struct Found {
+struct ParsedUri {
     is_within_tls: bool,
     name: Option<String>,
     password: Option<String>,
@@ -110,7 +113,7 @@ struct Found {
     server_name: Option<String>,
 }
 
-/// The password in the first line of a file.
+/// Reads a password from the first line of a file.
 fn password_of(file: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     match text.lines().next() {
@@ -119,9 +122,9 @@ fn password_of(file: &str) -> Result<String, String> {
     }
 }
 
-impl Found {
+impl ParsedUri {
     fn note(&mut self, name: &str, value: String) -> Result<(), String> {
-        let place = match name {
+        let field = match name {
             "auth_username" => &mut self.name,
             "auth_password" => &mut self.password,
             "auth_password_file" => {
@@ -136,27 +139,27 @@ impl Found {
             "sni_host_name" => &mut self.server_name,
             other => return Err(format!("unknown property {other}")),
         };
-        if place.replace(value).is_some() { Err(format!("{name} is there twice")) } else { Ok(()) }
+        if field.replace(value).is_some() { Err(format!("{name} is there twice")) } else { Ok(()) }
     }
 
     fn apply(self, mut builder: ClientBuilder) -> Result<ClientBuilder, String> {
         builder = match (&self.name, &self.password) {
             (Some(name), Some(password)) => builder.user(name, password),
             (None, None) => builder,
-            (Some(_), None) => return Err("a user has no password".to_owned()),
-            (None, Some(_)) => return Err("a password has no user".to_owned()),
+            (Some(_), None) => return Err("a user without a password".to_owned()),
+            (None, Some(_)) => return Err("a password without a user".to_owned()),
         };
         if !self.is_within_tls {
             return match self.trusted.or(self.shown).or(self.server_name) {
-                Some(_) => Err("certificates are for TLS, that is for hotrods".to_owned()),
+                Some(_) => Err("certificates need TLS; use hotrods://".to_owned()),
                 None => Ok(builder),
             };
         }
-        let told = |error: TlsError| error.to_string();
+        let text = |error: TlsError| error.to_string();
         let roots = self.trusted.map_or_else(Roots::from_system, Roots::from_file);
-        let mut tls = Tls::new(roots.map_err(told)?);
+        let mut tls = Tls::new(roots.map_err(text)?);
         if let Some(shown) = self.shown {
-            tls = tls.identity(Identity::from_files(&shown, &shown).map_err(told)?);
+            tls = tls.identity(Identity::from_files(&shown, &shown).map_err(text)?);
         }
         if let Some(name) = self.server_name {
             tls = tls.server_name(name);
@@ -165,17 +168,17 @@ impl Found {
     }
 }
 
-/// Text without percent signs that stand for something else.
+/// Decodes percent-encoded text.
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| "something is not UTF-8 once it is decoded".to_owned())
+    decoded.map(Into::into).map_err(|_| "percent-encoded text is not UTF-8".to_owned())
 }
 
 fn address(text: &str) -> Result<ServerAddress, String> {
-    // An IPv6 address stands in brackets if a port follows.
+    // An IPv6 address with a port is in brackets.
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, after) = rest.split_once(']').ok_or("a bracket is not closed")?;
+            let (host, after) = rest.split_once(']').ok_or("missing closing bracket")?;
             (host, after.strip_prefix(':'))
         }
         None => match text.split_once(':') {
@@ -185,7 +188,7 @@ fn address(text: &str) -> Result<ServerAddress, String> {
         },
     };
     if host.is_empty() {
-        return Err("a host is missing".to_owned());
+        return Err("missing host".to_owned());
     }
     let port = match port {
         Some(port) => port.parse().map_err(|_| format!("{port} is not a port"))?,
@@ -227,7 +230,7 @@ mod tests {
             let error = read(uri).unwrap_err();
             assert!(!error.contains("hunter2"), "{uri}: {error}");
         }
-        assert_eq!(read("http://h").unwrap_err(), "http is not hotrod or hotrods");
+        assert_eq!(read("http://h").unwrap_err(), "http is neither hotrod nor hotrods");
         let builder = read("hotrod://h?auth_username=me@there&auth_password=c").unwrap();
         assert_eq!(builder.credentials.user(), Some(("me@there", "c")));
     }
@@ -265,7 +268,7 @@ mod tests {
         let builder = read("hotrod://h?auth_username=a%20b&auth_password=c").unwrap();
         assert_eq!(builder.credentials.user(), Some(("a b", "c")));
         assert_eq!(read("hotrod://h?auth_token=a.b.c").unwrap().credentials.token(), Some("a.b.c"));
-        assert!(!format!("{builder:?}").contains("\"c\""), "passwords are not told");
+        assert!(!format!("{builder:?}").contains("\"c\""), "the password is hidden");
     }
 
     #[test]
@@ -284,27 +287,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn an_invalid_uri_is_refused_with_its_reason() {
         for (uri, reason) in [
-            ("http://h", "http is not hotrod or hotrods"),
-            ("hotrod://me@h", "a user has no password"),
-            ("hotrod://h?auth_username=me", "a user has no password"),
-            ("hotrod://h?auth_password=secret", "a password has no user"),
+            ("http://h", "http is neither hotrod nor hotrods"),
+            ("hotrod://me@h", "a user without a password"),
+            ("hotrod://h?auth_username=me", "a user without a password"),
+            ("hotrod://h?auth_password=secret", "a password without a user"),
             ("hotrod://me:secret@h?auth_username=me", "auth_username is there twice"),
-            ("hotrod://%ff:secret@h", "something is not UTF-8 once it is decoded"),
+            ("hotrod://%ff:secret@h", "percent-encoded text is not UTF-8"),
             ("hotrod://h?sasl_mechanism=DIGEST-MD5", "sasl_mechanism cannot be DIGEST-MD5"),
-            ("hotrod://h?sni_host_name=h", "certificates are for TLS, that is for hotrods"),
+            ("hotrod://h?sni_host_name=h", "certificates need TLS; use hotrods://"),
             ("hotrods://h?trust_store_file_name=Cargo.toml", "Cargo.toml: no certificate in it"),
-            ("hotrod://", "a host is missing"),
+            ("hotrod://", "missing host"),
             ("hotrod://h:99999", "99999 is not a port"),
-            ("hotrod://[::1", "a bracket is not closed"),
+            ("hotrod://[::1", "missing closing bracket"),
             ("hotrod://h?near=1", "unknown property near"),
             ("hotrod://h?cluster.=h", "unknown property cluster."),
             (
                 "hotrod://h?cluster.LON.client_intelligence=BASIC",
                 "unknown property cluster.LON.client_intelligence",
             ),
-            ("hotrod://h?cluster.LON=", "a host is missing"),
+            ("hotrod://h?cluster.LON=", "missing host"),
             ("hotrod://h?protocol_version=1.3", "protocol_version cannot be 1.3"),
         ] {
             assert_eq!(read(uri).err().as_deref(), Some(reason));

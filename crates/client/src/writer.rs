@@ -1,4 +1,4 @@
-//! Values that are written in pieces.
+//! Values written in chunks.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,12 +9,12 @@ use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{Request, Response, Target};
 use consort_hotrod::{Expiration, Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
 use crate::cache::{Cache, RawCache, Version};
+use crate::chunked_values::{InFlightChunks, PinnedConnection};
 use crate::error::{ClientError, ConnectionError};
-use crate::pieces::{Course, UnderWay};
+use crate::limits::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
 
-/// Under which condition the value is put.
+/// The condition of the put.
 #[derive(Clone, Copy)]
 enum Condition {
     Always,
@@ -22,28 +22,28 @@ enum Condition {
     Version(i64),
 }
 
-/// A value that is written in pieces, and in the cache once [`ValueWriter::finish`] has returned: nobody sees a part of it.
+/// A value written in chunks, visible once [`ValueWriter::finish`] has returned.
 ///
-/// There are seven pieces of it in memory at most, the one that is being filled and six that are on their way; two are, while
-/// others ask something on the same connection, whose requests go between them. Dropped before it is finished, it changes
-/// nothing, and is forgotten by the server.
+/// It holds at most seven chunks in memory: the one being filled and six in flight; two while the connection
+/// has other requests, which go between. Dropping it early changes nothing and ends the stream on the server.
 pub struct ValueWriter {
     cache: RawCache,
     key: Bytes,
     expiration: Expiration,
     condition: Condition,
-    /// What is not sent yet. A piece is sent when it is full and there is more: the last is never empty.
+    /// The current chunk. A full chunk is sent only when more bytes follow, so that the last one is never
+    /// empty.
     piece: BytesMut,
-    /// The stream, once there is more than one piece.
-    stream: Option<(Course, i32)>,
-    under_way: UnderWay,
+    /// The stream, once there is more than one chunk.
+    stream: Option<(PinnedConnection, i32)>,
+    under_way: InFlightChunks,
     state: State,
 }
 
-/// Whether it goes on.
+/// Whether the writer is usable.
 enum State {
     Whole,
-    /// A write has begun and was not awaited to its end.
+    /// A write was cancelled.
     Torn,
     Failed(ClientError),
 }
@@ -55,12 +55,12 @@ impl fmt::Debug for ValueWriter {
 }
 
 impl<K, V, KE> Cache<K, V, KE, Raw> {
-    /// Begins to give a key a value in pieces, which lives as long as this handle says.
+    /// Starts writing the value of a key in chunks, with this handle's lifetime.
     ///
     /// # Errors
     ///
-    /// If the key has no bytes, or too many. Whether servers can do it shows when there is more than [`PIECE_BYTES`]: it
-    /// needs those that speak 4.1.
+    /// If the key cannot be encoded or is too large. Values above [`PIECE_BYTES`] need servers of 4.1; older
+    /// ones fail at the first write beyond it.
     pub fn writer<Q>(&self, key: &Q) -> Result<ValueWriter, ClientError>
     where
         K: Borrow<Q>,
@@ -74,34 +74,34 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             condition: Condition::Always,
             piece: BytesMut::new(),
             stream: None,
-            under_way: UnderWay::default(),
+            under_way: InFlightChunks::default(),
             state: State::Whole,
         })
     }
 }
 
 impl ValueWriter {
-    /// To be put only if the key has nothing when it is finished.
+    /// Puts the value only if the key has none at the end.
     #[must_use]
     pub fn if_absent(mut self) -> Self {
         self.condition = Condition::Absent;
         self
     }
 
-    /// To be put only if the key's entry has this version when it is finished.
+    /// Puts the value only if the entry has this version at the end.
     #[must_use]
     pub fn if_version(mut self, version: Version) -> Self {
         self.condition = Condition::Version(version.0);
         self
     }
 
-    /// What comes next of the value. Returns when all but the last piece is on its way.
+    /// Appends bytes. Returns when all but the last chunk are sent.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StreamLost`] if the connection is lost on which it was begun; what the server says if it does not take
-    /// so much. Nothing is changed, and there is the same error again. So it is after a future of it that was dropped: nobody
-    /// knows how much of this is on its way, and so nothing more is taken.
+    /// [`ClientError::StreamLost`] if the connection of the stream is lost; the server's error if the value
+    /// is too large. Nothing is changed, and each further call returns the same error. After a cancelled call
+    /// the writer fails, too, because the sent part is unknown.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
         self.check()?;
         self.state = State::Torn;
@@ -124,11 +124,11 @@ impl ValueWriter {
         written
     }
 
-    /// Puts the value. Whether the condition held.
+    /// Puts the value. Returns whether the condition held.
     ///
     /// # Errors
     ///
-    /// As any write's: [`ClientError::may_be_done`] tells whether the value may have been put.
+    /// As any write; see [`ClientError::is_outcome_unknown`].
     pub async fn finish(mut self) -> Result<bool, ClientError> {
         self.check()?;
         let cache = self.cache.clone();
@@ -140,16 +140,16 @@ impl ValueWriter {
         while self.under_way.len() > 1 {
             self.settle().await?;
         }
-        let (Some(last), Some((course, _))) = (self.under_way.next(1).await, &self.stream) else {
+        let (Some(last), Some((pinned, _))) = (self.under_way.next(1).await, &self.stream) else {
             return Err(self.torn());
         };
-        let response = course.answered(last, NEXT, true)?;
+        let response = pinned.answered(last, NEXT, true)?;
         let is_done = match response.status {
             status if status.is_success() => true,
             Status::NotExecuted | Status::NotFound => false,
-            _ => return Err(course.misbehaved(NEXT, &response)),
+            _ => return Err(pinned.protocol_violation(NEXT, &response)),
         };
-        // It is none any more.
+        // The stream has ended.
         self.stream = None;
         Ok(is_done)
     }
@@ -163,11 +163,11 @@ impl ValueWriter {
     }
 
     fn torn(&self) -> ClientError {
-        let server = self.stream.as_ref().map_or(self.cache.name().to_owned(), |(course, _)| course.server());
-        ClientError::StreamLost { server, cause: ConnectionError::Ended }
+        let server = self.stream.as_ref().map_or(self.cache.name().to_owned(), |(pinned, _)| pinned.server());
+        ClientError::StreamLost { server, cause: ConnectionError::ClosedLocally }
     }
 
-    /// There was but one piece.
+    /// Puts a value of a single chunk.
     async fn put_at_once(&mut self) -> Result<bool, ClientError> {
         let to = Assignment {
             key: self.key.clone(),
@@ -182,32 +182,36 @@ impl ValueWriter {
         self.cache.write(request).await
     }
 
-    /// Sends the piece, when there is one less under way than may be.
+    /// Sends the current chunk once fewer than the maximum are in flight.
     async fn send(&mut self, is_last: bool) -> Result<(), ClientError> {
         if self.stream.is_none() {
             self.stream = Some(self.start().await?);
         }
-        while let Some((course, _)) = &self.stream
-            && let most = if course.has_others() { PIECES_UNDER_WAY_BESIDE } else { PIECES_UNDER_WAY }
+        while let Some((pinned, _)) = &self.stream
+            && let most = if pinned.has_other_requests() { PIECES_UNDER_WAY_BESIDE } else { PIECES_UNDER_WAY }
             && self.under_way.len() >= most
         {
             self.settle().await?;
         }
-        let Some((course, stream)) = &self.stream else { return Err(self.torn()) };
+        let Some((pinned, stream)) = &self.stream else { return Err(self.torn()) };
         let piece = self.piece.split().freeze();
-        course.begin(Request::NextPut(*stream, is_last, piece), &mut self.under_way).await
+        pinned.begin(Request::NextPut(*stream, is_last, piece), &mut self.under_way).await
     }
 
-    /// Waits for what was sent first, which was not the last piece.
+    /// Waits for the response to the oldest chunk, which was not the last one.
     async fn settle(&mut self) -> Result<(), ClientError> {
-        let (Some((course, _)), Some(first)) = (&self.stream, self.under_way.next(1).await) else {
+        let (Some((pinned, _)), Some(first)) = (&self.stream, self.under_way.next(1).await) else {
             return Ok(());
         };
-        let response = course.answered(first, NEXT, false)?;
-        if response.status == Status::Success { Ok(()) } else { Err(course.misbehaved(NEXT, &response)) }
+        let response = pinned.answered(first, NEXT, false)?;
+        if response.status == Status::Success {
+            Ok(())
+        } else {
+            Err(pinned.protocol_violation(NEXT, &response))
+        }
     }
 
-    async fn start(&self) -> Result<(Course, i32), ClientError> {
+    async fn start(&self) -> Result<(PinnedConnection, i32), ClientError> {
         let version = match self.condition {
             Condition::Always => 0,
             Condition::Absent => -1,
@@ -218,7 +222,7 @@ impl ValueWriter {
         let answer = self.cache.ask(request, Flags::NONE, None).await?;
         match answer.body {
             ResponseBody::Stream(Response::Started(stream)) => {
-                Ok((Course::of(self.cache.clone(), &answer), stream))
+                Ok((PinnedConnection::of(self.cache.clone(), &answer), stream))
             }
             _ => Err(answer.unexpected()),
         }
@@ -229,8 +233,8 @@ const NEXT: &str = Opcode::NextPutStream.name();
 
 impl Drop for ValueWriter {
     fn drop(&mut self) {
-        if let Some((course, stream)) = &self.stream {
-            course.end(Request::EndPut(*stream));
+        if let Some((pinned, stream)) = &self.stream {
+            pinned.end(Request::EndPut(*stream));
         }
     }
 }

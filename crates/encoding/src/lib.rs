@@ -1,5 +1,5 @@
-//! How keys and values become bytes, in embedded caches and in the client alike. Members that have a cache open must do it
-//! in the same way: the media types go into the cache's settings, and who has others is refused.
+//! Encodings of keys and values, shared by embedded caches and the client. All members must use the same
+//! encodings of a cache: the media types are part of its configuration, and a member with others is refused.
 
 #![forbid(unsafe_code)]
 
@@ -10,32 +10,32 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
 
-/// Bytes of a key or a small value that need no allocation.
+/// Size of encoded data without an allocation.
 const INLINE: usize = 64;
 
-/// Something that could not be encoded, or bytes that are not what they should be. Nothing was changed.
+/// A value cannot be encoded, or bytes cannot be decoded. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{media_type}: {reason}")]
 pub struct EncodingError {
-    /// Which encoding it is.
+    /// The media type.
     pub media_type: Cow<'static, str>,
-    /// What is wrong, for people.
+    /// The reason.
     pub reason: String,
 }
 
-/// A value as bytes, which are copied only if somebody keeps them.
+/// An encoded value, copied only if it is kept.
 #[derive(Clone, Debug)]
 pub enum Encoded<'a> {
-    /// The value is its bytes.
+    /// Borrowed from the value.
     Borrowed(&'a [u8]),
-    /// The value is its bytes, and they are shared.
+    /// Shared with the value.
     Shared(&'a Bytes),
-    /// Bytes made for it.
+    /// Encoded bytes.
     Owned(SmallVec<[u8; INLINE]>),
 }
 
 impl Encoded<'_> {
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match self {
@@ -45,7 +45,7 @@ impl Encoded<'_> {
         }
     }
 
-    /// The bytes, to keep.
+    /// Returns the bytes for keeping.
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
@@ -56,37 +56,37 @@ impl Encoded<'_> {
     }
 }
 
-/// A way to write values as bytes.
+/// An encoding of values as bytes.
 pub trait Encoding: Clone + Send + Sync + 'static {
-    /// What the bytes are, as a media type.
+    /// Returns the media type.
     fn media_type(&self) -> &str;
 }
 
-/// An encoding that takes values of this type. Equal keys must have equal bytes.
+/// An encoding of values of this type. Equal keys must have equal bytes.
 pub trait Encode<T: ?Sized>: Encoding {
-    /// The value's bytes.
+    /// Encodes a value.
     ///
     /// # Errors
     ///
-    /// If there are none for it.
+    /// If the value cannot be encoded.
     fn encode<'a>(&self, value: &'a T) -> Result<Encoded<'a>, EncodingError>;
 }
 
-/// An encoding that gives values of this type.
+/// A decoding to values of this type.
 pub trait Decode<T>: Encoding {
-    /// The value with these bytes, which may be a part of something larger that was received: a value that keeps them
-    /// keeps that.
+    /// Decodes a value. The bytes may be a slice of a larger buffer, which a value that keeps them keeps in
+    /// memory.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If the bytes are invalid.
     fn decode(&self, bytes: Bytes) -> Result<T, EncodingError>;
 }
 
-/// Bytes as they are: `application/octet-stream`.
+/// Plain bytes: `application/octet-stream`.
 ///
-/// Values as [`Bytes`] are not copied on the way to their reader. One that was read from another member is a part of
-/// the message that it came in (60 KB unless it is larger itself) and keeps that in memory: copy what is kept for long.
+/// Values as [`Bytes`] are not copied. A value read from another member is a slice of its message (60 KB, or
+/// its own size if larger) and keeps that in memory; copy values before keeping them for long.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Raw;
 
@@ -138,13 +138,13 @@ impl Decode<String> for Raw {
     }
 }
 
-/// The default: values of serde's as [postcard](https://postcard.jamesmunns.com/wire-format) writes them,
-/// `application/x-postcard`. Its form is stable, small and quickly read.
+/// The default: serde values in [postcard](https://postcard.jamesmunns.com/wire-format) format,
+/// `application/x-postcard`. The format is stable, compact and fast.
 ///
-/// It says nothing of types: a struct is its fields in their order, a variant its place. A type may therefore not change
-/// as long as a cache has values of it, except by further variants at the end of an enum; what is to grow is best an enum
-/// of versions. Equal keys have equal bytes as long as their serde implementation is a function of what is equal: maps
-/// and sets without order are no keys.
+/// It does not describe types: a struct is the sequence of its fields, a variant its index. While a cache has
+/// values of a type, the type can only get variants at the end of an enum; use an enum of versions for types
+/// that will change. Equal keys have equal bytes if their serde output depends only on equality; unordered
+/// maps and sets are unsuitable as keys.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Postcard;
 
@@ -160,7 +160,7 @@ impl Encoding for Postcard {
     }
 }
 
-/// Where postcard writes.
+/// The output of postcard.
 struct Buffer(SmallVec<[u8; INLINE]>);
 
 impl postcard::ser_flavors::Flavor for Buffer {

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::{
-    Asked, Incoming, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestDecoder,
+    Incoming, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestContext, RequestDecoder,
     ResponseDecoder,
 };
 use proptest::strategy::{Strategy, ValueTree};
@@ -76,9 +76,9 @@ pub(crate) fn request(bytes: &[u8]) -> Seen {
     read(bytes, decode, |request| encoded(|out| request.encode(out)))
 }
 
-fn asked(bytes: &[u8]) -> Option<Asked> {
+fn asked(bytes: &[u8]) -> Option<RequestContext> {
     let &[version, opcode, intelligence] = bytes.first_chunk::<ASKED>()?;
-    Some(Asked {
+    Some(RequestContext {
         version: ProtocolVersion::ALL[usize::from(version) % ProtocolVersion::ALL.len()],
         opcode: Opcode::ALL[usize::from(opcode) % Opcode::ALL.len()],
         intelligence: Intelligence::from_byte(intelligence % 3 + 1)?,

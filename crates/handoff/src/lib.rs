@@ -1,10 +1,9 @@
-//! What one thread hands to a task, in order and without a lock: a [`Giver`] puts it into a bounded queue and wakes the
-//! [`Taker`], who says the same way with how much it is done.
+//! A bounded lock-free queue from one thread to one task: the [`Producer`] pushes values and wakes the
+//! [`Consumer`], which acknowledges them the same way.
 //!
-//! Whoever comes to the queue never waits, whatever the other one is doing. `tests/orders.rs` has loom try every order in
-//! which two threads can meet there.
+//! Neither side ever waits for the other. `tests/orders.rs` checks all interleavings with loom.
 
 mod queue;
 mod sync;
 
-pub use queue::{Giver, Taker, handoff};
+pub use queue::{Consumer, Producer, channel};

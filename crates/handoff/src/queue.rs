@@ -1,9 +1,9 @@
-//! The queue: a ring of slots, each of which belongs to one side at a time.
+//! The queue: a ring of slots, each owned by one side at a time.
 //!
-//! `given` and `taken` only grow. The slots from `taken` to `given` hold something and belong to the taker, the others are
-//! empty and belong to the giver. Only the giver writes `given`, after it has filled a slot, and only the taker writes
-//! `taken`, after it has emptied one; each is written with `Release` and read by the other side with `Acquire`, so who sees
-//! that a slot is its own sees what was done to it before.
+//! `pushed` and `popped` only grow. The slots from `popped` to `pushed` are filled and owned by the consumer;
+//! the others are empty and owned by the producer. Only the producer writes `pushed`, after filling a slot;
+//! only the consumer writes `popped`, after emptying one. Writes use `Release` and the other side's reads
+//! `Acquire`, so that a side sees the contents of the slots that it owns.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -15,19 +15,20 @@ use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, TaskWaker, UnsafeCell}
 struct Shared<T> {
     /// A power of two, so that counts may wrap around.
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    given: AtomicUsize,
-    taken: AtomicUsize,
-    /// Of those taken, with how many the taker is done.
+    pushed: AtomicUsize,
+    popped: AtomicUsize,
+    /// The number of acknowledged values.
     done: AtomicUsize,
-    /// Whether the taker has said so, and the giver has not looked since.
-    is_said: AtomicBool,
+    /// The consumer has notified the producer, which has not read the acknowledgements since.
+    is_notified: AtomicBool,
     waker: TaskWaker,
 }
 
-// SAFETY: values go from one thread to another, which `T: Send` allows. A slot is never with both at once (see above): there
-// is one `Giver` and one `Taker`, neither can be cloned, and each enters slots with `&mut self` only.
+// SAFETY: values move between threads, which `T: Send` allows. A slot is never owned by both sides (see
+// above): there is one `Producer` and one `Consumer`, neither can be cloned, and each accesses slots with
+// `&mut self` only.
 unsafe impl<T: Send> Sync for Shared<T> {}
-// SAFETY: the same.
+// SAFETY: as for `Sync`.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -38,130 +39,128 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        let (mut at, end) = (self.taken.load(Ordering::Acquire), self.given.load(Ordering::Acquire));
+        let (mut at, end) = (self.popped.load(Ordering::Acquire), self.pushed.load(Ordering::Acquire));
         while at != end {
-            // SAFETY: both sides are gone. What lies from `taken` to `given` was filled and not emptied.
+            // SAFETY: both sides are dropped. The slots from `popped` to `pushed` are filled.
             self.slot(at).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             at = at.wrapping_add(1);
         }
     }
 }
 
-/// The side that puts things in.
-pub struct Giver<T> {
+/// The sending side.
+pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// As in `shared`, which only it writes.
-    given: usize,
-    /// How far the taker was when it was looked at last.
+    /// As in `shared`, which only this side writes.
+    pushed: usize,
+    /// The number of acknowledgements at the last read.
     done: usize,
 }
 
-/// The side that takes things out, a task.
-pub struct Taker<T> {
+/// The receiving side, a task.
+pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    /// As in `shared`, which only it writes.
-    taken: usize,
-    /// As in `shared`, which only it writes.
+    /// As in `shared`, which only this side writes.
+    popped: usize,
+    /// As in `shared`, which only this side writes.
     done: usize,
 }
 
-impl<T> fmt::Debug for Giver<T> {
+impl<T> fmt::Debug for Producer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "giver of {}", self.given)
+        write!(f, "producer of {}", self.pushed)
     }
 }
 
-impl<T> fmt::Debug for Taker<T> {
+impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "taker of {}", self.taken)
+        write!(f, "consumer of {}", self.popped)
     }
 }
 
-/// A queue with room for `room` things, or a few more: up to the next power of two.
-pub fn handoff<T>(room: usize) -> (Giver<T>, Taker<T>) {
+/// Creates a queue with at least `room` slots, rounded up to a power of two.
+pub fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
     let slots = (0..room.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
         slots,
-        given: AtomicUsize::new(0),
-        taken: AtomicUsize::new(0),
+        pushed: AtomicUsize::new(0),
+        popped: AtomicUsize::new(0),
         done: AtomicUsize::new(0),
-        is_said: AtomicBool::new(false),
+        is_notified: AtomicBool::new(false),
         waker: TaskWaker::default(),
     });
-    (Giver { shared: shared.clone(), given: 0, done: 0 }, Taker { shared, taken: 0, done: 0 })
+    (Producer { shared: shared.clone(), pushed: 0, done: 0 }, Consumer { shared, popped: 0, done: 0 })
 }
 
-impl<T> Giver<T> {
-    /// Whether there is room for one more.
+impl<T> Producer<T> {
+    /// Returns whether a slot is free.
     pub fn has_room(&self) -> bool {
-        self.given.wrapping_sub(self.shared.taken.load(Ordering::Acquire)) < self.shared.slots.len()
+        self.pushed.wrapping_sub(self.shared.popped.load(Ordering::Acquire)) < self.shared.slots.len()
     }
 
-    /// Puts something in. The taker is not woken by that: see [`Giver::take_waker`].
+    /// Pushes a value. Does not wake the consumer: see [`Producer::take_waker`].
     ///
     /// # Errors
     ///
-    /// There is no room; it is handed back.
-    pub fn give(&mut self, value: T) -> Result<(), T> {
+    /// Returns the value if the queue is full.
+    pub fn push(&mut self, value: T) -> Result<(), T> {
         if !self.has_room() {
             return Err(value);
         }
-        // SAFETY: fewer than all slots hold something, so this one is empty, and the taker keeps off it until `given` says
-        // that it is filled.
-        self.shared.slot(self.given).with_mut(|slot| unsafe { (*slot).write(value) });
-        self.given = self.given.wrapping_add(1);
-        self.shared.given.store(self.given, Ordering::Release);
+        // SAFETY: not all slots are filled, so this one is empty, and the consumer does not access it until
+        // `pushed` includes it.
+        self.shared.slot(self.pushed).with_mut(|slot| unsafe { (*slot).write(value) });
+        self.pushed = self.pushed.wrapping_add(1);
+        self.shared.pushed.store(self.pushed, Ordering::Release);
         Ok(())
     }
 
-    /// Who is to be woken after something was put in, if the taker waits: for where locks are held in which nobody is woken.
+    /// Returns the consumer's waker, if it waits. Wake it after releasing locks.
     pub fn take_waker(&self) -> Option<Waker> {
         self.shared.waker.take()
     }
 
-    /// With how many more the taker is done since this was asked last, after [`Taker::done`] has said that the giver is to be
-    /// told.
-    pub fn hear(&mut self) -> usize {
-        // First: who finds it said counts on being heard.
-        self.shared.is_said.swap(false, Ordering::AcqRel);
-        self.look()
+    /// Returns the acknowledgements since the last call. Call it after [`Consumer::ack`] returned true.
+    pub fn take_acks(&mut self) -> usize {
+        // Reset first: a consumer that finds the mark set relies on this read.
+        self.shared.is_notified.swap(false, Ordering::AcqRel);
+        self.poll_acks()
     }
 
-    /// The same, while the taker goes on thinking that the giver is told already.
-    pub fn look(&mut self) -> usize {
+    /// Returns the acknowledgements since the last call without resetting the consumer's notification.
+    pub fn poll_acks(&mut self) -> usize {
         let done = self.shared.done.load(Ordering::Acquire);
         done.wrapping_sub(std::mem::replace(&mut self.done, done))
     }
 }
 
-impl<T> Taker<T> {
-    /// Takes what was put in first.
-    pub fn take(&mut self) -> Option<T> {
-        if self.taken == self.shared.given.load(Ordering::Acquire) {
+impl<T> Consumer<T> {
+    /// Pops the oldest value.
+    pub fn pop(&mut self) -> Option<T> {
+        if self.popped == self.shared.pushed.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `given` says that the slot was filled, and nobody but this taker empties it, once.
-        let value = self.shared.slot(self.taken).with_mut(|slot| unsafe { (*slot).assume_init_read() });
-        self.taken = self.taken.wrapping_add(1);
-        self.shared.taken.store(self.taken, Ordering::Release);
+        // SAFETY: `pushed` includes the slot, so it is filled, and only this consumer empties it, once.
+        let value = self.shared.slot(self.popped).with_mut(|slot| unsafe { (*slot).assume_init_read() });
+        self.popped = self.popped.wrapping_add(1);
+        self.shared.popped.store(self.popped, Ordering::Release);
         Some(value)
     }
 
-    /// This task is to be woken when something is put in from now on. What was put in before has to be looked for once more
-    /// afterwards.
+    /// Wakes this task when a value is pushed from now on. Check for earlier values afterwards.
     pub fn register(&self, waker: &Waker) {
         self.shared.waker.register(waker);
     }
 
-    /// It is done with one more. Gives whether the giver has to be told to [`Giver::hear`]: it was told otherwise, and has not
-    /// listened yet.
-    pub fn done(&mut self) -> bool {
-        self.note_done();
-        !self.shared.is_said.swap(true, Ordering::AcqRel)
+    /// Acknowledges a value. Returns whether the producer must be notified to call [`Producer::take_acks`];
+    /// false if it was notified already and has not read yet.
+    pub fn ack(&mut self) -> bool {
+        self.ack_silently();
+        !self.shared.is_notified.swap(true, Ordering::AcqRel)
     }
 
-    /// The same for one with which nobody waits for it to be done.
-    pub fn note_done(&mut self) {
+    /// Acknowledges a value without a notification.
+    pub fn ack_silently(&mut self) {
         self.done = self.done.wrapping_add(1);
         self.shared.done.store(self.done, Ordering::Release);
     }

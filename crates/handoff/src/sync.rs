@@ -1,9 +1,9 @@
-//! What the queue is made of. The tests put loom's in its place.
+//! The primitives of the queue, replaced by loom's in tests.
 
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Loom's cell, as far as it is used: it is entered with a function, so that loom can see for how long.
+/// The used part of loom's cell, which takes a closure so that loom can track the access.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -17,7 +17,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// The task that waits.
+/// The waiting task.
 #[derive(Debug, Default)]
 pub(crate) struct TaskWaker(atomic_waker::AtomicWaker);
 

@@ -1,4 +1,4 @@
-//! Every order in which giver and taker can meet in the queue, tried by loom: the queue's own source, on loom's atomics.
+//! Checks all interleavings of producer and consumer with loom: the queue's source with loom's atomics.
 
 #[path = "../src/queue.rs"]
 #[allow(unreachable_pub, missing_docs)]
@@ -30,34 +30,34 @@ use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use queue::{Taker, handoff};
+use queue::{Consumer, channel};
 
-async fn next<T>(taker: &mut Taker<T>) -> T {
+async fn next<T>(consumer: &mut Consumer<T>) -> T {
     poll_fn(|cx: &mut Context<'_>| {
-        if let Some(value) = taker.take() {
+        if let Some(value) = consumer.pop() {
             return Poll::Ready(value);
         }
-        taker.register(cx.waker());
-        taker.take().map_or(Poll::Pending, Poll::Ready)
+        consumer.register(cx.waker());
+        consumer.pop().map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }
 
 #[test]
-fn s004_10_what_is_given_comes_once_and_in_order_and_who_waits_is_woken() {
+fn s004_10_values_come_once_and_in_order_and_a_waiting_consumer_is_woken() {
     loom::model(|| {
-        let (mut giver, mut taker) = handoff(2);
+        let (mut producer, mut consumer) = channel(2);
         let giving = thread::spawn(move || {
             for n in 1..=2 {
-                giver.give(n).unwrap();
-                if let Some(waker) = giver.take_waker() {
+                producer.push(n).unwrap();
+                if let Some(waker) = producer.take_waker() {
                     waker.wake();
                 }
             }
         });
-        assert_eq!(block_on(next(&mut taker)), 1);
-        assert_eq!(block_on(next(&mut taker)), 2);
-        assert!(taker.take().is_none());
+        assert_eq!(block_on(next(&mut consumer)), 1);
+        assert_eq!(block_on(next(&mut consumer)), 2);
+        assert!(consumer.pop().is_none());
         giving.join().unwrap();
     });
 }
@@ -65,68 +65,69 @@ fn s004_10_what_is_given_comes_once_and_in_order_and_who_waits_is_woken() {
 #[test]
 fn s004_10_a_slot_is_used_again_only_when_it_is_empty() {
     loom::model(|| {
-        let (mut giver, mut taker) = handoff(1);
-        giver.give(1).unwrap();
-        let giving = thread::spawn(move || [giver.give(2), giver.give(3)]);
-        let mut taken: Vec<u32> = taker.take().into_iter().collect();
-        taken.extend(taker.take());
+        let (mut producer, mut consumer) = channel(1);
+        producer.push(1).unwrap();
+        let giving = thread::spawn(move || [producer.push(2), producer.push(3)]);
+        let mut popped: Vec<u32> = consumer.pop().into_iter().collect();
+        popped.extend(consumer.pop());
         let results = giving.join().unwrap();
-        taken.extend(taker.take());
-        let given: Vec<u32> = [Ok(1)]
+        popped.extend(consumer.pop());
+        let pushed: Vec<u32> = [Ok(1)]
             .into_iter()
             .chain((2..).zip(results).map(|(n, gave)| gave.map(|()| n)))
             .flatten()
             .collect();
-        assert_eq!(taken, given, "what was handed back was not put in");
-        assert!(taker.take().is_none());
+        assert_eq!(popped, pushed, "refused values were not pushed");
+        assert!(consumer.pop().is_none());
     });
 }
 
-/// As a member and its reader use it: the member listens as often as it is told, and has heard of all in the end.
+/// As a member and its reader use it: the member reads acknowledgements after each notification and receives
+/// all of them.
 #[test]
-fn s004_10_with_what_the_taker_is_done_the_giver_hears_once_it_is_told() {
+fn s004_10_the_producer_receives_all_acks_after_a_notification() {
     loom::model(|| {
-        let (mut giver, mut taker) = handoff(2);
+        let (mut producer, mut consumer) = channel(2);
         for n in 0..2 {
-            giver.give(n).unwrap();
+            producer.push(n).unwrap();
         }
-        let told = Arc::new(AtomicUsize::new(0));
-        let taking = thread::spawn({
-            let told = told.clone();
+        let notified = Arc::new(AtomicUsize::new(0));
+        let popping = thread::spawn({
+            let notified = notified.clone();
             move || {
                 for n in 0..2 {
-                    assert_eq!(taker.take(), Some(n));
-                    if taker.done() {
-                        told.fetch_add(1, Ordering::AcqRel);
+                    assert_eq!(consumer.pop(), Some(n));
+                    if consumer.ack() {
+                        notified.fetch_add(1, Ordering::AcqRel);
                     }
                 }
             }
         });
-        let (mut heard, mut listened) = (0, 0);
-        let mut listen = |told: usize| {
-            while listened < told {
-                listened += 1;
-                heard += giver.hear();
+        let (mut acked, mut notifications) = (0, 0);
+        let mut listen = |count: usize| {
+            while notifications < count {
+                notifications += 1;
+                acked += producer.take_acks();
             }
         };
-        listen(told.load(Ordering::Acquire));
-        taking.join().unwrap();
-        listen(told.load(Ordering::Acquire));
-        assert_eq!(heard, 2);
+        listen(notified.load(Ordering::Acquire));
+        popping.join().unwrap();
+        listen(notified.load(Ordering::Acquire));
+        assert_eq!(acked, 2);
     });
 }
 
-/// Loom itself complains of what is never dropped.
+/// Loom reports values that are never dropped.
 #[test]
-fn s004_10_what_nobody_takes_is_dropped_with_the_queue() {
+fn s004_10_values_left_in_the_queue_are_dropped_with_it() {
     loom::model(|| {
-        let (mut giver, mut taker) = handoff(2);
+        let (mut producer, mut consumer) = channel(2);
         let giving = thread::spawn(move || {
-            giver.give(Arc::new(1)).unwrap();
-            giver.give(Arc::new(2)).unwrap();
+            producer.push(Arc::new(1)).unwrap();
+            producer.push(Arc::new(2)).unwrap();
         });
-        drop(taker.take());
-        drop(taker);
+        drop(consumer.pop());
+        drop(consumer);
         giving.join().unwrap();
     });
 }

@@ -1,55 +1,56 @@
-//! The queue between real threads, small enough for Miri (`cargo xtask miri`), which sees races, leaks and reads of empty slots.
+//! The queue between threads, small enough for Miri (`cargo xtask miri`), which detects races, leaks and
+//! reads of empty slots.
 
 use std::sync::Arc;
 
-use consort_handoff::handoff;
+use consort_handoff::channel;
 
 const VALUES: usize = 200;
 
 #[test]
 fn values_pass_between_threads_once_and_in_order() {
-    let (mut giver, mut taker) = handoff(8);
-    let gives = std::thread::spawn(move || {
+    let (mut producer, mut consumer) = channel(8);
+    let pushing = std::thread::spawn(move || {
         for nth in 0..VALUES {
             let mut value = nth.to_string();
-            while let Err(returned) = giver.give(value) {
+            while let Err(returned) = producer.push(value) {
                 value = returned;
                 std::thread::yield_now();
             }
         }
-        giver
+        producer
     });
     for nth in 0..VALUES {
         let value = loop {
-            match taker.take() {
+            match consumer.pop() {
                 Some(value) => break value,
                 None => std::thread::yield_now(),
             }
         };
         assert_eq!(value, nth.to_string());
-        taker.note_done();
+        consumer.ack_silently();
     }
-    assert_eq!(gives.join().unwrap().look(), VALUES);
-    assert_eq!(taker.take(), None);
+    assert_eq!(pushing.join().unwrap().poll_acks(), VALUES);
+    assert_eq!(consumer.pop(), None);
 }
 
 #[test]
 fn values_left_in_the_queue_are_dropped_once_after_the_slots_were_used_again() {
     let value = Arc::new(());
-    for is_giver_dropped_first in [true, false] {
-        let (mut giver, mut taker) = handoff(4);
+    for is_producer_dropped_first in [true, false] {
+        let (mut producer, mut consumer) = channel(4);
         for _ in 0..10 {
-            giver.give(value.clone()).unwrap();
-            assert!(taker.take().is_some());
+            producer.push(value.clone()).unwrap();
+            assert!(consumer.pop().is_some());
         }
-        (0..3).for_each(|_| giver.give(value.clone()).unwrap());
+        (0..3).for_each(|_| producer.push(value.clone()).unwrap());
         assert_eq!(Arc::strong_count(&value), 4);
-        if is_giver_dropped_first {
-            drop(giver);
-            drop(taker);
+        if is_producer_dropped_first {
+            drop(producer);
+            drop(consumer);
         } else {
-            drop(taker);
-            drop(giver);
+            drop(consumer);
+            drop(producer);
         }
         assert_eq!(Arc::strong_count(&value), 1);
     }
@@ -57,11 +58,11 @@ fn values_left_in_the_queue_are_dropped_once_after_the_slots_were_used_again() {
 
 #[test]
 fn values_that_find_no_room_are_returned() {
-    let (mut giver, mut taker) = handoff(2);
-    giver.give("a").unwrap();
-    giver.give("b").unwrap();
-    assert_eq!(giver.give("c"), Err("c"));
-    assert_eq!(taker.take(), Some("a"));
-    giver.give("c").unwrap();
-    assert_eq!((taker.take(), taker.take(), taker.take()), (Some("b"), Some("c"), None));
+    let (mut producer, mut consumer) = channel(2);
+    producer.push("a").unwrap();
+    producer.push("b").unwrap();
+    assert_eq!(producer.push("c"), Err("c"));
+    assert_eq!(consumer.pop(), Some("a"));
+    producer.push("c").unwrap();
+    assert_eq!((consumer.pop(), consumer.pop(), consumer.pop()), (Some("b"), Some("c"), None));
 }

@@ -1,5 +1,5 @@
-//! Sets of small numbers, such as segments, as clients write them: bit `n` is bit `n % 8` of byte `n / 8`, and the last
-//! byte is not zero (facts section 2.10).
+//! Bit sets of small numbers such as segments, as clients encode them: bit `n` is bit `n % 8` of byte `n /
+//! 8`, and the last byte is not zero (facts section 2.10).
 
 use bytes::Bytes;
 
@@ -8,28 +8,28 @@ use bytes::Bytes;
 pub struct BitSet(Bytes);
 
 impl BitSet {
-    /// The set that these bytes are. Zeros at the end are nothing.
+    /// Creates a set from its bytes. Trailing zeros are ignored.
     pub fn from_bytes(bytes: Bytes) -> Self {
         let length = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         Self(bytes.slice(..length))
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &Bytes {
         &self.0
     }
 
-    /// Whether it has this bit.
+    /// Returns whether the set has this bit.
     pub fn contains(&self, bit: usize) -> bool {
         self.0.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
     }
 
-    /// Whether it has none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its bits, in order.
+    /// Iterates over the bits, in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         (0..self.0.len() * 8).filter(|&bit| self.contains(bit))
     }

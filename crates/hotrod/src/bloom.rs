@@ -1,4 +1,5 @@
-//! The filter of near caches: which keys a client may have, so that it is not told of others (facts section 2.12).
+//! The Bloom filter of near caches: the keys that a client may have cached, so that the server sends no
+//! events of others (facts section 2.12).
 
 use bytes::Bytes;
 
@@ -8,10 +9,10 @@ use crate::hash::hash_with_seed;
 /// One per hash function.
 const SEEDS: [u64; 3] = [239, 1847, 2719];
 
-/// The most bits that a filter has: those of a near cache with 4 million entries, in 2 MiB.
+/// Maximum number of bits: a near cache with 4 million entries needs 2 MiB.
 pub const BLOOM_BITS_MAX: u32 = 16 * 1024 * 1024;
 
-/// A filter. It may say of a key that it is there when it is not, and never the other way round.
+/// A Bloom filter: it has false positives and no false negatives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BloomFilter {
     bits: u32,
@@ -19,40 +20,40 @@ pub struct BloomFilter {
 }
 
 impl BloomFilter {
-    /// An empty one of so many bits; `None` if there are none or too many.
+    /// Creates an empty filter; `None` if the number of bits is zero or too large.
     pub fn new(bits: u32) -> Option<Self> {
         let is_possible = (1..=BLOOM_BITS_MAX).contains(&bits);
         is_possible.then(|| Self { bits, words: vec![0; bits.div_ceil(64) as usize].into() })
     }
 
-    /// How many bits it has.
+    /// Returns the number of bits.
     pub const fn len(&self) -> u32 {
         self.bits
     }
 
-    /// Whether no key has been added.
+    /// Returns whether no key was added.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
     fn places(&self, key: &[u8]) -> [u32; 3] {
-        // Java's absolute value of the least number is negative, where it would end with an exception.
+        // Java's absolute value of the least number is negative and would cause an exception there.
         SEEDS.map(|seed| hash_with_seed(key, seed).unsigned_abs() % self.bits)
     }
 
-    /// A key is there, by its bytes as they are sent.
+    /// Adds a key by its encoded bytes.
     pub fn add(&mut self, key: &[u8]) {
         for bit in self.places(key) {
             self.words[bit as usize / 64] |= 1 << (bit % 64);
         }
     }
 
-    /// Whether a key may be there.
+    /// Returns whether a key may be in the filter.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         self.places(key).into_iter().all(|bit| self.words[bit as usize / 64] >> (bit % 64) & 1 == 1)
     }
 
-    /// Takes these bits instead of those it has, as many as it has room for.
+    /// Replaces the bits, as many as fit.
     pub fn replace(&mut self, bits: &BitSet) {
         self.words.fill(0);
         let words = bits.as_bytes().chunks(8);
@@ -65,7 +66,7 @@ impl BloomFilter {
         }
     }
 
-    /// Its bits.
+    /// Returns the bits.
     pub fn to_bits(&self) -> BitSet {
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         BitSet::from_bytes(Bytes::from(bytes))
@@ -78,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Facts 2.12: as a live client wrote them.
+    /// Facts 2.12: recorded from a live client.
     #[test]
     fn bits_are_those_of_other_implementations() {
         let keys: [(&[u8], [usize; 3]); 2] = [(b"\x4a\x04key1", [6, 16, 48]), (b"\x4a\x01q", [9, 17, 32])];
@@ -97,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_added_is_there_also_after_its_bits_have_travelled(
+        fn added_keys_are_contained_also_after_encoding(
             keys in prop::collection::vec(any::<Vec<u8>>(), 0..20),
             bits in 1..3_000_u32,
         ) {

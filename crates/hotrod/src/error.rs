@@ -1,78 +1,78 @@
-//! What can be wrong with bytes, and where.
+//! Decoding errors, with their position.
 
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// Bytes that are not what they should be. The stream they came in is lost: the protocol has no lengths of messages.
+/// An invalid message. The stream is lost, because the protocol has no message lengths.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("byte {at} of the message: {reason}")]
 pub struct DecodeError {
-    /// Where in the message.
+    /// The offset in the message.
     pub at: usize,
-    /// What is wrong.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What is wrong with bytes.
+/// The reason of a decoding error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A message does not begin so.
-    #[error("magic {0:#04x}")]
+    /// The first byte of a message is wrong.
+    #[error("invalid magic byte {0:#04x}")]
     Magic(u8),
-    /// A version that is not spoken here.
+    /// An unsupported version.
     #[error("unknown version {0}")]
     Version(u8),
-    /// An operation that is not known.
+    /// An unknown operation.
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
-    /// A response whose opcode is not that of its request.
-    #[error("opcode {found:#04x} answers a request that expects {expected:#04x}")]
+    /// The response's opcode does not match its request.
+    #[error("response opcode {found:#04x} does not match the request; expected {expected:#04x}")]
     OtherOpcode {
-        /// The response's.
+        /// The response's opcode.
         found: u8,
-        /// What it should be.
+        /// The expected opcode.
         expected: u8,
     },
-    /// A response to nothing that was asked.
+    /// A response without a request.
     #[error("no request has the id {0}")]
     UnknownId(u64),
-    /// A number that does not end.
+    /// A number that is too long.
     #[error("{0} is not a number")]
     Number(&'static str),
-    /// A value that has no meaning.
-    #[error("{what} cannot be {value}")]
+    /// An invalid value.
+    #[error("invalid {what}: {value}")]
     Invalid {
-        /// What was read.
+        /// The field.
         what: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
     },
-    /// Longer than allowed.
-    #[error("{what} of length {length}, {limit} are allowed")]
+    /// A length above its limit.
+    #[error("{what} of length {length} exceeds the limit of {limit}")]
     TooLong {
-        /// What is so long.
+        /// The field.
         what: &'static str,
-        /// How long it is: bytes, or things.
+        /// The length, in bytes or items.
         length: u64,
-        /// How long it may be.
+        /// The limit.
         limit: u64,
     },
     /// Text that is not UTF-8.
     #[error("text is not UTF-8")]
     Text,
-    /// The layout of a message and what was read of it differ.
+    /// The layout and the reader of a message disagree.
     #[error("{read} bytes were read of {length}")]
     Layout {
-        /// What was read.
+        /// Bytes read.
         read: usize,
-        /// What there was.
+        /// Bytes of the message.
         length: usize,
     },
 }
 
 impl DecodeError {
-    /// The status that tells a client.
+    /// Returns the status for the error response.
     pub const fn status(&self) -> Status {
         match self.reason {
             Reason::Magic(_) => Status::InvalidMagic,
@@ -83,15 +83,15 @@ impl DecodeError {
     }
 }
 
-/// A request that cannot be read, and how to say so.
+/// An invalid request, with the data for its error response.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RequestError {
-    /// The request's id, 0 if it could not be read.
+    /// The request's id; 0 if unknown.
     pub id: u64,
-    /// Its version, if that could be read.
+    /// Its version, if known.
     pub version: Option<ProtocolVersion>,
-    /// What is wrong with it.
+    /// The error.
     #[source]
     pub error: DecodeError,
 }

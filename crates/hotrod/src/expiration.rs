@@ -1,15 +1,15 @@
-//! How long an entry that is written lives (facts section 1.7).
+//! The expiration of a written entry (facts section 1.7).
 
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::header::Flags;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::version::ProtocolVersion;
 
-/// Spans longer than this are times since 1970 to versions before 3.0.
+/// Before 3.0, longer spans are times since 1970.
 const ABSOLUTE_FROM: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A unit of time.
@@ -33,7 +33,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// All of them, by their number.
+    /// All units, by number.
     pub const ALL: [Self; 7] = [
         Self::Seconds,
         Self::Milliseconds,
@@ -60,12 +60,12 @@ impl TimeUnit {
 /// One of the two spans.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Span {
-    /// What the server has for it.
+    /// The server's default.
     #[default]
     Default,
-    /// For ever.
+    /// Unlimited.
     Infinite,
-    /// So long.
+    /// This span.
     Of(u64, TimeUnit),
 }
 
@@ -92,14 +92,14 @@ impl Span {
         }
     }
 
-    /// The same for a server to which it is told in a version before 3.0: there, long spans are points in time. One that is
-    /// too far away for the version's number is for ever.
+    /// Converts a span for a version before 3.0, where long spans are points in time. A point beyond the
+    /// version's range means unlimited.
     const fn before_3_0(self, unix_time: Duration) -> Self {
         match self {
             Self::Of(amount, unit) if unit.duration(amount).as_nanos() > ABSOLUTE_FROM.as_nanos() => {
                 let until = unit.duration(amount).saturating_add(unix_time);
                 let rounded_up = until.as_secs().saturating_add((until.subsec_nanos() > 0) as u64);
-                // More is a negative number to Java's servers.
+                // Java's servers read larger numbers as negative.
                 if rounded_up > i32::MAX as u64 {
                     Self::Infinite
                 } else {
@@ -110,8 +110,8 @@ impl Span {
         }
     }
 
-    /// How long that is, `None` for ever: `default` is the server's, `unix_time` tells the time since 1970, and is asked
-    /// only about what is a point in time.
+    /// Returns the duration, `None` for unlimited. `default` is the server's; `unix_time` is called only for
+    /// points in time.
     pub fn duration(
         self,
         version: ProtocolVersion,
@@ -130,19 +130,19 @@ impl Span {
     }
 }
 
-/// How long an entry lives.
+/// The expiration of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Expiration {
-    /// After it was written.
+    /// Time since the write.
     pub lifespan: Span,
-    /// After it was last used.
+    /// Time since the last use.
     pub max_idle: Span,
 }
 
 pub(crate) const FIELD: Field = Field::Sub(layout);
 
-fn layout(asked: Asked) -> Fields {
-    if asked.version < ProtocolVersion::V2_2 {
+fn layout(context: RequestContext) -> Fields {
+    if context.version < ProtocolVersion::V2_2 {
         &[Field::VInt("lifespan"), Field::VInt("max idle")]
     } else {
         &[Field::Choice("units of time", spans)]
@@ -160,17 +160,17 @@ const fn spans(units: u8) -> Option<Fields> {
 }
 
 impl Expiration {
-    /// For ever.
+    /// Unlimited.
     pub const INFINITE: Self = Self { lifespan: Span::Infinite, max_idle: Span::Infinite };
 
-    /// The same for a request of a version before 3.0: to its server, spans of more than 30 days are points in time (facts
+    /// Converts the expiration for a request before 3.0, whose spans above 30 days are points in time (facts
     /// section 1.7). `unix_time` is the time since 1970.
     #[must_use]
     pub const fn before_3_0(self, unix_time: Duration) -> Self {
         Self { lifespan: self.lifespan.before_3_0(unix_time), max_idle: self.max_idle.before_3_0(unix_time) }
     }
 
-    /// What versions before 2.2 say with flags.
+    /// The flags that versions before 2.2 use for default spans.
     pub(crate) fn flags(&self, version: ProtocolVersion) -> Flags {
         let mut flags = Flags::NONE;
         if version < ProtocolVersion::V2_2 {
@@ -186,7 +186,7 @@ impl Expiration {
 
     pub(crate) fn read(from: &mut Reader, version: ProtocolVersion, flags: Flags) -> Result<Self> {
         if version < ProtocolVersion::V2_2 {
-            // Spans of 2^31 seconds and more are negative numbers, which are for ever.
+            // Spans of 2^31 s and more are negative numbers, which mean unlimited.
             let span = |seconds, default| match seconds {
                 0 if flags.contains(default) => Span::Default,
                 0 | 0x8000_0000.. => Span::Infinite,
@@ -270,16 +270,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_for_versions_before_3_0_means_the_same_there() {
+    fn expirations_encoded_for_versions_before_3_0_mean_the_same() {
         let (now, day) = (Duration::from_millis(1_700_000_000_500), 86_400);
-        let told = |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
+        let at_server =
+            |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
         let month = Span::Of(30 * day, TimeUnit::Seconds);
-        assert_eq!([month, Span::Infinite].map(told), [month, Span::Infinite]);
+        assert_eq!([month, Span::Infinite].map(at_server), [month, Span::Infinite]);
         let longer = Span::Of(31, TimeUnit::Days);
-        let meant = told(longer).duration(ProtocolVersion::V2_9, None, || now).unwrap();
-        let asked = longer.duration(ProtocolVersion::V3_0, None, || now).unwrap();
-        assert!(asked <= meant && meant < asked + Duration::from_secs(1), "{meant:?}");
-        assert_eq!(told(Span::Of(u64::MAX, TimeUnit::Milliseconds)), Span::Infinite);
+        let meant = at_server(longer).duration(ProtocolVersion::V2_9, None, || now).unwrap();
+        let requested = longer.duration(ProtocolVersion::V3_0, None, || now).unwrap();
+        assert!(requested <= meant && meant < requested + Duration::from_secs(1), "{meant:?}");
+        assert_eq!(at_server(Span::Of(u64::MAX, TimeUnit::Milliseconds)), Span::Infinite);
     }
 
     #[test]

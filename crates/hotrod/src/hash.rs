@@ -1,17 +1,17 @@
-//! Hash version 3: a draft of MurmurHash3 of 2010, and the segment that it gives a key (facts section 4).
+//! Hash version 3: a draft of MurmurHash3 of 2010, and the mapping of keys to segments (facts section 4).
 //!
-//! Clients compute it over the key's bytes as they send them, members over the key's bytes as they store them; both
-//! must come to the same segment, so that a client's request meets the key's owner.
+//! Clients hash the key as sent, members the key as stored; both must get the same segment, so that requests
+//! reach the key's owner.
 
-/// The seed of keys' hashes.
+/// The seed for keys.
 const KEY_SEED: u64 = 9001;
 
-/// The hash of a key.
+/// Returns the hash of a key.
 pub fn hash(key: &[u8]) -> i32 {
     hash_with_seed(key, KEY_SEED)
 }
 
-/// The same function from another seed, as bloom filters want it.
+/// Hashes with another seed, for Bloom filters.
 pub fn hash_with_seed(bytes: &[u8], seed: u64) -> i32 {
     let mut state = State::new(seed);
     let mut blocks = bytes.chunks_exact(16);
@@ -27,11 +27,11 @@ pub fn hash_with_seed(bytes: &[u8], seed: u64) -> i32 {
     (state.finish(bytes.len()) >> 32) as i32
 }
 
-/// The segment of a key among so many.
+/// Returns the segment of a key.
 ///
 /// # Panics
 ///
-/// If there are no segments.
+/// If `segment_count` is zero.
 pub fn segment_of(key: &[u8], segment_count: u32) -> u32 {
     let positive = hash(key) as u32 & 0x7fff_ffff;
     positive / (1_u32 << 31).div_ceil(segment_count)
@@ -41,7 +41,8 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// A last, short word. The draft widens its bytes as signed numbers, so that each above 127 covers all before the next.
+/// The last, short word. The draft sign-extends its bytes, so that each byte above 127 covers all earlier
+/// ones.
 fn signed_word(bytes: &[u8]) -> u64 {
     bytes.iter().enumerate().fold(0, |word, (at, &byte)| word ^ ((byte as i8 as i64 as u64) << (8 * at)))
 }
@@ -63,7 +64,7 @@ impl State {
         }
     }
 
-    /// One block. Unlike in the final MurmurHash3, the constants change with every one.
+    /// Mixes a block. Unlike in the final MurmurHash3, the constants change with each block.
     fn mix(&mut self, k1: u64, k2: u64) {
         let k1 = k1.wrapping_mul(self.c1).rotate_left(23).wrapping_mul(self.c2);
         self.h1 = (self.h1 ^ k1).wrapping_add(self.h2);
@@ -102,7 +103,7 @@ mod tests {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
     }
 
-    /// Facts 4.1: keys of every length from none to more than a block.
+    /// Facts 4.1: keys of every length from zero to more than a block.
     #[test]
     fn hashes_are_those_of_other_implementations() {
         let table = [

@@ -1,4 +1,4 @@
-//! What every request begins with (facts section 1.2).
+//! The header of requests (facts section 1.2).
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -6,7 +6,7 @@ use std::ops::{BitOr, BitOrAssign};
 use bytes::Bytes;
 
 use crate::error::{Reason, Result, error};
-use crate::layout::{Asked, Count, Field, Fields, vlong};
+use crate::layout::{Count, Field, Fields, RequestContext, vlong};
 use crate::limits::Kind;
 use crate::media_type::{self, MediaType};
 use crate::opcode::Opcode;
@@ -18,27 +18,27 @@ use crate::version::ProtocolVersion;
 /// The first byte of requests.
 pub const REQUEST_MAGIC: u8 = 0xA0;
 
-/// What a client asks for with every operation.
+/// The flags of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(pub u32);
 
 impl Flags {
-    /// Nothing.
+    /// No flags.
     pub const NONE: Self = Self(0);
-    /// It wants what was there before.
+    /// Return the previous value.
     pub const FORCE_RETURN_PREVIOUS: Self = Self(0x01);
     /// Before 2.2: a lifespan of 0 is the server's default.
     pub const DEFAULT_LIFESPAN: Self = Self(0x02);
     /// Before 2.2: a max idle of 0 is the server's default.
     pub const DEFAULT_MAX_IDLE: Self = Self(0x04);
-    /// Stores are not asked.
+    /// Do not load from stores.
     pub const SKIP_CACHE_LOAD: Self = Self(0x08);
-    /// Indexes are not brought up to date.
+    /// Do not update indexes.
     pub const SKIP_INDEXING: Self = Self(0x10);
-    /// Listeners are not told.
+    /// Do not notify listeners.
     pub const SKIP_LISTENER_NOTIFICATION: Self = Self(0x20);
 
-    /// Whether all of these are there.
+    /// Returns whether all of these flags are set.
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
@@ -64,20 +64,20 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// What a client does with topologies.
+/// How a client uses topologies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Intelligence {
-    /// Nothing.
+    /// Not at all.
     Basic = 1,
-    /// It knows all servers.
+    /// It connects to all servers.
     Topology = 2,
-    /// It knows the owners of keys.
+    /// It routes requests to owners.
     Hash = 3,
 }
 
 impl Intelligence {
-    /// The one with this byte.
+    /// Returns the intelligence of this byte.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Basic),
@@ -88,46 +88,47 @@ impl Intelligence {
     }
 }
 
-/// The parameter of a request's header by which a client says that it understands a close notice: an error response with the id 0
-/// and the status [`crate::Status::IllegalLifecycle`]. It is the last message on a connection, and the server has not begun, and
-/// will not begin, the requests that have no response then. Consort's servers send it to clients that have sent the parameter
-/// on the same connection, with any value.
+/// The header parameter of a client that understands close notices. A close notice is an error response with
+/// the id 0 and the status [`crate::Status::IllegalLifecycle`]. It is the last message of a connection; the
+/// server has not begun, and will not begin, requests that have no response by then. Consort's servers send
+/// it if the client has sent the parameter on the same connection, with any value.
 pub const CLOSE_NOTICE_PARAM: &str = "consort.close-notice";
 
-/// A request's header but for the opcode, which its body tells.
+/// The header of a request, without the opcode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestHeader {
-    /// By which the response is found.
+    /// The id that the response repeats.
     pub id: u64,
-    /// The protocol's version.
+    /// The protocol version.
     pub version: ProtocolVersion,
-    /// The cache, empty if there is none.
+    /// The cache; empty for none.
     pub cache: Text,
-    /// What else is asked for.
+    /// The flags.
     pub flags: Flags,
-    /// What the client does with topologies.
+    /// How the client uses topologies.
     pub intelligence: Intelligence,
-    /// The topology that the client has; -1 or -2, or 0 in clients of JavaScript, if it has none.
+    /// The client's topology; -1, -2, or 0 in JavaScript clients, for none.
     pub topology_id: i32,
-    /// What its keys are, from 2.8 on.
+    /// The media type of keys, from 2.8 on.
     pub key_type: MediaType,
-    /// What its values are, from 2.8 on.
+    /// The media type of values, from 2.8 on.
     pub value_type: MediaType,
-    /// Other parameters, from 4.0 on.
+    /// Additional parameters, from 4.0 on.
     pub params: Vec<(Text, Bytes)>,
 }
 
-/// What a request begins with, as far as it must be known to find its end.
+/// The part of the header needed to find the request's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestStart {
     pub(crate) id: u64,
     pub(crate) version: ProtocolVersion,
     pub(crate) opcode: Opcode,
-    /// Where it goes on.
+    /// Where the header continues.
     pub(crate) end: usize,
 }
 
-/// The magic byte and the id with its end, as far as they are there; the id may be known where the rest is wrong.
+/// Decodes the magic byte and the id, and returns the id with its end, as far as they have arrived. The id
+/// may be known although the rest is invalid.
 pub(crate) fn magic_and_id(bytes: &[u8], magic: u8) -> Result<Option<(u64, usize)>> {
     match bytes.first() {
         None => Ok(None),
@@ -151,7 +152,7 @@ impl RequestStart {
     }
 }
 
-/// What follows the opcode.
+/// The layout after the opcode.
 pub(crate) const LAYOUT: Fields = &[
     Field::Array(Kind::Text),
     Field::VInt("flags"),
@@ -165,19 +166,19 @@ const fn intelligence(byte: u8) -> Option<Fields> {
     if Intelligence::from_byte(byte).is_some() { Some(&[]) } else { None }
 }
 
-fn since_2_8(asked: Asked) -> Fields {
-    let has_types = asked.version >= ProtocolVersion::V2_8;
+fn since_2_8(context: RequestContext) -> Fields {
+    let has_types = context.version >= ProtocolVersion::V2_8;
     if has_types { &[media_type::FIELD, media_type::FIELD] } else { &[] }
 }
 
-fn since_4_0(asked: Asked) -> Fields {
+fn since_4_0(context: RequestContext) -> Fields {
     const PARAM: Fields = &[Field::Array(Kind::Text), Field::Array(Kind::Text)];
-    let has_params = asked.version >= ProtocolVersion::V4_0;
+    let has_params = context.version >= ProtocolVersion::V4_0;
     if has_params { &[Field::Counted("parameters", Count::Params, PARAM)] } else { &[] }
 }
 
 impl RequestHeader {
-    /// A header with nothing but this.
+    /// Creates a header with defaults.
     pub const fn new(id: u64, version: ProtocolVersion) -> Self {
         Self {
             id,
@@ -192,7 +193,7 @@ impl RequestHeader {
         }
     }
 
-    /// What follows the opcode.
+    /// Reads the part after the opcode.
     pub(crate) fn read(from: &mut Reader, start: &RequestStart) -> Result<Self> {
         let RequestStart { id, version, .. } = *start;
         let mut header = Self { cache: from.text()?, flags: Flags(from.vint()?), ..Self::new(id, version) };

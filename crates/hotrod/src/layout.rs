@@ -1,9 +1,9 @@
-//! The shapes of messages, and how to find a message's end.
+//! Layouts of messages, and the search for a message's end.
 //!
-//! The protocol has no lengths of messages: where one ends is known only to who knows what is in it. So each body has a
-//! layout, a list of fields, beside the code that reads it. A [`Skimmer`] goes along it as far as there are bytes and goes
-//! on from there with the next ones; a byte is looked at once, however they come. It checks every length against its
-//! limit before it waits for what is said to follow. Reading begins once the message is there as a whole.
+//! The protocol has no message lengths: the end of a message depends on its contents. So each body has a
+//! layout, a list of fields, next to the code that reads it. A [`Skimmer`] follows the layout through the
+//! received bytes and resumes when more arrive; it inspects each byte once. It checks every length against
+//! its limit before waiting for the data. The message is read once it is complete.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -13,20 +13,20 @@ use crate::limits::{Kind, Limits};
 use crate::opcode::Opcode;
 use crate::version::ProtocolVersion;
 
-/// What a response answers, and so decides what it looks like.
+/// The properties of a request that determine the layout of its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct RequestContext {
     /// The request's version.
     pub version: ProtocolVersion,
     /// The request's operation.
     pub opcode: Opcode,
-    /// What the request said of its client.
+    /// The client's intelligence.
     pub intelligence: Intelligence,
 }
 
 pub(crate) type Fields = &'static [Field];
 
-/// What counts are held against.
+/// The limit of a count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Count {
     Items,
@@ -35,76 +35,77 @@ pub(crate) enum Count {
 
 /// A field of a message.
 pub(crate) enum Field {
-    /// So many bytes.
+    /// This many bytes.
     Fixed(usize),
-    /// A number of 32 bits in groups of seven.
+    /// A variable-length number of 32 bits.
     VInt(&'static str),
-    /// A number of 64 bits in groups of seven.
+    /// A variable-length number of 64 bits.
     VLong(&'static str),
-    /// A length and so many bytes.
+    /// A length and this many bytes.
     Array(Kind),
-    /// The same, or nothing: the length is signed.
+    /// As `Array`, or nothing: the length is signed.
     OptionalArray(Kind),
-    /// A count, and so many times these fields.
+    /// A count, and the fields repeated as often.
     Counted(&'static str, Count, Fields),
-    /// A count in one byte, and so many times these fields.
+    /// A count in one byte, and the fields repeated as often.
     CountedInByte(Fields),
-    /// These fields, each time after a one, until there is a zero.
+    /// The fields, each time after a one, until a zero.
     WhileOne(&'static str, Fields),
-    /// Arrays until one is empty.
+    /// Arrays until an empty one.
     Chunks(Kind),
-    /// An array, and these fields if it is not empty.
+    /// An array, and the fields if it is not empty.
     IfNotEmpty(Kind, Fields),
-    /// An array or nothing, and these fields if there is one.
+    /// An optional array, and the fields if it is present.
     IfPresent(Kind, Fields),
-    /// A byte that decides what follows.
+    /// A byte that selects the following fields.
     Choice(&'static str, fn(u8) -> Option<Fields>),
-    /// Fields that depend on the version, or on the request.
-    Sub(fn(Asked) -> Fields),
-    /// Entries of an iteration: a count, and if there are any the number of values per entry, and so many times these
-    /// fields.
+    /// Fields that depend on the request.
+    Sub(fn(RequestContext) -> Fields),
+    /// The entries of an iteration: a count, and if it is not zero the number of values per entry, and the
+    /// fields repeated.
     Entries(Fields),
-    /// How many values each of them has.
+    /// The number of values per entry.
     Projections,
-    /// The values of such an entry.
+    /// The values of an entry.
     Projected,
 }
 
 struct Level {
     fields: Fields,
     next: usize,
-    /// How often still, this time included.
+    /// The remaining repetitions, this one included.
     times: u32,
 }
 
-/// How deep layouts go, most of the time.
+/// The usual nesting depth of layouts.
 const DEPTH: usize = 8;
 
-/// A walk along a message's layout.
+/// A position in a message's layout.
 pub(crate) struct Skimmer {
     levels: SmallVec<[Level; DEPTH]>,
-    /// Where the next field begins, or the message has ended: beyond the bytes that are there if they are to be skipped.
+    /// The offset of the next field or of the message's end; beyond the received bytes while data are
+    /// skipped.
     at: usize,
-    /// Bytes of the message that were there and are not kept.
+    /// Bytes of the message that were dropped.
     dropped: usize,
-    asked: Asked,
+    context: RequestContext,
     /// Values per entry of an iteration.
     projections: u32,
 }
 
 impl Skimmer {
-    /// Begins there, with one list of fields after the other.
-    pub(crate) fn new(at: usize, asked: Asked, parts: [Fields; 2]) -> Self {
+    /// Starts at an offset, with two lists of fields.
+    pub(crate) fn new(at: usize, context: RequestContext, parts: [Fields; 2]) -> Self {
         let [first, second] = parts.map(|fields| Level { fields, next: 0, times: 1 });
-        Self { levels: smallvec![second, first], at, dropped: 0, asked, projections: 1 }
+        Self { levels: smallvec![second, first], at, dropped: 0, context, projections: 1 }
     }
 
-    /// How long the message is at least.
-    pub(crate) const fn wanted(&self) -> usize {
+    /// Returns the minimum length of the message.
+    pub(crate) const fn bytes_needed(&self) -> usize {
         self.dropped + self.at
     }
 
-    /// The first bytes of the message are not there any more, as far as they were looked at. Says how many of so many.
+    /// Drops inspected bytes at the beginning of the message, up to `bytes`. Returns how many.
     pub(crate) fn drop_seen(&mut self, bytes: usize) -> usize {
         let seen = self.at.min(bytes);
         self.at -= seen;
@@ -112,11 +113,11 @@ impl Skimmer {
         seen
     }
 
-    /// The message's length, as soon as it is there as a whole.
+    /// Returns the message's length once it is complete.
     pub(crate) fn skim(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         loop {
-            if self.wanted() > limits.message {
-                let (length, limit) = (self.wanted() as u64, limits.message as u64);
+            if self.bytes_needed() > limits.message {
+                let (length, limit) = (self.bytes_needed() as u64, limits.message as u64);
                 return error(self.at, Reason::TooLong { what: "message", length, limit });
             }
             if self.at > bytes.len() {
@@ -137,7 +138,7 @@ impl Skimmer {
         }
     }
 
-    /// Goes past the beginning of a field, if that is there.
+    /// Advances past the beginning of a field, if it has arrived.
     fn step(&mut self, field: &Field, bytes: &[u8], limits: &Limits) -> Result<bool> {
         match *field {
             Field::Fixed(length) => {
@@ -212,7 +213,7 @@ impl Skimmer {
             }
             Field::Sub(fields) => {
                 self.done();
-                self.push(fields(self.asked), 1);
+                self.push(fields(self.context), 1);
             }
             Field::Entries(fields) => {
                 let Some(count) = self.count("entries", Count::Items, bytes, limits)? else {
@@ -220,7 +221,7 @@ impl Skimmer {
                 };
                 self.done();
                 self.push(fields, count);
-                let has_projections = count > 0 && self.asked.version >= ProtocolVersion::V2_4;
+                let has_projections = count > 0 && self.context.version >= ProtocolVersion::V2_4;
                 self.push(&[Field::Projections], has_projections.into());
             }
             Field::Projections => {
@@ -249,7 +250,7 @@ impl Skimmer {
         }
     }
 
-    /// The length of an array, which is skipped.
+    /// Skips an array; returns its length.
     fn array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<u32>> {
         let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
         self.check(kind.name(), length, limits.of(kind))?;
@@ -257,7 +258,7 @@ impl Skimmer {
         Ok(Some(length))
     }
 
-    /// Whether there is an array, which is skipped.
+    /// Skips an optional array; returns whether it is present.
     fn optional_array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<bool>> {
         let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
         let Ok(length) = u32::try_from(unzigzag(length)) else {
@@ -288,7 +289,7 @@ impl Skimmer {
     }
 }
 
-/// A number of 64 bits and where it ends, if it is there.
+/// Decodes a 64-bit number; returns it with its end, if it has arrived.
 pub(crate) fn vlong(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u64, usize)>> {
     let mut number = 0;
     for nth in 0..10 {
@@ -304,7 +305,7 @@ pub(crate) fn vlong(bytes: &[u8], at: usize, what: &'static str) -> Result<Optio
     error(at, Reason::Number(what))
 }
 
-/// A number of 32 bits and where it ends, if it is there.
+/// Decodes a 32-bit number; returns it with its end, if it has arrived.
 pub(crate) fn vint(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u32, usize)>> {
     let mut number = 0;
     for nth in 0..5 {
@@ -320,7 +321,7 @@ pub(crate) fn vint(bytes: &[u8], at: usize, what: &'static str) -> Result<Option
     error(at, Reason::Number(what))
 }
 
-/// The signed number that this one stands for.
+/// Decodes a zigzag number.
 pub(crate) const fn unzigzag(number: u32) -> i32 {
     (number >> 1) as i32 ^ -((number & 1) as i32)
 }

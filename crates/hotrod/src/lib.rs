@@ -1,13 +1,14 @@
-//! The Hot Rod protocol, versions 2.0 to 4.1, without any IO: what clients and servers write to each other and read from
-//! each other, and what they have to agree on besides.
+//! The Hot Rod protocol, versions 2.0 to 4.1, without IO: codecs of clients and servers, and the hash
+//! functions that both must share.
 //!
-//! [`Request`]s are read by a [`RequestDecoder`] and written by [`Request::encode`]; [`Response`]s and events by a
-//! [`ResponseDecoder`] and [`Response::encode`]. Decoders take bytes as they come, in whatever pieces, look at each once,
-//! and hold every length against [`Limits`] before they wait for what is to follow. Keys and values are parts of what was
-//! received, and large ones are written without being copied.
+//! [`RequestDecoder`] reads and [`Request::encode`] writes [`Request`]s; [`ResponseDecoder`] and
+//! [`Response::encode`] handle [`Response`]s and events. Decoders accept any fragmentation, inspect each byte
+//! once, and check every length against [`Limits`] before waiting for data. Keys and values are slices of the
+//! received buffers; large ones are written without a copy.
 //!
-//! Every request has a version of its own, and its response is written for it: [`Asked`] is what a response must know of
-//! its request. Where Infinispan's documents and its code differ, this follows the code (facts section 13).
+//! Each request has its own version, and its response is encoded for it: [`RequestContext`] holds the
+//! properties of the request that the response depends on. Where Infinispan's documentation and code differ,
+//! this crate follows the code (facts section 13).
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +38,7 @@ pub use bit_set::BitSet;
 pub use error::{DecodeError, Reason, RequestError};
 pub use expiration::{Expiration, Span, TimeUnit};
 pub use header::{CLOSE_NOTICE_PARAM, Flags, Intelligence, REQUEST_MAGIC, RequestHeader};
-pub use layout::Asked;
+pub use layout::RequestContext;
 pub use limits::Limits;
 pub use media_type::{MediaType, Params};
 pub use metadata::{Metadata, Previous, Timed};

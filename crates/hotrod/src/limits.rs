@@ -1,7 +1,6 @@
-//! How long what the other side sends may be. Every length is held against its limit before anything waits for its bytes
-//! or takes memory for them.
+//! Limits of received data. Each length is checked before the decoder waits for or allocates its bytes.
 
-/// What a length is of.
+/// The kind of a length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Key,
@@ -28,21 +27,21 @@ impl Kind {
 /// The limits of one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Bytes of a key: what a cache takes.
+    /// Bytes of a key, as in caches.
     pub key: u32,
-    /// Bytes of a value, or of something that stands where values do: what a cache takes.
+    /// Bytes of a value, or of other data in its place, as in caches.
     pub value: u32,
-    /// Bytes of a name, a type, an error's text.
+    /// Bytes of a name, media type or error text.
     pub text: u32,
     /// Bytes of a listener's id; Java's have 16.
     pub id: u32,
-    /// Bytes of a set of bits: segments, or a near cache's filter.
+    /// Bytes of a bit set: segments or a Bloom filter.
     pub bits: u32,
-    /// How many entries, keys or names may be in one message.
+    /// Entries, keys or names per message.
     pub items: u32,
-    /// How many parameters a header, a media type or a task may have.
+    /// Parameters of a header, media type or task.
     pub params: u32,
-    /// Bytes of a whole message.
+    /// Bytes of a message.
     pub message: usize,
 }
 

@@ -9,29 +9,29 @@ use crate::output::Output;
 use crate::reader::Reader;
 use crate::text::Text;
 
-/// What keys or values are.
+/// A media type.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum MediaType {
-    /// Nobody says: bytes as they are.
+    /// Unspecified: plain bytes.
     #[default]
     Unspecified,
-    /// One with a number.
+    /// A type with a number.
     Known {
-        /// Its number. Those that have no name here are kept, too.
+        /// The number; unknown numbers are kept, too.
         id: u32,
-        /// Its parameters.
+        /// The parameters.
         params: Params,
     },
-    /// One with a name.
+    /// A type with a name.
     Named {
         /// `type/subtype`.
         name: Text,
-        /// Its parameters.
+        /// The parameters.
         params: Params,
     },
 }
 
-/// Parameters of a media type: names and values.
+/// Names and values of parameters.
 pub type Params = Vec<(Text, Text)>;
 
 /// Numbers and names.
@@ -76,7 +76,7 @@ impl MediaType {
     /// `text/plain`.
     pub const TEXT: Self = Self::Known { id: 13, params: Vec::new() };
 
-    /// The media type with this name, which has no parameters.
+    /// Returns the media type of this name, without parameters.
     pub fn named(name: &str) -> Self {
         match NAMES.iter().find(|(_, known)| *known == name) {
             Some(&(id, _)) => Self::Known { id, params: Vec::new() },
@@ -84,7 +84,7 @@ impl MediaType {
         }
     }
 
-    /// Its name without parameters, if it has one.
+    /// Returns the name without parameters, if known.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Unspecified => None,

@@ -1,15 +1,15 @@
-//! What is known of an entry besides its value (facts section 2.2).
+//! Metadata of entries (facts section 2.2).
 
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::version::ProtocolVersion;
 
-/// A span that an entry lives, and since when.
+/// A span with its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timed {
     /// The beginning, in milliseconds since 1970.
@@ -18,14 +18,14 @@ pub struct Timed {
     pub seconds: u32,
 }
 
-/// An entry's version and how long it lives.
+/// The version and lifetime of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
-    /// How long after it was written, `None` for ever.
+    /// The lifespan, `None` for unlimited.
     pub lifespan: Option<Timed>,
-    /// How long after it was last used, `None` for ever.
+    /// The max-idle time, `None` for unlimited.
     pub max_idle: Option<Timed>,
-    /// Its version.
+    /// The version.
     pub version: i64,
 }
 
@@ -45,7 +45,7 @@ const fn layout(flags: u8) -> Option<Fields> {
 }
 
 impl Metadata {
-    /// Of an entry that lives for ever.
+    /// Metadata without expiration.
     pub const fn immortal(version: i64) -> Self {
         Self { lifespan: None, max_idle: None, version }
     }
@@ -72,23 +72,23 @@ impl Metadata {
     }
 }
 
-/// What a key had before a write, or has still.
+/// The value of a key before a write, or the current one of a failed write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Previous {
-    /// Its metadata, from 4.0 on.
+    /// The metadata, from 4.0 on.
     pub metadata: Option<Metadata>,
-    /// Its value. An empty one cannot be told from none.
+    /// The value. An empty one cannot be distinguished from none.
     pub value: Bytes,
 }
 
 pub(crate) const PREVIOUS: Field = Field::Sub(previous);
 
-fn previous(asked: Asked) -> Fields {
+fn previous(context: RequestContext) -> Fields {
     const BOTH: Fields = &[FIELD, Field::Array(Kind::Value)];
-    if asked.version >= ProtocolVersion::V4_0 { BOTH } else { &BOTH[1..] }
+    if context.version >= ProtocolVersion::V4_0 { BOTH } else { &BOTH[1..] }
 }
 
-/// There is no previous value.
+/// Stands for no previous value.
 const NONE: Metadata = Metadata::immortal(-1);
 
 impl Previous {

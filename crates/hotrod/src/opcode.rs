@@ -1,15 +1,15 @@
-//! Operations and their bytes (facts section 2.1).
+//! Operations and their opcodes (facts section 2.1).
 
 use crate::version::ProtocolVersion;
 
-/// Operations whose bodies are described together, in one module of [`ops`](crate::ops) each.
+/// A family of operations, each a module of [`ops`](crate::ops).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
-    /// Of one key.
+    /// Operations on one key.
     Map,
-    /// Of many keys, or of the whole cache.
+    /// Operations on many keys or on the whole cache.
     Bulk,
-    /// Of the server as such.
+    /// Operations on the server.
     Server,
     /// Tasks and queries.
     Task,
@@ -19,7 +19,7 @@ pub enum Family {
     Listener,
     /// Iterations.
     Iteration,
-    /// Values in pieces.
+    /// Values in chunks.
     Stream,
     /// Transactions.
     Transaction,
@@ -31,7 +31,7 @@ pub enum Family {
 
 macro_rules! opcodes {
     ($($name:ident = $request:literal, $response:literal, $text:literal, $family:ident, $since:ident;)+) => {
-        /// An operation that a client asks for.
+        /// An operation.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum Opcode {
@@ -39,10 +39,10 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All of them.
+            /// All operations.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The operation with this byte in requests.
+            /// Returns the operation of this request opcode.
             pub const fn from_request(byte: u8) -> Option<Self> {
                 match byte {
                     $($request => Some(Self::$name),)+
@@ -50,28 +50,28 @@ macro_rules! opcodes {
                 }
             }
 
-            /// Its byte in responses.
+            /// Returns the response opcode.
             pub const fn response(self) -> u8 {
                 match self {
                     $(Self::$name => $response,)+
                 }
             }
 
-            /// What it is called.
+            /// Returns the name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)+
                 }
             }
 
-            /// The first version here that has it.
+            /// Returns the first supported version that has the operation.
             pub const fn since(self) -> ProtocolVersion {
                 match self {
                     $(Self::$name => ProtocolVersion::$since,)+
                 }
             }
 
-            /// The operations to which it belongs.
+            /// Returns the family.
             pub const fn family(self) -> Family {
                 match self {
                     $(Self::$name => Family::$family,)+
@@ -149,19 +149,19 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Its byte in requests.
+    /// Returns the request opcode.
     pub const fn request(self) -> u8 {
         self as u8
     }
 }
 
-/// The response's opcode if something went wrong.
+/// The opcode of error responses.
 pub(crate) const ERROR: u8 = 0x50;
 
-/// What a server says unasked about entries.
+/// The opcodes of entry events.
 pub(crate) const EVENTS: std::ops::RangeInclusive<u8> = 0x60..=0x63;
 
-/// What a server says unasked about counters.
+/// The opcode of counter events.
 pub(crate) const COUNTER_EVENT: u8 = 0x66;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is to be written: small things copied one after the other, large ones shared as they are.
+//! Output buffer: copies small data and shares large values.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -7,41 +7,41 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::text::Text;
 
-/// Values from this size on are not copied: below it a copy costs less than a piece of a gathered write.
+/// Minimum size of shared values: below it a copy is cheaper than an additional piece of a vectored write.
 const SHARED_FROM: usize = 4 * 1024;
 
-/// Bytes that are copied one after the other into the same memory, about: with all of them in one, a large response would need
-/// twice its size while it grows.
+/// Approximate size of a piece of copied data. One growing buffer would need twice the size of a large
+/// response.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Bytes to be written, as a [`Buf`] in pieces.
+/// Bytes to write, as a [`Buf`] in pieces.
 #[derive(Default, Debug)]
 pub struct Output {
-    /// What comes first.
+    /// The finished pieces.
     pieces: VecDeque<Bytes>,
-    /// What comes after them, and still grows.
+    /// The growing last piece.
     open: BytesMut,
-    /// Bytes of all pieces.
+    /// Bytes of the finished pieces.
     in_pieces: usize,
 }
 
 impl Output {
-    /// Nothing to be written yet.
+    /// Creates an empty output.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many bytes wait.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.in_pieces + self.open.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of it in one piece.
+    /// Returns all bytes in one buffer.
     pub fn into_bytes(mut self) -> Bytes {
         let length = self.len();
         self.copy_to_bytes(length)
@@ -59,7 +59,7 @@ impl Output {
         self.push(bytes.clone());
     }
 
-    /// Begins another piece.
+    /// Finishes the last piece.
     fn close(&mut self) {
         if !self.open.is_empty() {
             let before = self.open.split().freeze();
@@ -67,7 +67,7 @@ impl Output {
         }
     }
 
-    /// The pieces, without copies.
+    /// Returns the pieces without a copy.
     pub(crate) fn into_pieces(mut self) -> VecDeque<Bytes> {
         self.close();
         self.pieces
@@ -133,12 +133,12 @@ impl Output {
         self.array(text.as_bytes());
     }
 
-    /// How many things follow. More than 2^32 of them do not fit into memory.
+    /// Writes a count; more than 2^32 items do not fit into memory.
     pub(crate) fn count(&mut self, count: usize) {
         self.vint(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    /// The same in one byte. Who makes the things keeps to that.
+    /// Writes a count as one byte; the caller ensures that it fits.
     pub(crate) fn count_in_byte(&mut self, count: usize) {
         self.u8(u8::try_from(count).unwrap_or(u8::MAX));
     }

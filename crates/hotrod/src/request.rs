@@ -1,11 +1,11 @@
-//! Requests: written by clients, read by servers.
+//! Requests: encoded by clients, decoded by servers.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::error::{DecodeError, RequestError, Result};
 use crate::expiration::Expiration;
 use crate::header::{self, Flags, Intelligence, REQUEST_MAGIC, RequestHeader, RequestStart, magic_and_id};
-use crate::layout::{Asked, Fields, Skimmer};
+use crate::layout::{Fields, RequestContext, Skimmer};
 use crate::limits::Limits;
 use crate::opcode::{Family, Opcode};
 use crate::ops::{
@@ -19,36 +19,36 @@ use crate::version::ProtocolVersion;
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What every request begins with.
+    /// The header.
     pub header: RequestHeader,
-    /// What is asked.
+    /// The body.
     pub body: RequestBody,
 }
 
-/// What is asked.
+/// The body of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestBody {
-    /// Of one key.
+    /// On one key.
     Map(map::Request),
-    /// Of many keys, or of the whole cache.
+    /// On many keys or the whole cache.
     Bulk(bulk::Request),
-    /// Of the server as such.
+    /// On the server.
     Server(server::Request),
-    /// By name.
+    /// A task or query.
     Task(task::Request),
-    /// To know who asks.
+    /// Authentication.
     Auth(auth::Request),
-    /// To hear of changes.
+    /// A listener.
     Listener(listener::Request),
-    /// To walk over the entries.
+    /// An iteration.
     Iteration(iteration::Request),
-    /// Of a value in pieces.
+    /// A value in chunks.
     Stream(stream::Request),
-    /// Of many changes that are one.
+    /// A transaction.
     Transaction(transaction::Request),
-    /// Of a counter.
+    /// A counter.
     Counter(counter::Request),
-    /// Of a multimap.
+    /// A multimap.
     Multimap(multimap::Request),
 }
 
@@ -69,7 +69,7 @@ fn layout(opcode: Opcode) -> Fields {
 }
 
 impl RequestBody {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Map(request) => request.opcode(),
@@ -86,18 +86,18 @@ impl RequestBody {
         }
     }
 
-    /// The first version that has it, with what it asks for.
+    /// Returns the first version that can encode the request.
     pub const fn since(&self) -> ProtocolVersion {
         match self {
             Self::Multimap(request) if request.allows_duplicates => ProtocolVersion::V4_0,
             Self::Iteration(iteration::Request::Start(start)) => start.since(),
-            // Before, filters and converters cannot be given bytes as they are.
+            // Earlier versions cannot pass raw bytes to filters and converters.
             Self::Listener(listener::Request::Add(listener)) if listener.is_raw => ProtocolVersion::V2_1,
             _ => self.opcode().since(),
         }
     }
 
-    /// The key, if it is about one: its owner can do it best.
+    /// Returns the key, if there is one: its owner is the best server.
     pub const fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Map(request) => Some(request.key()),
@@ -107,7 +107,7 @@ impl RequestBody {
         }
     }
 
-    /// How many keys and values it has, if it may have many.
+    /// Returns the number of keys and values, for requests with many.
     pub const fn items(&self) -> usize {
         match self {
             Self::Bulk(request) => request.items(),
@@ -145,16 +145,16 @@ impl RequestBody {
 }
 
 impl Request {
-    /// What decides how its response looks.
-    pub const fn asked(&self) -> Asked {
-        Asked {
+    /// Returns the properties that determine the response's layout.
+    pub const fn context(&self) -> RequestContext {
+        RequestContext {
             version: self.header.version,
             opcode: self.body.opcode(),
             intelligence: self.header.intelligence,
         }
     }
 
-    /// Writes it. Before 2.2, default spans set flags.
+    /// Encodes the request. Before 2.2, default spans set flags.
     pub fn encode(&self, out: &mut Output) {
         let version = self.header.version;
         let flags = self.body.expiration().map_or(Flags::NONE, |expiration| expiration.flags(version));
@@ -175,20 +175,20 @@ impl Request {
     }
 }
 
-/// Headers up to this length are remembered: those of a cache with a name as people give them, without parameters.
-const REMEMBERED_MAX: usize = 128;
+/// Maximum size of a cached header: enough for a cache with a usual name and no parameters.
+const CACHED_HEADER_MAX: usize = 128;
 
-/// What stood between opcode and body of an earlier request. Most requests of a connection are of one cache and one kind of
-/// client, so that all of it is the same byte for byte: then it need not be read again.
-struct Remembered {
+/// The bytes between opcode and body of an earlier request. Most requests of a connection have the same,
+/// which need not be parsed again.
+struct CachedHeader {
     bytes: Bytes,
     header: RequestHeader,
 }
 
-impl Remembered {
-    /// A copy, which does not keep the buffer that the header came in; none of a long one.
+impl CachedHeader {
+    /// Copies the header, so that its buffer is not kept; `None` if it is too long.
     fn new(start: &RequestStart, header: &[u8]) -> Result<Option<Self>> {
-        if header.len() > REMEMBERED_MAX {
+        if header.len() > CACHED_HEADER_MAX {
             return Ok(None);
         }
         let bytes = Bytes::copy_from_slice(header);
@@ -196,82 +196,82 @@ impl Remembered {
         Ok(Some(Self { bytes, header }))
     }
 
-    /// Whether a request has the same.
+    /// Whether a request has the same header.
     fn is_at(&self, start: &RequestStart, bytes: &[u8]) -> bool {
-        // The version decides what a header looks like.
+        // The version determines the header's layout.
         self.header.version == start.version && bytes[start.end..].starts_with(&self.bytes)
     }
 }
 
-/// A request that is not there as a whole yet.
-struct Begun {
+/// An incomplete request.
+struct PartialRequest {
     start: RequestStart,
     skimmer: Skimmer,
-    /// Whether its header is the one that is remembered.
-    is_remembered: bool,
-    /// Whether its beginning was asked for and was there.
+    /// Whether the header is the cached one.
+    is_header_cached: bool,
+    /// Whether its beginning was returned.
     is_head_read: bool,
-    /// Whether it is not wanted.
+    /// Whether it is to be dropped.
     is_skipped: bool,
 }
 
-/// The beginning of a request that has not arrived as a whole.
+/// The beginning of an incomplete request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestHead {
-    /// What every request begins with.
+    /// The header.
     pub header: RequestHeader,
     /// The operation.
     pub opcode: Opcode,
-    /// The name of the task if it is EXEC.
+    /// The task's name, for EXEC.
     pub task: Option<Text>,
 }
 
 impl RequestHead {
-    /// What decides how its response looks.
-    pub const fn asked(&self) -> Asked {
+    /// Returns the properties that determine the response's layout.
+    pub const fn context(&self) -> RequestContext {
         let RequestHeader { version, intelligence, .. } = self.header;
-        Asked { version, opcode: self.opcode, intelligence }
+        RequestContext { version, opcode: self.opcode, intelligence }
     }
 }
 
-/// Reads requests from a stream, however it is cut.
+/// A decoder of requests, for any fragmentation.
 #[derive(Default)]
 pub struct RequestDecoder {
     limits: Limits,
-    begun: Option<Begun>,
-    remembered: Option<Remembered>,
-    /// Bytes of the request that was decoded last.
+    begun: Option<PartialRequest>,
+    cached_header: Option<CachedHeader>,
+    /// Size of the last decoded request.
     decoded: usize,
 }
 
 impl RequestDecoder {
-    /// With these limits.
+    /// Creates a decoder with these limits.
     pub const fn new(limits: Limits) -> Self {
-        Self { limits, begun: None, remembered: None, decoded: 0 }
+        Self { limits, begun: None, cached_header: None, decoded: 0 }
     }
 
-    /// Other limits from the next field on.
+    /// Sets the limits from the next field on.
     pub const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// How many bytes the request has at least that is not there as a whole yet.
-    pub fn wanted(&self) -> usize {
-        self.begun.as_ref().map_or(1, |begun| begun.skimmer.wanted())
+    /// Returns the minimum size of the incomplete request.
+    pub fn bytes_needed(&self) -> usize {
+        self.begun.as_ref().map_or(1, |begun| begun.skimmer.bytes_needed())
     }
 
-    /// How many bytes the request had that was decoded last.
+    /// Returns the size of the last decoded request.
     pub const fn decoded(&self) -> usize {
         self.decoded
     }
 
-    /// The beginning of the request that has not arrived as a whole, once for each such request, when it is there: a server
-    /// need not keep the rest of a request that it refuses. The buffer is the same as for [`RequestDecoder::decode`], after
-    /// that has found no whole request.
+    /// Returns the beginning of the incomplete request, once, when it has arrived: a server can refuse a
+    /// request without keeping the rest. The buffer must be that of [`RequestDecoder::decode`] after it
+    /// returned no request.
     ///
     /// # Errors
     ///
-    /// If the bytes are none. Nothing that follows can be read.
+    /// If the bytes are invalid. The stream is lost.
     pub fn head(&mut self, buffer: &[u8]) -> std::result::Result<Option<RequestHead>, RequestError> {
         let Some(begun) = self.begun.as_mut().filter(|begun| !begun.is_head_read && !begun.is_skipped) else {
             return Ok(None);
@@ -279,9 +279,9 @@ impl RequestDecoder {
         let start = begun.start;
         let read = || {
             let RequestStart { version, opcode, end, .. } = start;
-            let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
+            let context = RequestContext { version, opcode, intelligence: Intelligence::Basic };
             let name = task::head_layout(opcode);
-            let found = Skimmer::new(end, asked, [header::LAYOUT, name]).skim(buffer, &self.limits)?;
+            let found = Skimmer::new(end, context, [header::LAYOUT, name]).skim(buffer, &self.limits)?;
             let Some(length) = found else { return Ok(None) };
             let mut from = Reader::new(Bytes::copy_from_slice(&buffer[..length]), end);
             let header = RequestHeader::read(&mut from, &start)?;
@@ -294,13 +294,13 @@ impl RequestDecoder {
         Ok(head)
     }
 
-    /// The id of the request that has not arrived as a whole, and what an error that answers it looks like.
-    pub fn begun(&self) -> Option<(u64, Asked)> {
+    /// Returns the id and context of the incomplete request, for an error response.
+    pub fn partial_request(&self) -> Option<(u64, RequestContext)> {
         let RequestStart { id, version, opcode, .. } = self.begun.as_ref()?.start;
-        Some((id, Asked { version, opcode, intelligence: Intelligence::Basic }))
+        Some((id, RequestContext { version, opcode, intelligence: Intelligence::Basic }))
     }
 
-    /// Drops the request that has not arrived as a whole: what has come of it, and what is still to come.
+    /// Drops the incomplete request: the bytes received and those to come.
     pub fn skip(&mut self, buffer: &mut BytesMut) {
         if let Some(begun) = &mut self.begun {
             begun.is_skipped = true;
@@ -308,17 +308,17 @@ impl RequestDecoder {
         }
     }
 
-    /// Whether a request has not arrived as a whole that is dropped.
+    /// Returns whether an incomplete request is being dropped.
     pub fn is_skipping(&self) -> bool {
         self.begun.as_ref().is_some_and(|begun| begun.is_skipped)
     }
 
-    /// Takes the next request out of the buffer, if it is there as a whole. Keys and values are parts of the buffer's
-    /// memory. The buffer may only grow between two calls.
+    /// Removes the next complete request from the buffer. Keys and values are slices of the buffer. Between
+    /// calls the buffer may only grow.
     ///
     /// # Errors
     ///
-    /// If the bytes are none. Nothing that follows can be read.
+    /// If the bytes are invalid. The stream is lost.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> std::result::Result<Option<Request>, RequestError> {
         let (length, begun) = loop {
             let skimmed = self.skim(buffer).map_err(|error| self.unreadable(buffer, error))?;
@@ -335,17 +335,19 @@ impl RequestDecoder {
                 }
             }
         };
-        let Begun { start, is_remembered, .. } = begun;
+        let PartialRequest { start, is_header_cached, .. } = begun;
         self.decoded = length;
-        let request = self.read(&start, is_remembered, buffer.split_to(length).freeze());
+        let request = self.read(&start, is_header_cached, buffer.split_to(length).freeze());
         let told = |error: DecodeError| RequestError { id: start.id, version: Some(start.version), error };
         request.map(Some).map_err(told)
     }
 
-    /// An error with as much as is known of the request that it is about.
+    /// An error with what is known of its request.
     fn unreadable(&self, buffer: &[u8], error: DecodeError) -> RequestError {
         match &self.begun {
-            Some(Begun { start, .. }) => RequestError { id: start.id, version: Some(start.version), error },
+            Some(PartialRequest { start, .. }) => {
+                RequestError { id: start.id, version: Some(start.version), error }
+            }
             None => {
                 let id = magic_and_id(buffer, REQUEST_MAGIC).ok().flatten().map_or(0, |(id, _)| id);
                 RequestError { id, version: None, error }
@@ -353,27 +355,27 @@ impl RequestDecoder {
         }
     }
 
-    /// The length of the next request, which has begun then, if it is there as a whole.
+    /// Starts the next request if necessary; returns its length once it is complete.
     fn skim(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
         let begun = match &mut self.begun {
             Some(begun) => begun,
             None => {
                 let Some(start) = RequestStart::read(bytes)? else { return Ok(None) };
                 let RequestStart { version, opcode, end, .. } = start;
-                let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
-                let remembered =
-                    self.remembered.as_ref().filter(|remembered| remembered.is_at(&start, bytes));
-                let skimmer = match remembered {
-                    Some(remembered) => {
-                        Skimmer::new(end + remembered.bytes.len(), asked, [NOTHING, layout(opcode)])
+                let context = RequestContext { version, opcode, intelligence: Intelligence::Basic };
+                let cached_header =
+                    self.cached_header.as_ref().filter(|cached_header| cached_header.is_at(&start, bytes));
+                let skimmer = match cached_header {
+                    Some(cached_header) => {
+                        Skimmer::new(end + cached_header.bytes.len(), context, [NOTHING, layout(opcode)])
                     }
-                    None => Skimmer::new(end, asked, [header::LAYOUT, layout(opcode)]),
+                    None => Skimmer::new(end, context, [header::LAYOUT, layout(opcode)]),
                 };
-                let is_remembered = remembered.is_some();
-                self.begun.insert(Begun {
+                let is_header_cached = cached_header.is_some();
+                self.begun.insert(PartialRequest {
                     start,
                     skimmer,
-                    is_remembered,
+                    is_header_cached,
                     is_head_read: false,
                     is_skipped: false,
                 })
@@ -382,16 +384,16 @@ impl RequestDecoder {
         begun.skimmer.skim(bytes, &self.limits)
     }
 
-    fn read(&mut self, start: &RequestStart, is_remembered: bool, message: Bytes) -> Result<Request> {
-        let (header, mut from) = match self.remembered.as_ref().filter(|_| is_remembered) {
-            Some(Remembered { bytes, header }) => {
+    fn read(&mut self, start: &RequestStart, is_header_cached: bool, message: Bytes) -> Result<Request> {
+        let (header, mut from) = match self.cached_header.as_ref().filter(|_| is_header_cached) {
+            Some(CachedHeader { bytes, header }) => {
                 let header = RequestHeader { id: start.id, ..header.clone() };
                 (header, Reader::new(message, start.end + bytes.len()))
             }
             None => {
                 let mut from = Reader::new(message, start.end);
                 let header = RequestHeader::read(&mut from, start)?;
-                self.remembered = Remembered::new(start, from.read_since(start.end))?;
+                self.cached_header = CachedHeader::new(start, from.read_since(start.end))?;
                 (header, from)
             }
         };

@@ -1,4 +1,4 @@
-//! Responses and events: written by servers, read by clients.
+//! Responses and events: encoded by servers, decoded by clients.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::error::{Reason, Result, error};
 use crate::header::{Intelligence, magic_and_id};
-use crate::layout::{Asked, Field, Fields, Skimmer};
+use crate::layout::{Field, Fields, RequestContext, Skimmer};
 use crate::limits::Limits;
 use crate::opcode::{COUNTER_EVENT, ERROR, EVENTS, Family, Opcode};
 use crate::ops::event::{self, CounterEvent, Event, EventKind};
@@ -20,64 +20,64 @@ use crate::text::Text;
 use crate::topology::{self, CacheTopology};
 use crate::version::ProtocolVersion;
 
-/// The first byte of what a server says.
+/// The first byte of a server's messages.
 pub const RESPONSE_MAGIC: u8 = 0xA1;
 
 /// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
-    /// The request's.
+    /// The request's id.
     pub id: u64,
-    /// How it ended.
+    /// The status.
     pub status: Status,
     /// The cache's topology, if the client has another one.
     pub topology: Option<Arc<CacheTopology>>,
-    /// What is answered.
+    /// The body.
     pub body: ResponseBody,
 }
 
-/// What is answered.
+/// The body of a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResponseBody {
-    /// Nothing but the status.
+    /// Only the status.
     Empty,
-    /// What went wrong, with a status that says so.
+    /// The text of an error.
     Error(Text),
-    /// Of one key.
+    /// On one key.
     Map(map::Response),
-    /// Of many keys, or of the whole cache.
+    /// On many keys or the whole cache.
     Bulk(bulk::Response),
-    /// Of the server as such.
+    /// On the server.
     Server(server::Response),
-    /// A task's or a query's result.
+    /// The result of a task or query.
     Result(Bytes),
-    /// To know who asks.
+    /// Authentication.
     Auth(auth::Response),
-    /// To walk over the entries.
+    /// An iteration.
     Iteration(iteration::Response),
-    /// Of a value in pieces.
+    /// A value in chunks.
     Stream(stream::Response),
-    /// Of many changes that are one.
+    /// A transaction.
     Transaction(transaction::Response),
-    /// Of a counter.
+    /// A counter.
     Counter(counter::Response),
-    /// Of a multimap.
+    /// A multimap.
     Multimap(multimap::Response),
 }
 
-/// What a server says.
+/// A message of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Incoming {
-    /// An answer.
+    /// A response.
     Response(Response),
-    /// An entry has changed.
+    /// An entry event.
     Event(Event),
-    /// A counter has changed.
+    /// A counter event.
     CounterEvent(CounterEvent),
 }
 
-fn layout(asked: Asked, status: Status) -> Fields {
-    let opcode = asked.opcode;
+fn layout(context: RequestContext, status: Status) -> Fields {
+    let opcode = context.opcode;
     match opcode.family() {
         Family::Map => map::response_layout(opcode, status),
         Family::Iteration => iteration::response_layout(opcode, status),
@@ -95,22 +95,22 @@ fn layout(asked: Asked, status: Status) -> Fields {
 }
 
 impl ResponseBody {
-    fn read(asked: Asked, status: Status, from: &mut Reader) -> Result<Self> {
-        if layout(asked, status).is_empty() {
+    fn read(context: RequestContext, status: Status, from: &mut Reader) -> Result<Self> {
+        if layout(context, status).is_empty() {
             return Ok(Self::Empty);
         }
-        Ok(match asked.opcode.family() {
-            Family::Map => Self::Map(map::Response::read(asked, from)?),
-            Family::Bulk => Self::Bulk(bulk::Response::read(asked, from)?),
-            Family::Server => server::Response::read(asked, from)?.map_or(Self::Empty, Self::Server),
+        Ok(match context.opcode.family() {
+            Family::Map => Self::Map(map::Response::read(context, from)?),
+            Family::Bulk => Self::Bulk(bulk::Response::read(context, from)?),
+            Family::Server => server::Response::read(context, from)?.map_or(Self::Empty, Self::Server),
             Family::Task => Self::Result(from.array()?),
-            Family::Auth => Self::Auth(auth::Response::read(asked, from)?),
+            Family::Auth => Self::Auth(auth::Response::read(context, from)?),
             Family::Listener => Self::Empty,
-            Family::Iteration => Self::Iteration(iteration::Response::read(asked, from)?),
-            Family::Stream => Self::Stream(stream::Response::read(asked, from)?),
-            Family::Transaction => Self::Transaction(transaction::Response::read(asked.opcode, from)?),
-            Family::Counter => Self::Counter(counter::Response::read(asked.opcode, from)?),
-            Family::Multimap => Self::Multimap(multimap::Response::read(asked.opcode, from)?),
+            Family::Iteration => Self::Iteration(iteration::Response::read(context, from)?),
+            Family::Stream => Self::Stream(stream::Response::read(context, from)?),
+            Family::Transaction => Self::Transaction(transaction::Response::read(context.opcode, from)?),
+            Family::Counter => Self::Counter(counter::Response::read(context.opcode, from)?),
+            Family::Multimap => Self::Multimap(multimap::Response::read(context.opcode, from)?),
         })
     }
 
@@ -133,23 +133,23 @@ impl ResponseBody {
 }
 
 impl Response {
-    /// Without topology.
+    /// Creates a response without a topology.
     pub const fn new(id: u64, status: Status, body: ResponseBody) -> Self {
         Self { id, status, topology: None, body }
     }
 
-    /// Something went wrong.
+    /// Creates an error response.
     pub fn error(id: u64, status: Status, text: impl Into<Text>) -> Self {
         Self::new(id, status, ResponseBody::Error(text.into()))
     }
 
-    /// Writes it as the answer to such a request. Errors are the same for all.
-    pub fn encode(&self, asked: Asked, out: &mut Output) {
+    /// Encodes the response for a request. Errors do not depend on the request.
+    pub fn encode(&self, context: RequestContext, out: &mut Output) {
         let is_error = matches!(self.body, ResponseBody::Error(_));
-        write_start(self.id, if is_error { ERROR } else { asked.opcode.response() }, self.status, out);
+        write_start(self.id, if is_error { ERROR } else { context.opcode.response() }, self.status, out);
         let topology = self.topology.as_deref().filter(|_| !is_error);
-        CacheTopology::write(topology, out, asked.intelligence);
-        self.body.write(out, asked.version);
+        CacheTopology::write(topology, out, context.intelligence);
+        self.body.write(out, context.version);
     }
 }
 
@@ -161,7 +161,7 @@ fn write_start(id: u64, opcode: u8, status: Status, out: &mut Output) {
 }
 
 impl Event {
-    /// Writes it.
+    /// Encodes the event.
     pub fn encode(&self, out: &mut Output) {
         write_start(self.id, self.kind as u8, Status::Success, out);
         out.u8(0);
@@ -170,7 +170,7 @@ impl Event {
 }
 
 impl CounterEvent {
-    /// Writes it.
+    /// Encodes the event.
     pub fn encode(&self, out: &mut Output) {
         write_start(0, COUNTER_EVENT, Status::Success, out);
         out.u8(0);
@@ -178,11 +178,11 @@ impl CounterEvent {
     }
 }
 
-/// What it is that is being read.
+/// The kind of message being read.
 #[derive(Clone, Copy)]
 enum Expected {
-    Answer(Asked, Status),
-    Error(Asked, Status),
+    Answer(RequestContext, Status),
+    Error(RequestContext, Status),
     Event(EventKind),
     CounterEvent,
 }
@@ -194,38 +194,41 @@ struct Start {
     end: usize,
 }
 
-/// What answers nobody: it has no topology.
-const NOBODY: Asked =
-    Asked { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+/// The context of messages without a request, which have no topology.
+const NO_REQUEST: RequestContext = RequestContext {
+    version: ProtocolVersion::NEWEST,
+    opcode: Opcode::Ping,
+    intelligence: Intelligence::Basic,
+};
 
 const fn no_topology(marker: u8) -> Option<Fields> {
     if marker == 0 { Some(NOTHING) } else { None }
 }
 
 impl Start {
-    fn read(bytes: &[u8], asked: impl FnOnce(u64) -> Option<Asked>) -> Result<Option<Self>> {
+    fn read(bytes: &[u8], context: impl FnOnce(u64) -> Option<RequestContext>) -> Result<Option<Self>> {
         let Some((id, at)) = magic_and_id(bytes, RESPONSE_MAGIC)? else { return Ok(None) };
         let [Some(&opcode), Some(&status)] = [bytes.get(at), bytes.get(at + 1)] else { return Ok(None) };
         let Some(status) = Status::from_byte(status) else {
             return error(at + 1, Reason::Invalid { what: "status", value: status.into() });
         };
         let expected = if opcode == ERROR {
-            Expected::Error(asked(id).unwrap_or(NOBODY), status)
+            Expected::Error(context(id).unwrap_or(NO_REQUEST), status)
         } else if let Some(kind) = EventKind::from_byte(opcode).filter(|_| EVENTS.contains(&opcode)) {
             Expected::Event(kind)
         } else if opcode == COUNTER_EVENT {
             Expected::CounterEvent
         } else {
-            let Some(asked) = asked(id) else { return error(1, Reason::UnknownId(id)) };
-            let expected = asked.opcode.response();
+            let Some(context) = context(id) else { return error(1, Reason::UnknownId(id)) };
+            let expected = context.opcode.response();
             if opcode != expected {
                 return error(at, Reason::OtherOpcode { found: opcode, expected });
             }
             if status.is_error() {
                 let value = status.byte().into();
-                return error(at + 1, Reason::Invalid { what: "status of what is no error", value });
+                return error(at + 1, Reason::Invalid { what: "status of a successful response", value });
             }
-            Expected::Answer(asked, status)
+            Expected::Answer(context, status)
         };
         Ok(Some(Self { id, expected, end: at + 2 }))
     }
@@ -233,25 +236,25 @@ impl Start {
     fn skimmer(&self) -> Skimmer {
         const NO_TOPOLOGY: Fields = &[Field::Choice("topology marker", no_topology)];
         const TOPOLOGY: Fields = &[topology::FIELD];
-        let (asked, parts) = match self.expected {
-            Expected::Answer(asked, status) => (asked, [TOPOLOGY, layout(asked, status)]),
-            Expected::Error(asked, _) => (asked, [TOPOLOGY, &[TEXT][..]]),
-            Expected::Event(kind) => (NOBODY, [NO_TOPOLOGY, event::layout(kind)]),
-            Expected::CounterEvent => (NOBODY, [NO_TOPOLOGY, event::COUNTER]),
+        let (context, parts) = match self.expected {
+            Expected::Answer(context, status) => (context, [TOPOLOGY, layout(context, status)]),
+            Expected::Error(context, _) => (context, [TOPOLOGY, &[TEXT][..]]),
+            Expected::Event(kind) => (NO_REQUEST, [NO_TOPOLOGY, event::layout(kind)]),
+            Expected::CounterEvent => (NO_REQUEST, [NO_TOPOLOGY, event::COUNTER]),
         };
-        Skimmer::new(self.end, asked, parts)
+        Skimmer::new(self.end, context, parts)
     }
 
     fn read_rest(&self, from: &mut Reader) -> Result<Incoming> {
         let id = self.id;
-        let asked = match self.expected {
-            Expected::Answer(asked, _) | Expected::Error(asked, _) => asked,
-            Expected::Event(_) | Expected::CounterEvent => NOBODY,
+        let context = match self.expected {
+            Expected::Answer(context, _) | Expected::Error(context, _) => context,
+            Expected::Event(_) | Expected::CounterEvent => NO_REQUEST,
         };
-        let topology = CacheTopology::read(from, asked.intelligence)?.map(Arc::new);
+        let topology = CacheTopology::read(from, context.intelligence)?.map(Arc::new);
         let incoming = match self.expected {
-            Expected::Answer(asked, status) => {
-                let body = ResponseBody::read(asked, status, from)?;
+            Expected::Answer(context, status) => {
+                let body = ResponseBody::read(context, status, from)?;
                 Incoming::Response(Response { id, status, topology, body })
             }
             Expected::Error(_, status) => {
@@ -266,40 +269,40 @@ impl Start {
     }
 }
 
-/// Reads responses and events from a stream, however it is cut.
+/// A decoder of responses and events, for any fragmentation.
 #[derive(Default)]
 pub struct ResponseDecoder {
     limits: Limits,
-    /// What is not there as a whole yet.
+    /// The incomplete message.
     begun: Option<(Start, Skimmer)>,
 }
 
 impl ResponseDecoder {
-    /// With these limits.
+    /// Creates a decoder with these limits.
     pub const fn new(limits: Limits) -> Self {
         Self { limits, begun: None }
     }
 
-    /// How many bytes the message has at least that is not there as a whole yet.
-    pub fn wanted(&self) -> usize {
-        self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.wanted())
+    /// Returns the minimum size of the incomplete message.
+    pub fn bytes_needed(&self) -> usize {
+        self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.bytes_needed())
     }
 
-    /// Takes what comes next out of the buffer, if it is there as a whole. Keys and values are parts of the buffer's
-    /// memory. The buffer may only grow between two calls. What a response answers is asked for once.
+    /// Removes the next complete message from the buffer. Keys and values are slices of the buffer. Between
+    /// calls the buffer may only grow. `context` is called once per response.
     ///
     /// # Errors
     ///
-    /// If the bytes are none. Nothing that follows can be read.
+    /// If the bytes are invalid. The stream is lost.
     pub fn decode(
         &mut self,
         buffer: &mut BytesMut,
-        asked: impl FnOnce(u64) -> Option<Asked>,
+        context: impl FnOnce(u64) -> Option<RequestContext>,
     ) -> Result<Option<Incoming>> {
         let (start, skimmer) = match &mut self.begun {
             Some(begun) => begun,
             None => {
-                let Some(start) = Start::read(buffer, asked)? else { return Ok(None) };
+                let Some(start) = Start::read(buffer, context)? else { return Ok(None) };
                 self.begun.insert((start, start.skimmer()))
             }
         };

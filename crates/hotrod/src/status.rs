@@ -1,4 +1,4 @@
-//! How an operation ended (facts section 1.5).
+//! The status of a response (facts section 1.5).
 
 macro_rules! statuses {
     ($($(#[doc = $doc:literal])+ $name:ident = $byte:literal,)+) => {
@@ -10,17 +10,17 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// All of them.
+            /// All statuses.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Its name, for logs and metrics.
+            /// Returns the name, for logs and metrics.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)+
                 }
             }
 
-            /// The status with this byte.
+            /// Returns the status of this byte.
             pub const fn from_byte(byte: u8) -> Option<Self> {
                 match byte {
                     $($byte => Some(Self::$name),)+
@@ -36,11 +36,11 @@ statuses! {
     Success = 0x00,
     /// The condition did not hold.
     NotExecuted = 0x01,
-    /// There is no such key, or no such thing.
+    /// No such key or object.
     NotFound = 0x02,
-    /// Done, and what was there before follows.
+    /// Done; the previous value follows.
     SuccessWithPrevious = 0x03,
-    /// The condition did not hold, and what is there follows. A counter that would pass its bound, without anything.
+    /// The condition did not hold; the current value follows. For a counter at its bound no value follows.
     NotExecutedWithPrevious = 0x04,
     /// No such iteration.
     InvalidIteration = 0x05,
@@ -52,34 +52,34 @@ statuses! {
     NotExecutedWithPreviousObject = 0x08,
     /// Not a request.
     InvalidMagic = 0x81,
-    /// No such operation.
+    /// Unknown operation.
     UnknownOpcode = 0x82,
-    /// No such version.
+    /// Unknown version.
     UnknownVersion = 0x83,
-    /// A request that cannot be read, or to a cache that is not there.
+    /// An invalid request, or an unknown cache.
     ParseError = 0x84,
-    /// It went wrong on the server.
+    /// The server failed to execute the operation.
     ServerError = 0x85,
-    /// It took too long on the server.
+    /// The operation timed out on the server.
     TimedOut = 0x86,
-    /// A member that was needed is suspected: another server may do better.
+    /// A member is suspected; another server may succeed.
     NodeSuspected = 0x87,
-    /// The server or the cache is not running, or no more: another server may do better.
+    /// The server or cache is not running; another server may succeed.
     IllegalLifecycle = 0x88,
 }
 
 impl Status {
-    /// Its byte.
+    /// Returns the byte.
     pub const fn byte(self) -> u8 {
         self as u8
     }
 
-    /// Whether the response is an error's.
+    /// Returns whether it is an error.
     pub const fn is_error(self) -> bool {
         self.byte() >= 0x80
     }
 
-    /// Whether what was there before follows, in operations that give it.
+    /// Returns whether the previous value follows, in operations that return it.
     pub const fn has_previous(self) -> bool {
         matches!(
             self,
@@ -90,7 +90,7 @@ impl Status {
         )
     }
 
-    /// Whether it was done.
+    /// Returns whether the operation was executed.
     pub const fn is_success(self) -> bool {
         matches!(
             self,

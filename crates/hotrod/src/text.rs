@@ -1,39 +1,39 @@
-//! Names and other text, as a part of the message that it came in.
+//! Text as a slice of its message.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// UTF-8 in shared bytes.
+/// UTF-8 text in shared bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text(Bytes);
 
 impl Text {
-    /// No text.
+    /// The empty text.
     pub const EMPTY: Self = Self(Bytes::new());
 
-    /// The text that these bytes are, if they are one.
+    /// Converts bytes, if they are UTF-8.
     pub fn from_utf8(bytes: Bytes) -> Option<Self> {
         std::str::from_utf8(&bytes).is_ok().then_some(Self(bytes))
     }
 
-    /// Text of the program's own.
+    /// Converts a static text.
     pub const fn from_static(text: &'static str) -> Self {
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
-        // It was looked at when it was made.
+        // Validated at construction.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &Bytes {
         &self.0
     }
 
-    /// Whether there is nothing.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,47 +1,47 @@
-//! Where a cache's servers are, and which of them own what (facts section 1.6).
+//! Cache topologies: servers and owners of segments (facts section 1.6).
 
 use smallvec::SmallVec;
 
 use crate::error::{Reason, Result, error};
 use crate::header::Intelligence;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::text::Text;
 
-/// The version of the hash that decides which segment a key is in.
+/// The version of the hash that maps keys to segments.
 const HASH_VERSION: u8 = 3;
 
-/// A server, as clients reach it.
+/// The address of a server for clients.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServerAddress {
-    /// Its name or its address.
+    /// The host name or IP address.
     pub host: Text,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
-/// Servers of a segment by their places in the list, the primary first. At least one and at most 255.
+/// The owners of a segment as indices of the list of servers, the primary first: 1 to 255.
 pub type Owners = SmallVec<[u32; 2]>;
 
-/// A cache's topology.
+/// The topology of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheTopology {
-    /// Its id: another one is another topology, whether it is greater or not.
+    /// The id. Different ids are different topologies; their order has no meaning.
     pub id: i32,
     /// All servers that have the cache.
     pub servers: Vec<ServerAddress>,
-    /// Who owns which segment, if the client asks for that and there is something to know.
+    /// The owners of segments, if the client requests them and they are known.
     pub owners: Option<Vec<Owners>>,
 }
 
-/// The marker, and what follows it.
+/// The marker and the topology.
 pub(crate) const FIELD: Field = Field::Sub(layout);
 
-fn layout(asked: Asked) -> Fields {
-    match asked.intelligence {
-        // Not to be sent to such a client, but it is a server's if it is.
+fn layout(context: RequestContext) -> Fields {
+    match context.intelligence {
+        // Servers should not send it to such a client; some do.
         Intelligence::Basic | Intelligence::Topology => &[Field::Choice("topology marker", servers)],
         Intelligence::Hash => &[Field::Choice("topology marker", servers_and_owners)],
     }
@@ -78,7 +78,7 @@ const fn owners(version: u8) -> Option<Fields> {
 }
 
 impl CacheTopology {
-    /// The marker, and what follows it.
+    /// Reads the marker and the topology.
     pub(crate) fn read(from: &mut Reader, intelligence: Intelligence) -> Result<Option<Self>> {
         if !from.bool()? {
             return Ok(None);
@@ -109,7 +109,7 @@ impl CacheTopology {
     }
 
     pub(crate) fn write(topology: Option<&Self>, out: &mut Output, intelligence: Intelligence) {
-        // Clients take an empty list for the end of the world.
+        // Clients take an empty list for the end of the cluster.
         let Some(topology) = topology.filter(|topology| !topology.servers.is_empty()) else {
             return out.u8(0);
         };
@@ -132,11 +132,11 @@ impl CacheTopology {
         }
     }
 
-    /// Whether a client can be told: owners must be among the servers.
+    /// Checks that the owners are among the servers.
     ///
     /// # Errors
     ///
-    /// The first owner that is not.
+    /// The first invalid owner.
     pub fn check(&self) -> Result<()> {
         for owners in self.owners.iter().flatten() {
             let wrong = owners.iter().find(|owner| **owner as usize >= self.servers.len());

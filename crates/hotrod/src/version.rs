@@ -1,13 +1,13 @@
-//! Versions of the protocol. Each request has its own, and its response is written for it.
+//! Protocol versions. Each request has its own, and its response is encoded for it.
 
 use std::fmt;
 
-/// A version, by its byte on the wire: ten times the major number and the minor one.
+/// A version, as the byte on the wire: ten times the major plus the minor number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolVersion(u8);
 
 impl ProtocolVersion {
-    /// The first one spoken here.
+    /// The oldest supported version.
     pub const V2_0: Self = Self(20);
     /// Tasks, PUT_ALL and GET_ALL, raw events.
     pub const V2_1: Self = Self(21);
@@ -25,18 +25,18 @@ impl ProtocolVersion {
     pub const V2_7: Self = Self(27);
     /// Media types in requests.
     pub const V2_8: Self = Self(28);
-    /// Media types in the answer to PING.
+    /// Media types in the response to PING.
     pub const V2_9: Self = Self(29);
-    /// Durations are literal; PING tells version and opcodes.
+    /// Literal durations; PING returns version and opcodes.
     pub const V3_0: Self = Self(30);
     /// Bloom filters.
     pub const V3_1: Self = Self(31);
-    /// Other parameters in requests; previous values with metadata.
+    /// Parameters in requests; previous values with metadata.
     pub const V4_0: Self = Self(40);
     /// Streams in chunks that can be interleaved.
     pub const V4_1: Self = Self(41);
 
-    /// All of them, oldest first.
+    /// All versions, oldest first.
     pub const ALL: [Self; 14] = [
         Self::V2_0,
         Self::V2_1,
@@ -54,10 +54,10 @@ impl ProtocolVersion {
         Self::V4_1,
     ];
 
-    /// The newest one.
+    /// The newest version.
     pub const NEWEST: Self = Self::V4_1;
 
-    /// The version with this byte, if it is spoken here.
+    /// Returns the version of this byte, if it is supported.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             20..=31 | 40 | 41 => Some(Self(byte)),
@@ -65,7 +65,7 @@ impl ProtocolVersion {
         }
     }
 
-    /// Its byte.
+    /// Returns the byte.
     pub const fn byte(self) -> u8 {
         self.0
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_told_by_their_byte() {
+    fn versions_are_identified_by_their_byte() {
         let known: Vec<_> = (0..=u8::MAX).filter_map(ProtocolVersion::from_byte).collect();
         assert_eq!(known[..10], ProtocolVersion::ALL[..10]);
         assert!(ProtocolVersion::ALL.iter().all(|version| known.contains(version)));

@@ -1,7 +1,5 @@
 //! Our client against Infinispan's server and against ours: the same list, so that it is right for others, too.
 
-#[path = "../../client/tests/it/acknowledged.rs"]
-mod acknowledged;
 #[path = "../../client/tests/it/certificates.rs"]
 #[expect(dead_code, reason = "others show certificates and tokens, too")]
 mod certificates;
@@ -19,6 +17,8 @@ mod rolling;
 mod sites;
 #[path = "client/users.rs"]
 mod users;
+#[path = "../../client/tests/it/write_tracker.rs"]
+mod write_tracker;
 
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};

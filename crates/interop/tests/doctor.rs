@@ -71,7 +71,7 @@ fn a_port_without_a_server_is_told_apart_from_one_with_something_else() {
         let at = silent.local_addr().expect("an address").to_string();
         finds(&[&at], 1, &["it takes connections, and does not answer for 1s"]);
         let (said, code) = doctor(&["ftp://a"]);
-        assert!(code == 2 && said.contains("ftp is not hotrod or hotrods"), "{said}");
+        assert!(code == 2 && said.contains("ftp is neither hotrod nor hotrods"), "{said}");
     });
 }
 

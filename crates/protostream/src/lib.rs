@@ -1,5 +1,5 @@
-//! Values as Infinispan's clients wrap them in protobuf (`application/x-protostream`), and what clients and servers exchange in
-//! queries. No IO, and no schemas.
+//! Infinispan's protobuf wrapping of values (`application/x-protostream`) and the messages of queries.
+//! Without IO and schemas.
 
 #![forbid(unsafe_code)]
 

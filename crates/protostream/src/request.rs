@@ -1,4 +1,4 @@
-//! What a client asks by QUERY (facts section 2.9): a message of protobuf, not wrapped, or JSON.
+//! The request of QUERY (facts section 2.9): an unwrapped protobuf message, or JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use serde_json::{Map, Value as Json};
 use crate::wire::{LENGTH, Raw, VARINT, field, put_bytes, put_tag, put_varint};
 use crate::wrapped::{INT64, Wrapped};
 
-/// A query with its parameters, and which part of its answer is wanted.
+/// A query with its parameters and paging.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct QueryRequest {
-    /// In Ickle.
+    /// The Ickle text.
     pub query: String,
-    /// So many of what is found are left out.
+    /// Results to skip.
     pub offset: Option<i64>,
-    /// No more than this are told.
+    /// Maximum number of results.
     pub max: Option<i32>,
-    /// How many there are is to be right up to here; nobody needs it.
+    /// The hit count up to which it should be exact; unused.
     pub accuracy: Option<i32>,
-    /// Only what the server has that is asked.
+    /// Whether to search only the entries of the server that gets the request.
     pub is_local: bool,
-    /// Values of parameters by their names.
+    /// The values of parameters, by name.
     pub parameters: BTreeMap<String, Wrapped>,
 }
 
-/// What is asked is no query. Nothing was done.
+/// An invalid query request. Nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not a query: {0}")]
+#[error("invalid query request: {0}")]
 pub struct RequestError(pub(crate) String);
 
 const QUERY: u32 = 1;
@@ -40,24 +40,24 @@ const NAME: u32 = 1;
 const VALUE: u32 = 2;
 
 impl QueryRequest {
-    /// Whether it takes away what it finds.
+    /// Whether the query is a DELETE.
     pub fn is_delete(&self) -> bool {
         self.query.split_whitespace().next().is_some_and(|first| first.eq_ignore_ascii_case("DELETE"))
     }
 
-    /// Reads what clients send in protobuf.
+    /// Decodes a protobuf request.
     ///
     /// # Errors
     ///
     /// [`RequestError`].
     pub fn read(mut from: &[u8]) -> Result<Self, RequestError> {
-        let broken = || RequestError("it is no message".to_owned());
+        let broken = || RequestError("no protobuf message".to_owned());
         let mut request = Self::default();
         while !from.is_empty() {
             match field(&mut from).ok_or_else(broken)? {
                 (QUERY, Raw::Length(query)) => {
                     request.query = String::from_utf8(query.to_vec())
-                        .map_err(|_| RequestError("it is no text in UTF-8".to_owned()))?;
+                        .map_err(|_| RequestError("the query is not UTF-8".to_owned()))?;
                 }
                 (OFFSET, Raw::Varint(number)) => request.offset = Some(number.cast_signed()),
                 (MAX, Raw::Varint(number)) => request.max = Some(number as i32),
@@ -75,7 +75,7 @@ impl QueryRequest {
         Ok(request)
     }
 
-    /// As clients send it.
+    /// Encodes the request as clients do.
     pub fn write(&self) -> Bytes {
         let mut out = Vec::new();
         put_tag(&mut out, QUERY, LENGTH);
@@ -105,13 +105,13 @@ impl QueryRequest {
         out.into()
     }
 
-    /// Reads what clients send in JSON.
+    /// Decodes a JSON request.
     ///
     /// # Errors
     ///
     /// [`RequestError`].
     pub fn from_json(text: &str) -> Result<Self, RequestError> {
-        let wrong = |what: &str| RequestError(format!("{what} is not as it is to be"));
+        let wrong = |what: &str| RequestError(format!("{what} is invalid"));
         let read: Json = serde_json::from_str(text).map_err(|error| RequestError(error.to_string()))?;
         let object = read.as_object().ok_or_else(|| wrong("the object"))?;
         let number = |name: &str| match object.get(name) {
@@ -155,7 +155,7 @@ fn named(parameter: &Map<String, Json>) -> Option<(String, Wrapped)> {
 
 fn parameter_of(mut from: &[u8]) -> Result<(String, Wrapped), RequestError> {
     let (mut name, mut value) = (None, None);
-    let broken = || RequestError("a parameter is no message".to_owned());
+    let broken = || RequestError("a parameter is no protobuf message".to_owned());
     while !from.is_empty() {
         match field(&mut from).ok_or_else(broken)? {
             (NAME, Raw::Length(bytes)) => name = String::from_utf8(bytes.to_vec()).ok(),
@@ -163,12 +163,10 @@ fn parameter_of(mut from: &[u8]) -> Result<(String, Wrapped), RequestError> {
             _ => {}
         }
     }
-    let name = name.ok_or_else(|| RequestError("a parameter has no name".to_owned()))?;
+    let name = name.ok_or_else(|| RequestError("a parameter without a name".to_owned()))?;
     match value {
         Some(value) => Ok((name, value)),
-        None => Err(RequestError(format!(
-            "parameter '{name}' is no number, no text, no bytes, and not true or false"
-        ))),
+        None => Err(RequestError(format!("parameter '{name}' is no number, string, bytes or boolean"))),
     }
 }
 

@@ -1,26 +1,26 @@
-//! What a client is answered to QUERY (facts section 2.9): a message of protobuf, not wrapped.
+//! The response to QUERY (facts section 2.9): an unwrapped protobuf message.
 
 use bytes::Bytes;
 
 use crate::wire::{LENGTH, MESSAGE, Raw, TYPE_ID, VARINT, field, put_bytes, put_tag, put_varint};
 use crate::wrapped::BYTES;
 
-/// The rows that are told, and how many there are in all.
+/// Rows of the result, with the total count.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct QueryResponse {
-    /// Columns of a row; zero if each row is an entity.
+    /// Columns per row; zero if each row is an entity.
     pub columns: usize,
-    /// What is told. Of a row each value is wrapped, and nothing where there is none. An entity is as the cache has it.
+    /// The rows. Values are wrapped, null is empty. An entity is as in the cache.
     pub rows: Vec<Vec<Bytes>>,
-    /// How many there are in all.
+    /// The total number of hits.
     pub count: u64,
-    /// Whether that is right, and not only the least that there are.
+    /// Whether the count is exact; else it is a lower bound.
     pub is_exact: bool,
 }
 
-/// An answer that is none. What was asked may have been done.
+/// An invalid response. The query may have been executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not an answer to a query: {0}")]
+#[error("invalid query response: {0}")]
 pub struct ResponseError(&'static str);
 
 const ROWS: u32 = 1;
@@ -30,7 +30,8 @@ const COUNT: u32 = 4;
 const IS_EXACT: u32 = 5;
 
 impl QueryResponse {
-    /// As clients read it. Which of the columns are entities says `is_entity`: they are wrapped once more.
+    /// Encodes the response. Columns for which `is_entity` returns true are entities, which are wrapped once
+    /// more.
     pub fn write(&self, is_entity: impl Fn(usize) -> bool) -> Bytes {
         let mut out = Vec::new();
         for (number, value) in [(ROWS, self.rows.len()), (COLUMNS, self.columns)] {
@@ -47,7 +48,7 @@ impl QueryResponse {
                 }
             }
         }
-        // Clients take it for a number of 32 bits.
+        // Clients read a 32-bit number.
         let count = i32::try_from(self.count).unwrap_or(i32::MAX);
         put_tag(&mut out, COUNT, VARINT);
         put_varint(&mut out, u64::from(count.cast_unsigned()));
@@ -56,7 +57,7 @@ impl QueryResponse {
         out.into()
     }
 
-    /// Reads it. Entities are as the cache has them.
+    /// Decodes a response. Entities are as in the cache.
     ///
     /// # Errors
     ///
@@ -64,10 +65,10 @@ impl QueryResponse {
     pub fn read(bytes: &Bytes) -> Result<Self, ResponseError> {
         let (mut rest, mut response, mut results) = (&bytes[..], Self::default(), Vec::new());
         while !rest.is_empty() {
-            match field(&mut rest).ok_or(ResponseError("it is no message"))? {
+            match field(&mut rest).ok_or(ResponseError("no protobuf message"))? {
                 (COLUMNS, Raw::Varint(columns)) => {
                     response.columns =
-                        usize::try_from(columns).map_err(|_| ResponseError("it has too many columns"))?;
+                        usize::try_from(columns).map_err(|_| ResponseError("too many columns"))?;
                 }
                 (RESULTS, Raw::Length(result)) => results.push(bytes.slice_ref(result)),
                 (COUNT, Raw::Varint(count)) => response.count = u64::from(count as u32),
@@ -81,13 +82,13 @@ impl QueryResponse {
             let rows = results.chunks(response.columns);
             response.rows = rows.map(|row| row.iter().map(once).collect()).collect();
         } else {
-            return Err(ResponseError("its rows are not whole"));
+            return Err(ResponseError("incomplete rows"));
         }
         Ok(response)
     }
 }
 
-/// An entity as an array of bytes.
+/// Wraps an entity as bytes.
 fn as_bytes(entity: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(entity.len() + 6);
     put_tag(&mut out, BYTES, LENGTH);
@@ -95,7 +96,7 @@ fn as_bytes(entity: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The same within a message of the type for what is wrapped, which has the number zero.
+/// Wraps an entity in a message of the wrapper's type, which has the id zero.
 fn twice(entity: &[u8]) -> Vec<u8> {
     let (mut out, inner) = (Vec::new(), as_bytes(entity));
     put_tag(&mut out, TYPE_ID, VARINT);
@@ -105,7 +106,7 @@ fn twice(entity: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is in an array of bytes; all of it if it is none.
+/// Returns the content of wrapped bytes; the input if it is none.
 fn unwrapped(bytes: &Bytes) -> Bytes {
     let mut rest = &bytes[..];
     match field(&mut rest) {
@@ -114,7 +115,7 @@ fn unwrapped(bytes: &Bytes) -> Bytes {
     }
 }
 
-/// An entity that was wrapped once more; everything else as it is.
+/// Unwraps an entity that was wrapped twice; returns other values unchanged.
 fn once(bytes: &Bytes) -> Bytes {
     let mut rest = &bytes[..];
     match (field(&mut rest), field(&mut rest)) {

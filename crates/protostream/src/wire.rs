@@ -1,26 +1,26 @@
-//! Numbers, bytes and fields as protobuf writes them.
+//! The protobuf wire format.
 
 use bytes::{Buf, BufMut};
 
-/// A field's number in a wrapped entity: the name of its type.
+/// The field numbers of a wrapped entity: the name of its type.
 pub const TYPE_NAME: u32 = 16;
-/// The message itself.
+/// The message.
 pub const MESSAGE: u32 = 17;
-/// The number of an enum's value.
+/// The number of an enum value.
 pub const ENUM: u32 = 18;
-/// The number of the type.
+/// The id of the type.
 pub const TYPE_ID: u32 = 19;
 
-/// How a value is written: as a number of one to ten bytes.
+/// The wire types: a number of one to ten bytes.
 pub const VARINT: u32 = 0;
-/// In eight bytes.
+/// Eight bytes.
 pub const EIGHT: u32 = 1;
-/// As bytes after their length.
+/// Length-delimited.
 pub const LENGTH: u32 = 2;
-/// In four bytes.
+/// Four bytes.
 pub const FOUR: u32 = 5;
 
-/// A number of at most ten bytes; nothing if it does not end.
+/// Decodes a varint; `None` if it is incomplete or too long.
 pub fn varint(from: &mut impl Buf) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..70).step_by(7) {
@@ -33,7 +33,7 @@ pub fn varint(from: &mut impl Buf) -> Option<u64> {
     None
 }
 
-/// Writes such a number.
+/// Encodes a varint.
 pub fn put_varint(out: &mut impl BufMut, mut number: u64) {
     while number >= 0x80 {
         out.put_u8(number as u8 | 0x80);
@@ -42,23 +42,23 @@ pub fn put_varint(out: &mut impl BufMut, mut number: u64) {
     out.put_u8(number as u8);
 }
 
-/// A number with its sign at the end, so that small ones are short.
+/// Zigzag-encodes a number, so that small negative ones are short.
 pub const fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
 
-/// And back.
+/// Decodes a zigzag number.
 pub const fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }
 
-/// Writes bytes after their length.
+/// Encodes length-delimited bytes.
 pub fn put_bytes(out: &mut impl BufMut, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.put_slice(bytes);
 }
 
-/// What such bytes are; nothing if there are fewer.
+/// Decodes length-delimited bytes; `None` if they are incomplete.
 pub fn bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(varint(from)?).ok()?;
     let (bytes, rest) = from.split_at_checked(length)?;
@@ -66,25 +66,25 @@ pub fn bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// Writes what stands before a field's value: its number, and how the value is written.
+/// Encodes a field's tag: number and wire type.
 pub fn put_tag(out: &mut impl BufMut, number: u32, wire: u32) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
-/// A field's value as it comes.
+/// The undecoded value of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Raw<'a> {
-    /// A number of one to ten bytes.
+    /// A varint.
     Varint(u64),
     /// Eight bytes.
     Eight(u64),
-    /// A text, bytes, a message, or packed numbers.
+    /// A string, bytes, a message, or packed numbers.
     Length(&'a [u8]),
     /// Four bytes.
     Four(u32),
 }
 
-/// The next field's number and value; nothing if these bytes are no message, or one with groups.
+/// Decodes the next field; `None` if the message is invalid or has groups.
 pub fn field<'a>(from: &mut &'a [u8]) -> Option<(u32, Raw<'a>)> {
     let tag = varint(from)?;
     let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
@@ -98,7 +98,7 @@ pub fn field<'a>(from: &mut &'a [u8]) -> Option<(u32, Raw<'a>)> {
     Some((number, raw))
 }
 
-/// The next of numbers that are written behind each other in this way.
+/// Decodes the next packed number of a wire type.
 pub fn packed<'a>(from: &mut &'a [u8], wire: u32) -> Option<Raw<'a>> {
     Some(match wire {
         EIGHT => Raw::Eight(from.try_get_u64_le().ok()?),

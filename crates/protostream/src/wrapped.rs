@@ -1,5 +1,5 @@
-//! Numbers, texts and bytes as Java's clients wrap them (`application/x-protostream`, facts section 6.1): a message with
-//! one field, whose number says what it is. As text, and as the JSON that Infinispan has for them.
+//! Scalars as Java's clients wrap them (`application/x-protostream`, facts section 6.1): a message with one
+//! field whose number is the type. Also in text form and in Infinispan's JSON form.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,20 +8,20 @@ use serde_json::{Map, Value, json};
 
 use crate::wire::{put_bytes, put_varint, unzigzag, varint, zigzag};
 
-/// What is wrapped.
+/// A wrapped scalar.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Wrapped {
-    /// Of 64 bits.
+    /// 64 bits.
     Double(f64),
-    /// Of 32 bits.
+    /// 32 bits.
     Float(f32),
-    /// With the number of its field, which says how it is written.
+    /// A signed integer, with its field number, which determines the encoding.
     Integer(u32, i64),
-    /// The same without a sign.
+    /// An unsigned integer, with its field number.
     Unsigned(u32, u64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     Text(String),
     /// Bytes.
     Bytes(Bytes),
@@ -29,44 +29,44 @@ pub enum Wrapped {
     Char(char),
 }
 
-/// The number of the field of what is wrapped: numbers of 64 bits with a point.
+/// The field number of `double`.
 pub const DOUBLE: u32 = 1;
-/// That of `float`.
+/// The field number of `float`.
 pub const FLOAT: u32 = 2;
-/// That of `int64`.
+/// The field number of `int64`.
 pub const INT64: u32 = 3;
-/// That of `uint64`.
+/// The field number of `uint64`.
 pub const UINT64: u32 = 4;
-/// That of `int32`.
+/// The field number of `int32`.
 pub const INT32: u32 = 5;
-/// That of `fixed64`.
+/// The field number of `fixed64`.
 pub const FIXED64: u32 = 6;
-/// That of `fixed32`.
+/// The field number of `fixed32`.
 pub const FIXED32: u32 = 7;
-/// That of `bool`.
+/// The field number of `bool`.
 pub const BOOL: u32 = 8;
-/// That of `text`.
+/// The field number of `text`.
 pub const TEXT: u32 = 9;
-/// That of `bytes`.
+/// The field number of `bytes`.
 pub const BYTES: u32 = 10;
-/// That of `uint32`.
+/// The field number of `uint32`.
 pub const UINT32: u32 = 11;
-/// That of `sfixed32`.
+/// The field number of `sfixed32`.
 pub const SFIXED32: u32 = 12;
-/// That of `sfixed64`.
+/// The field number of `sfixed64`.
 pub const SFIXED64: u32 = 13;
-/// That of `sint32`.
+/// The field number of `sint32`.
 pub const SINT32: u32 = 14;
-/// That of `sint64`.
+/// The field number of `sint64`.
 pub const SINT64: u32 = 15;
-/// That of `char`.
+/// The field number of `char`.
 pub const CHAR: u32 = 20;
-/// That of `short`.
+/// The field number of `short`.
 pub const SHORT: u32 = 21;
-/// That of `byte`.
+/// The field number of `byte`.
 pub const BYTE: u32 = 22;
 
-/// The names of protobuf's types, which JSON has.
+/// The names of protobuf types, for JSON.
 const TYPES: &[(u32, &str)] = &[
     (DOUBLE, "double"),
     (FLOAT, "float"),
@@ -85,7 +85,7 @@ const TYPES: &[(u32, &str)] = &[
     (SINT64, "sint64"),
 ];
 
-/// How a field's value is written.
+/// The encoding of a field.
 #[derive(PartialEq, Eq)]
 enum Wire {
     Varint,
@@ -105,7 +105,7 @@ const fn wire(field: u32) -> Option<Wire> {
 }
 
 impl Wrapped {
-    /// What these bytes wrap; nothing if that is something else, a message above all.
+    /// Decodes a wrapped scalar; `None` for anything else, such as a message.
     pub fn read(mut from: Bytes) -> Option<Self> {
         let tag = varint(&mut from)?;
         let field = u32::try_from(tag >> 3).ok()?;
@@ -171,7 +171,7 @@ impl Wrapped {
         }
     }
 
-    /// As clients send it.
+    /// Encodes the scalar as clients do.
     pub fn write(&self) -> Bytes {
         let mut out = BytesMut::new();
         let field = self.field();
@@ -200,13 +200,13 @@ impl Wrapped {
         out.freeze()
     }
 
-    /// As Java has it as text; nothing for bytes, of which it has none.
+    /// Formats the scalar like Java; `None` for bytes, which have no text form.
     pub fn to_text(&self) -> Option<String> {
         Some(match self {
             Self::Double(number) => java_double(*number),
             Self::Float(number) => java_float(*number),
             Self::Integer(_, number) => number.to_string(),
-            // Java knows no numbers without a sign.
+            // Java has no unsigned numbers.
             Self::Unsigned(UINT32 | FIXED32, number) => (*number as u32).cast_signed().to_string(),
             Self::Unsigned(_, number) => number.cast_signed().to_string(),
             Self::Bool(is) => is.to_string(),
@@ -216,9 +216,10 @@ impl Wrapped {
         })
     }
 
-    /// As Infinispan's JSON has it: `{"_type":"string","_value":"…"}`. Nothing for numbers that JSON does not have.
+    /// Formats the scalar in Infinispan's JSON form: `{"_type":"string","_value":"…"}`. `None` for numbers
+    /// that JSON lacks.
     pub fn to_json(&self) -> Option<String> {
-        // What is smaller than a number of 32 bits is one there.
+        // Smaller integers are `int32` there.
         let name = TYPES.iter().find(|(field, _)| *field == self.field()).map_or("int32", |(_, name)| *name);
         let value = match self {
             Self::Double(number) => json!(number),
@@ -233,18 +234,18 @@ impl Wrapped {
         (!value.is_null()).then(|| format!(r#"{{"_type":"{name}","_value":{value}}}"#))
     }
 
-    /// Whether this is the name of something that is wrapped without a schema.
+    /// Whether this is the name of a scalar type.
     pub fn is_known(name: &str) -> bool {
         TYPES.iter().any(|(_, known)| *known == name)
     }
 
-    /// What JSON with this type says; else why it does not.
+    /// Parses JSON of this type.
     pub fn from_json(object: &Map<String, Value>, name: &str) -> Result<Self, String> {
         let known = TYPES.iter().find(|(_, known)| *known == name);
         let (field, _) = *known.ok_or_else(|| format!("'{name}' is no number, no text and no bytes"))?;
-        let value = object.get("_value").ok_or("it has no _value")?;
+        let value = object.get("_value").ok_or("missing _value")?;
         let wrong = || format!("_value {value} is no {name}");
-        // Numbers may be given as text.
+        // Numbers may be given as strings.
         let text = match value {
             Value::String(text) => text.clone(),
             value => value.to_string(),
@@ -266,18 +267,18 @@ impl Wrapped {
     }
 }
 
-/// As Java writes it.
+/// Formats a number like Java.
 pub fn java_double(number: f64) -> String {
     java_number(&format!("{number:e}"))
 }
 
-/// The same, with fewer digits.
+/// Formats a 32-bit number like Java, with fewer digits.
 pub fn java_float(number: f32) -> String {
     java_number(&format!("{number:e}"))
 }
 
-/// A number in scientific notation, as Java writes it: plain from a thousandth to ten millions, with a digit after the
-/// point in any case.
+/// Formats a number given in scientific notation like Java: plain from 0.001 to 10^7, always with a digit
+/// after the point.
 fn java_number(scientific: &str) -> String {
     let Some((mantissa, exponent)) = scientific.split_once('e') else {
         return match scientific {
@@ -312,9 +313,9 @@ mod tests {
         Wrapped::from_json(value.as_object().ok_or("no object")?, name)
     }
 
-    /// The bytes are those of the facts, which Java's clients have sent.
+    /// The bytes were recorded from Java's clients.
     #[test]
-    fn what_clients_wrap_is_read_and_written() {
+    fn wrapped_values_of_clients_are_read_and_written() {
         for (bytes, wrapped, text, json) in [
             (
                 &b"\x4a\x04key1"[..],
@@ -350,8 +351,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_and_no_text_is_nothing() {
-        // A message with a type id, the same cut at every byte, and what follows something whole.
+    fn invalid_numbers_and_texts_are_refused() {
+        // A message with a type id, truncated at every byte, and followed by other bytes.
         let message = Bytes::from_static(b"\x98\x01\xea\x84\x3d\x8a\x01\x02\x08\x01");
         for length in 0..=message.len() {
             assert_eq!(Wrapped::read(message.slice(..length)), None, "{length}");

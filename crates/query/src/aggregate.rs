@@ -1,20 +1,20 @@
-//! What many values become: counts, sums, means, the least and the largest.
+//! Aggregate functions: counts, sums, means, minima and maxima.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::grouping::Counted;
+use crate::grouping::AggregateColumn;
 use crate::row::Cell;
 use crate::syntax::Function;
 use crate::value::{Scalar, Value};
 
-/// What has become of the rows so far.
+/// The state of an aggregate.
 #[derive(Clone, Debug)]
 pub(crate) enum Total {
     Count(i64),
-    /// The values themselves, as they are wrapped.
+    /// The distinct values, in wrapped form.
     Distinct(BTreeSet<Bytes>),
     Whole(Option<i64>),
     Broken(Sum),
@@ -22,13 +22,13 @@ pub(crate) enum Total {
     Best(Ordering, Option<Value<'static>>),
 }
 
-/// A sum that is as good as one in twice the digits, as Java's streams have it.
+/// A compensated sum with about twice the precision, as in Java's streams.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Sum {
     count: u64,
     sum: f64,
     lost: f64,
-    /// Where what is infinite is lost otherwise.
+    /// The plain sum, for infinite values, which the compensation would lose.
     simple: f64,
 }
 
@@ -50,7 +50,7 @@ impl Sum {
 }
 
 impl Total {
-    pub(crate) fn of(counted: &Counted) -> Self {
+    pub(crate) fn of(counted: &AggregateColumn) -> Self {
         match (counted.function, counted.scalar) {
             (Function::Count, _) if counted.is_distinct => Self::Distinct(BTreeSet::new()),
             (Function::Count, _) => Self::Count(0),
@@ -62,7 +62,7 @@ impl Total {
         }
     }
 
-    /// Adds so many rows with these values, or without a column. Returns how many bytes more it holds.
+    /// Adds `count` rows with these values, or without a column. Returns the additional bytes held.
     pub(crate) fn add(&mut self, count: u32, cell: Option<&Cell>) -> usize {
         let Some(cell) = cell else {
             if let Self::Count(all) = self {
@@ -78,7 +78,7 @@ impl Total {
             Self::Count(all) => *all += i64::from(count),
             Self::Distinct(values) => {
                 const EACH: usize = 64;
-                // A part of what it came in would keep all of that.
+                // Copied, because a slice would keep the whole message in memory.
                 let is_new = !values.contains(wrapped) && values.insert(Bytes::copy_from_slice(wrapped));
                 return if is_new { EACH + wrapped.len() } else { 0 };
             }
@@ -115,7 +115,7 @@ impl Total {
         }
     }
 
-    /// What has become of all.
+    /// Returns the result.
     pub(crate) fn value(self) -> Option<Value<'static>> {
         match self {
             Self::Count(count) => Some(Value::Long(count)),

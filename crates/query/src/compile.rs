@@ -1,88 +1,89 @@
-//! What there is to do for a query, once its type and its parameters are known.
+//! The compiler: resolves types and parameters and produces the plan of a query.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use crate::bounds::{COLUMNS_MAX, CONSTANTS_BYTES_MAX, JOINS_MAX, PARAMETERS_MAX, PATTERNS_MAX};
 use crate::condition::{Condition, Predicate, Test};
-use crate::error::{QueryError, Wrong};
-use crate::grouping::{Counted, Grouping};
+use crate::error::{QueryError, QueryErrorKind};
+use crate::field_reader::FieldReader;
+use crate::grouping::{AggregateColumn, Grouping};
 use crate::like::Like;
-use crate::literal::Beside;
+use crate::limits::{COLUMNS_MAX, CONSTANTS_BYTES_MAX, JOINS_MAX, PARAMETERS_MAX, PATTERNS_MAX};
+use crate::literal::FieldContext;
 use crate::plan::{Column, Plan};
-use crate::scope::{Field, Meant, Scope, Types};
-use crate::shape::Shape;
-use crate::syntax::{self, Aggregate, Comparison, Expr, Function, Given, Literal, Statement, Term};
+use crate::scope::{Field, Resolution, Scope, Types};
+use crate::syntax::{self, Aggregate, Comparison, Expr, Function, Literal, LiteralSource, Statement, Term};
 use crate::value::{Scalar, Value};
 use consort_protostream::Wrapped;
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// A query that can be answered: what owners are told, and what becomes of what they tell.
+/// A compiled query: the plan for owners, and how to merge their results.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
-    /// For owners.
+    /// The plan for owners.
     pub plan: Plan,
-    /// How they are asked.
+    /// The kind of request to owners.
     pub source: Source,
-    /// What each column of the answer is called; nothing if entities are answered.
+    /// The names of the result's columns; empty if the result is entities.
     pub names: Vec<String>,
     pub(crate) answer: Answer,
 }
 
-/// How owners are asked for what a query needs.
+/// The kind of request to owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Not at all: nothing can be found.
+    /// No request, because nothing can match.
     Nothing,
-    /// For the row of each entity ([`Plan::row`]).
+    /// Request the row of each entity ([`Plan::row`]).
     Rows,
-    /// For what a reduction makes of them ([`Plan::reduce`]).
+    /// Request reduced rows ([`Plan::reduce`]).
     Parts,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Answer {
-    /// Rows: so many columns of them are told, and those that follow are what they are ordered by, downwards or not.
+    /// Rows: the first `selected` columns are the result, the others are the sort keys, each ascending or
+    /// descending.
     Rows {
-        told: usize,
+        selected: usize,
         order: Vec<bool>,
     },
     Groups(Grouping),
 }
 
-/// What a term of a condition is: where its values are, and what stands beside it; nothing for messages.
-struct Side {
+/// A term of a condition: the slot of its values and the context of literals; `None` for messages.
+struct Operand {
     slot: usize,
     name: String,
-    beside: Option<Beside>,
+    context: Option<FieldContext>,
 }
 
 impl Statement {
-    /// Says what there is to do.
+    /// Compiles the query.
     ///
     /// # Errors
     ///
-    /// [`QueryError`] for names that mean nothing, values that are none of their fields, and what is not here.
+    /// [`QueryError`] for unknown names, values of the wrong type, and unsupported features.
     pub fn compile(&self, types: &dyn Types, parameters: &BTreeMap<String, Wrapped>) -> Result<Compiled> {
         if parameters.len() > PARAMETERS_MAX {
-            return Err(Wrong::Unsupported("a query has 10,000 parameters at most").into());
+            return Err(QueryErrorKind::Unsupported("a query can have at most 10,000 parameters").into());
         }
         if self.from.joins.len() > JOINS_MAX {
-            return Err(Wrong::Joins.into());
+            return Err(QueryErrorKind::Joins.into());
         }
         let scope = Scope::of(&self.text, &self.from, types)?;
-        let mut making = Making {
+        let mut compiler = Compiler {
             scope,
             parameters,
-            shape: Shape::default(),
+            reader: FieldReader::default(),
             slots: 0,
             columns: Vec::new(),
             patterns: Cell::new(0),
             constants_bytes: Cell::new(0),
         };
         let condition = match &self.filter {
-            Some(filter) => making.condition(filter, false, &mut |making, term| making.side(term))?,
+            Some(filter) => compiler.condition(filter, false, &mut |compiler, term| compiler.side(term))?,
             None => Condition::Constant(true),
         };
         let is_aggregate = |term: &Term| matches!(term, Term::Aggregate(_));
@@ -90,7 +91,7 @@ impl Statement {
             || !self.group.is_empty()
             || self.select.iter().any(is_aggregate)
             || self.order.iter().any(|order| is_aggregate(&order.by));
-        let (names, answer) = if is_grouped { making.groups(self)? } else { making.rows(self)? };
+        let (names, answer) = if is_grouped { compiler.groups(self)? } else { compiler.rows(self)? };
         let finds_nothing = condition == Condition::Constant(false)
             || matches!(&answer, Answer::Groups(grouping) if grouping.having == Condition::Constant(false));
         let source = match &answer {
@@ -98,11 +99,11 @@ impl Statement {
             Answer::Rows { .. } => Source::Rows,
             Answer::Groups(_) => Source::Parts,
         };
-        let Making { scope, shape, slots, columns, .. } = making;
+        let Compiler { scope, reader, slots, columns, .. } = compiler;
         let type_name = scope.of.full_name().to_owned();
         let type_id = types.id(&type_name);
         Ok(Compiled {
-            plan: Plan { type_name, type_id, slots, shape, condition, columns },
+            plan: Plan { type_name, type_id, slots, reader, condition, columns },
             source,
             names,
             answer,
@@ -110,45 +111,45 @@ impl Statement {
     }
 }
 
-struct Making<'q> {
+struct Compiler<'q> {
     scope: Scope<'q>,
     parameters: &'q BTreeMap<String, Wrapped>,
-    shape: Shape,
+    reader: FieldReader,
     slots: usize,
     columns: Vec<Column>,
-    /// Patterns of LIKE so far.
+    /// The number of LIKE patterns so far.
     patterns: Cell<usize>,
-    /// Bytes of values and patterns so far.
+    /// The bytes of values and patterns so far.
     constants_bytes: Cell<usize>,
 }
 
-/// Finds what a term means in a condition.
-type Sides<'f, 'q> = dyn FnMut(&mut Making<'q>, &Term) -> Result<Side> + 'f;
+/// Resolves a term of a condition.
+type OperandFn<'f, 'q> = dyn FnMut(&mut Compiler<'q>, &Term) -> Result<Operand> + 'f;
 
-impl<'q> Making<'q> {
-    fn wrong<T>(&self, at: usize, wrong: Wrong) -> Result<T> {
+impl<'q> Compiler<'q> {
+    fn wrong<T>(&self, at: usize, wrong: QueryErrorKind) -> Result<T> {
         Err(self.scope.wrong(at, wrong))
     }
 
-    /// Where a field's values will be.
+    /// Returns the slot of a field's values.
     fn slot(&mut self, field: &Field) -> Result<usize> {
-        let slot = self.shape.add(&field.path, self.slots).ok_or(Wrong::Path)?;
+        let slot = self.reader.add(&field.path, self.slots).ok_or(QueryErrorKind::Path)?;
         self.slots = self.slots.max(slot + 1);
-        if self.slots > COLUMNS_MAX { Err(Wrong::Columns.into()) } else { Ok(slot) }
+        if self.slots > COLUMNS_MAX { Err(QueryErrorKind::Columns.into()) } else { Ok(slot) }
     }
 
-    /// Counts a value or a pattern that fields are compared with, before it is copied.
+    /// Counts a value or pattern, before it is copied.
     fn note_constant(&self, at: usize, bytes: usize) -> Result<()> {
         let all = self.constants_bytes.get().saturating_add(bytes);
         self.constants_bytes.set(all);
-        if all > CONSTANTS_BYTES_MAX { self.wrong(at, Wrong::Constants) } else { Ok(()) }
+        if all > CONSTANTS_BYTES_MAX { self.wrong(at, QueryErrorKind::Constants) } else { Ok(()) }
     }
 
-    /// The bytes of what a literal or its parameter has.
+    /// The bytes of a literal or of its parameter.
     fn constant_len(&self, literal: &Literal) -> usize {
         match &literal.of {
-            Given::Text(text) => text.len(),
-            Given::Parameter(name) => match self.parameters.get(name) {
+            LiteralSource::Text(text) => text.len(),
+            LiteralSource::Parameter(name) => match self.parameters.get(name) {
                 Some(Wrapped::Text(text)) => text.len(),
                 Some(Wrapped::Bytes(bytes)) => bytes.len(),
                 _ => 0,
@@ -156,7 +157,7 @@ impl<'q> Making<'q> {
         }
     }
 
-    /// A column with this; one that is there if there is one.
+    /// Returns the index of a column, adding it if it is new.
     fn column(&mut self, column: Column) -> Result<usize> {
         if let Some(at) = self.columns.iter().position(|there| *there == column) {
             return Ok(at);
@@ -166,40 +167,47 @@ impl<'q> Making<'q> {
 
     fn new_column(&mut self, column: Column) -> Result<usize> {
         if self.columns.len() == COLUMNS_MAX {
-            return Err(Wrong::Columns.into());
+            return Err(QueryErrorKind::Columns.into());
         }
         self.columns.push(column);
         Ok(self.columns.len() - 1)
     }
 
-    /// A field that a path has to mean.
+    /// Resolves a path to a field.
     fn field(&self, path: &syntax::Path) -> Result<Field> {
-        match self.scope.meant(path)? {
-            Meant::Field(field) => Ok(field),
-            Meant::Entity => self.wrong(path.at, Wrong::Entity(path.text())),
+        match self.scope.resolve(path)? {
+            Resolution::Field(field) => Ok(field),
+            Resolution::Entity => self.wrong(path.at, QueryErrorKind::Entity(path.text())),
         }
     }
 
-    /// A term of a WHERE.
-    fn side(&mut self, term: &Term) -> Result<Side> {
+    /// Resolves a term of WHERE.
+    fn side(&mut self, term: &Term) -> Result<Operand> {
         let path = match term {
             Term::Path(path) => path,
             Term::Aggregate(Aggregate { at, function, .. }) => {
-                let wrong = Wrong::Aggregate { number: 15, clause: "WHERE", function: function.name() };
+                let wrong =
+                    QueryErrorKind::Aggregate { number: 15, clause: "WHERE", function: function.name() };
                 return self.wrong(*at, wrong);
             }
             Term::Version(path) | Term::Score(path) => {
-                return self.wrong(path.at, Wrong::Unsupported("versions and scores are only selected"));
+                return self
+                    .wrong(path.at, QueryErrorKind::Unsupported("versions and scores can only be selected"));
             }
         };
         let field = self.field(path)?;
         let slot = self.slot(&field)?;
-        let beside =
-            field.scalar().map(|scalar| Beside::of(field.name.clone(), scalar, field.kind().as_ref()));
-        Ok(Side { slot, name: field.name, beside })
+        let context =
+            field.scalar().map(|scalar| FieldContext::of(field.name.clone(), scalar, field.kind().as_ref()));
+        Ok(Operand { slot, name: field.name, context })
     }
 
-    fn condition(&mut self, expr: &Expr, is_negated: bool, sides: &mut Sides<'_, 'q>) -> Result<Condition> {
+    fn condition(
+        &mut self,
+        expr: &Expr,
+        is_negated: bool,
+        sides: &mut OperandFn<'_, 'q>,
+    ) -> Result<Condition> {
         Ok(match expr {
             Expr::Constant(is) => Condition::Constant(*is != is_negated),
             Expr::Not(expr) => self.condition(expr, !is_negated, sides)?,
@@ -216,21 +224,21 @@ impl<'q> Making<'q> {
         })
     }
 
-    fn test(&self, term: &Term, test: &syntax::Test, side: &Side, is_negated: bool) -> Result<Condition> {
+    fn test(&self, term: &Term, test: &syntax::Test, side: &Operand, is_negated: bool) -> Result<Condition> {
         let slot = side.slot;
         let tested = |of, is_negated| Condition::Test(Box::new(Test { slot, is_negated, of }));
         if *test == syntax::Test::Null {
             return Ok(tested(Predicate::Null, is_negated));
         }
-        let Some(beside) = &side.beside else {
-            return self.wrong(term.at(), Wrong::Embedded(side.name.clone()));
+        let Some(context) = &side.context else {
+            return self.wrong(term.at(), QueryErrorKind::Embedded(side.name.clone()));
         };
         let value = |literal: &Literal| {
             self.note_constant(literal.at, self.constant_len(literal))?;
-            let value = beside.value(&literal.of, self.parameters);
+            let value = context.value(&literal.of, self.parameters);
             value.map_err(|wrong| self.scope.wrong(literal.at, wrong))
         };
-        // Being less is the opposite of being at least as large, of which neither holds where there is no value.
+        // `<` is the negation of `>=`, but neither holds without a value.
         let compared = |comparison, value: Value<'static>| match (comparison, is_negated) {
             (Comparison::Equal, _) => tested(Predicate::Compare(comparison, value), is_negated),
             (comparison, false) => tested(Predicate::Compare(comparison, value), false),
@@ -239,14 +247,14 @@ impl<'q> Making<'q> {
         Ok(match test {
             syntax::Test::Null => tested(Predicate::Null, is_negated),
             syntax::Test::Compare(comparison, literal) => {
-                if beside.scalar == Scalar::Bytes && *comparison != Comparison::Equal {
-                    return self.wrong(term.at(), unordered(&side.name, beside.scalar));
+                if context.scalar == Scalar::Bytes && *comparison != Comparison::Equal {
+                    return self.wrong(term.at(), unordered(&side.name, context.scalar));
                 }
                 compared(*comparison, value(literal)?)
             }
             syntax::Test::Between(low, high) => {
-                if beside.scalar == Scalar::Bytes {
-                    return self.wrong(term.at(), unordered(&side.name, beside.scalar));
+                if context.scalar == Scalar::Bytes {
+                    return self.wrong(term.at(), unordered(&side.name, context.scalar));
                 }
                 let both = vec![
                     compared(Comparison::GreaterOrEqual, value(low)?),
@@ -262,10 +270,10 @@ impl<'q> Making<'q> {
             syntax::Test::Like(literal, escape) => {
                 self.patterns.set(self.patterns.get() + 1);
                 if self.patterns.get() > PATTERNS_MAX {
-                    return self.wrong(literal.at, Wrong::Patterns);
+                    return self.wrong(literal.at, QueryErrorKind::Patterns);
                 }
                 self.note_constant(literal.at, self.constant_len(literal))?;
-                let pattern = self.pattern(literal, &side.name, beside.scalar)?;
+                let pattern = self.pattern(literal, &side.name, context.scalar)?;
                 let like =
                     Like::read(&pattern, *escape).map_err(|wrong| self.scope.wrong(literal.at, wrong))?;
                 tested(Predicate::Like(like), is_negated)
@@ -275,31 +283,35 @@ impl<'q> Making<'q> {
 
     fn pattern(&self, literal: &Literal, name: &str, scalar: Scalar) -> Result<String> {
         if scalar != Scalar::Text {
-            let wrong = Wrong::Kind { name: name.to_owned(), has: scalar.told(), wanted: "pattern" };
+            let wrong =
+                QueryErrorKind::Kind { name: name.to_owned(), has: scalar.describe(), wanted: "pattern" };
             return self.wrong(literal.at, wrong);
         }
         match &literal.of {
-            Given::Text(text) => Ok(text.clone()),
-            Given::Parameter(parameter) => match self.parameters.get(parameter) {
+            LiteralSource::Text(text) => Ok(text.clone()),
+            LiteralSource::Parameter(parameter) => match self.parameters.get(parameter) {
                 Some(Wrapped::Text(text)) => Ok(text.clone()),
                 Some(_) => {
                     let (name, field) = (parameter.clone(), name.to_owned());
-                    self.wrong(literal.at, Wrong::Parameter { name, value: "no text".to_owned(), field })
+                    self.wrong(
+                        literal.at,
+                        QueryErrorKind::Parameter { name, value: "no text".to_owned(), field },
+                    )
                 }
-                None => self.wrong(literal.at, Wrong::Unset(parameter.clone())),
+                None => self.wrong(literal.at, QueryErrorKind::Unset(parameter.clone())),
             },
         }
     }
 
-    /// A field with one value of an order.
+    /// Resolves a path to a single-valued, ordered field.
     fn single(&mut self, path: &syntax::Path, number: u8, place: &'static str) -> Result<(Field, Scalar)> {
         let field = self.field(path)?;
         let Some(scalar) = field.scalar() else {
             let (of, name) = (self.scope.of.full_name().to_owned(), field.name);
-            return self.wrong(path.at, Wrong::Selected { of, name });
+            return self.wrong(path.at, QueryErrorKind::Selected { of, name });
         };
         if field.is_repeated() {
-            return self.wrong(path.at, Wrong::Repeated { number, name: field.name, place });
+            return self.wrong(path.at, QueryErrorKind::Repeated { number, name: field.name, place });
         }
         Ok((field, scalar))
     }
@@ -308,16 +320,16 @@ impl<'q> Making<'q> {
         let mut names = Vec::new();
         for term in &statement.select {
             let (name, column) = match term {
-                Term::Path(path) => match self.scope.meant(path)? {
-                    Meant::Entity => (ENTITY.to_owned(), Column::Entity),
-                    Meant::Field(_) => {
+                Term::Path(path) => match self.scope.resolve(path)? {
+                    Resolution::Entity => (ENTITY.to_owned(), Column::Entity),
+                    Resolution::Field(_) => {
                         let (field, _) = self.single(path, 27, "projected")?;
                         (field.name.clone(), Column::Slot(self.slot(&field)?))
                     }
                 },
                 Term::Version(path) => (self.of_entity("version()", path)?, Column::Version),
                 Term::Score(path) => (self.of_entity("score()", path)?, Column::Nothing),
-                Term::Aggregate(_) => return Err(Wrong::Projections.into()),
+                Term::Aggregate(_) => return Err(QueryErrorKind::Projections.into()),
             };
             self.new_column(column)?;
             names.push(name);
@@ -327,10 +339,10 @@ impl<'q> Making<'q> {
         } else if names.is_empty() {
             self.new_column(Column::Entity)?;
         }
-        let (told, mut order) = (self.columns.len(), Vec::new());
+        let (selected, mut order) = (self.columns.len(), Vec::new());
         for by in &statement.order {
             let Term::Path(path) = &by.by else {
-                let wrong = Wrong::Unsupported("versions and scores are no order here");
+                let wrong = QueryErrorKind::Unsupported("ordering by versions or scores is not supported");
                 return self.wrong(by.by.at(), wrong);
             };
             let (field, scalar) = self.single(path, 24, "used in the ORDER BY clause")?;
@@ -341,24 +353,26 @@ impl<'q> Making<'q> {
             self.new_column(Column::Slot(slot))?;
             order.push(by.is_descending);
         }
-        Ok((names, Answer::Rows { told, order }))
+        Ok((names, Answer::Rows { selected, order }))
     }
 
-    /// The name of something that only entities have.
+    /// The name of a pseudo-field that only entities have.
     fn of_entity(&self, name: &str, path: &syntax::Path) -> Result<String> {
-        match self.scope.meant(path)? {
-            Meant::Entity => Ok(name.to_owned()),
-            Meant::Field(_) => self
-                .wrong(path.at, Wrong::Unsupported("it is of entities, which have an alias, not of fields")),
+        match self.scope.resolve(path)? {
+            Resolution::Entity => Ok(name.to_owned()),
+            Resolution::Field(_) => self.wrong(
+                path.at,
+                QueryErrorKind::Unsupported("the function needs the alias of an entity, not a field"),
+            ),
         }
     }
 
     fn groups(&mut self, statement: &Statement) -> Result<(Vec<String>, Answer)> {
         if statement.select.is_empty() {
-            return Err(Wrong::Projections.into());
+            return Err(QueryErrorKind::Projections.into());
         }
         let is_aggregated = statement.select.iter().any(|term| matches!(term, Term::Aggregate(_)));
-        // Rows that are to be different are groups without anything that is counted.
+        // DISTINCT is compiled to groups without aggregates.
         let by_distinct = statement.is_distinct && statement.group.is_empty() && !is_aggregated;
         let by = if by_distinct { &statement.select } else { &statement.group };
         let mut groups = Groups { keys: Vec::new(), aggregates: Vec::new() };
@@ -366,83 +380,93 @@ impl<'q> Making<'q> {
             let path = match term {
                 Term::Path(path) => path,
                 Term::Aggregate(Aggregate { at, function, .. }) => {
-                    let wrong =
-                        Wrong::Aggregate { number: 16, clause: "GROUP BY", function: function.name() };
+                    let wrong = QueryErrorKind::Aggregate {
+                        number: 16,
+                        clause: "GROUP BY",
+                        function: function.name(),
+                    };
                     return self.wrong(*at, wrong);
                 }
                 Term::Version(path) | Term::Score(path) => {
-                    return self.wrong(path.at, Wrong::Unsupported("versions and scores make no groups"));
+                    return self.wrong(
+                        path.at,
+                        QueryErrorKind::Unsupported("grouping by versions or scores is not supported"),
+                    );
                 }
             };
-            if matches!(self.scope.meant(path)?, Meant::Entity) {
+            if matches!(self.scope.resolve(path)?, Resolution::Entity) {
                 return self.wrong(
                     path.at,
-                    Wrong::Unsupported("entities are different from each other in any case"),
+                    QueryErrorKind::Unsupported("entities cannot be grouped or made distinct; select fields"),
                 );
             }
             let (field, scalar) = self.single(path, 23, "used in the GROUP BY clause")?;
             if groups.keys.iter().all(|(name, ..)| *name != field.name) {
                 let slot = self.slot(&field)?;
                 self.column(Column::Slot(slot))?;
-                let beside = Beside::of(field.name.clone(), scalar, field.kind().as_ref());
-                groups.keys.push((field.name, Some(beside)));
+                let context = FieldContext::of(field.name.clone(), scalar, field.kind().as_ref());
+                groups.keys.push((field.name, Some(context)));
             }
         }
         let keys = groups.keys.len();
-        let (mut names, mut told, mut order) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut names, mut selected, mut order) = (Vec::new(), Vec::new(), Vec::new());
         for term in &statement.select {
             let (name, at) = groups.place(self, term)?;
             names.push(name);
-            told.push(at);
+            selected.push(at);
         }
         for by in &statement.order {
             order.push((groups.place(self, &by.by)?.1, by.is_descending));
         }
         let having = match &statement.having {
-            Some(having) => self.condition(having, false, &mut |making, term| groups.side(making, term))?,
+            Some(having) => {
+                self.condition(having, false, &mut |compiler, term| groups.side(compiler, term))?
+            }
             None => Condition::Constant(true),
         };
         let aggregates = groups.aggregates.into_iter().map(|(_, counted)| counted).collect();
-        Ok((names, Answer::Groups(Grouping { keys, aggregates, having, told, order })))
+        Ok((names, Answer::Groups(Grouping { keys, aggregates, having, selected, order })))
     }
 }
 
-/// What entities are called among columns.
+/// The column name of entities.
 pub const ENTITY: &str = "*";
 
 /// The values of groups.
 struct Groups {
-    keys: Vec<(String, Option<Beside>)>,
-    aggregates: Vec<(String, Counted)>,
+    keys: Vec<(String, Option<FieldContext>)>,
+    aggregates: Vec<(String, AggregateColumn)>,
 }
 
 impl Groups {
-    /// What a term is called, and which of a group's values it is.
-    fn place(&mut self, making: &mut Making<'_>, term: &Term) -> Result<(String, usize)> {
+    /// Returns the name of a term and the index of its value in a group.
+    fn place(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<(String, usize)> {
         match term {
-            Term::Aggregate(aggregate) => self.aggregate(making, aggregate),
+            Term::Aggregate(aggregate) => self.aggregate(compiler, aggregate),
             Term::Path(path) => {
-                let name = match making.scope.meant(path)? {
-                    Meant::Field(field) => field.name,
-                    Meant::Entity => path.text(),
+                let name = match compiler.scope.resolve(path)? {
+                    Resolution::Field(field) => field.name,
+                    Resolution::Entity => path.text(),
                 };
                 match self.keys.iter().position(|(key, _)| *key == name) {
                     Some(at) => Ok((name, at)),
-                    None => making.wrong(path.at, Wrong::Grouped(name)),
+                    None => compiler.wrong(path.at, QueryErrorKind::Grouped(name)),
                 }
             }
-            Term::Version(path) | Term::Score(path) => making.wrong(path.at, Wrong::Grouped(path.text())),
+            Term::Version(path) | Term::Score(path) => {
+                compiler.wrong(path.at, QueryErrorKind::Grouped(path.text()))
+            }
         }
     }
 
-    fn aggregate(&mut self, making: &mut Making<'_>, aggregate: &Aggregate) -> Result<(String, usize)> {
+    fn aggregate(&mut self, compiler: &mut Compiler<'_>, aggregate: &Aggregate) -> Result<(String, usize)> {
         let Aggregate { at, function, is_distinct, of } = aggregate;
         let of = match of {
             None => None,
-            Some(path) => match making.scope.meant(path)? {
-                Meant::Entity if *function == Function::Count && !is_distinct => None,
-                Meant::Entity => return making.wrong(path.at, Wrong::Entity(path.text())),
-                Meant::Field(field) => Some(field),
+            Some(path) => match compiler.scope.resolve(path)? {
+                Resolution::Entity if *function == Function::Count && !is_distinct => None,
+                Resolution::Entity => return compiler.wrong(path.at, QueryErrorKind::Entity(path.text())),
+                Resolution::Field(field) => Some(field),
             },
         };
         let name = of.as_ref().map_or_else(|| ENTITY.to_owned(), |field| field.name.clone());
@@ -451,8 +475,8 @@ impl Groups {
             None => (None, Scalar::Long),
             Some(field) => {
                 let Some(scalar) = field.scalar() else {
-                    let (of, name) = (making.scope.of.full_name().to_owned(), field.name);
-                    return making.wrong(*at, Wrong::Selected { of, name });
+                    let (of, name) = (compiler.scope.of.full_name().to_owned(), field.name);
+                    return compiler.wrong(*at, QueryErrorKind::Selected { of, name });
                 };
                 let wanted = match function {
                     Function::Sum if !scalar.is_number() => Some("sum"),
@@ -461,14 +485,14 @@ impl Groups {
                     _ => None,
                 };
                 if let Some(wanted) = wanted {
-                    let wrong = Wrong::Kind { name: field.name, has: scalar.told(), wanted };
-                    return making.wrong(*at, wrong);
+                    let wrong = QueryErrorKind::Kind { name: field.name, has: scalar.describe(), wanted };
+                    return compiler.wrong(*at, wrong);
                 }
-                let slot = making.slot(&field)?;
-                (Some(making.column(Column::Slot(slot))?), scalar)
+                let slot = compiler.slot(&field)?;
+                (Some(compiler.column(Column::Slot(slot))?), scalar)
             }
         };
-        let counted = Counted { function: *function, is_distinct: *is_distinct, column, scalar };
+        let counted = AggregateColumn { function: *function, is_distinct: *is_distinct, column, scalar };
         let there = self.aggregates.iter().position(|(_, there)| *there == counted);
         let place = there.unwrap_or_else(|| {
             self.aggregates.push((name.clone(), counted));
@@ -477,23 +501,25 @@ impl Groups {
         Ok((name, self.keys.len() + place))
     }
 
-    /// A term of a HAVING.
-    fn side(&mut self, making: &mut Making<'_>, term: &Term) -> Result<Side> {
-        let (name, slot) = self.place(making, term)?;
-        let key = self.keys.get(slot).and_then(|(_, beside)| beside.as_ref());
-        let beside = match (key, slot.checked_sub(self.keys.len()).and_then(|at| self.aggregates.get(at))) {
-            (Some(key), _) => {
-                Some(Beside { name: key.name.clone(), scalar: key.scalar, of_enum: key.of_enum.clone() })
-            }
-            (None, Some((name, counted))) => Some(Beside::of(name.clone(), counted.becomes(), None)),
+    /// Resolves a term of HAVING.
+    fn side(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<Operand> {
+        let (name, slot) = self.place(compiler, term)?;
+        let key = self.keys.get(slot).and_then(|(_, context)| context.as_ref());
+        let context = match (key, slot.checked_sub(self.keys.len()).and_then(|at| self.aggregates.get(at))) {
+            (Some(key), _) => Some(FieldContext {
+                name: key.name.clone(),
+                scalar: key.scalar,
+                of_enum: key.of_enum.clone(),
+            }),
+            (None, Some((name, counted))) => Some(FieldContext::of(name.clone(), counted.becomes(), None)),
             (None, None) => None,
         };
-        Ok(Side { slot, name, beside })
+        Ok(Operand { slot, name, context })
     }
 }
 
-fn unordered(name: &str, scalar: Scalar) -> Wrong {
-    Wrong::Kind { name: name.to_owned(), has: scalar.told(), wanted: "order" }
+fn unordered(name: &str, scalar: Scalar) -> QueryErrorKind {
+    QueryErrorKind::Kind { name: name.to_owned(), has: scalar.describe(), wanted: "order" }
 }
 
 const fn opposite(comparison: Comparison) -> Comparison {

@@ -1,12 +1,12 @@
-//! What has to hold of an entity, or of a group. A condition on a field with several values holds if it holds for one of them,
-//! also one that is negated; a field without a value has one that is nothing.
+//! Conditions on an entity or a group. A condition on a multi-valued field holds if it holds for one of the
+//! values, also a negated one; a field without a value has one null value.
 
 use std::cmp::Ordering;
 
-use crate::bounds::DEPTH_MAX;
+use crate::field_reader::Slot;
 use crate::like::Like;
-use crate::shape::Slot;
-use crate::stored::{below, count, put_number, put_text, put_value, text, value};
+use crate::limits::DEPTH_MAX;
+use crate::plan_codec::{below, count, put_number, put_text, put_value, text, value};
 use crate::syntax::Comparison;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
@@ -72,7 +72,7 @@ impl Test {
 }
 
 impl Condition {
-    /// Several, of which what is the same in any case is left out.
+    /// Conjunction, with constant parts removed.
     pub(crate) fn all(all: Vec<Self>) -> Self {
         Self::joined(all, true)
     }
@@ -142,7 +142,7 @@ impl Condition {
     }
 
     pub(crate) fn from(from: &mut &[u8], slots: usize) -> Option<Self> {
-        // Brackets hold something each, and what is in them may be all of one thing or one of another.
+        // Each bracket holds one condition, which may again be a conjunction or a disjunction.
         Self::from_depth(from, slots, 3 * DEPTH_MAX)
     }
 

@@ -1,121 +1,120 @@
-//! What is wrong with a query, and where.
+//! Errors of queries, with their positions.
 
 use std::fmt;
 
-use crate::bounds::{
+use crate::limits::{
     COLUMNS_MAX, CONSTANTS_BYTES_MAX, DEPTH_MAX, JOINS_MAX, MISSPELLED_MAX, PATH_MAX, PATTERN_MAX,
     PATTERNS_MAX, SIMILAR_MAX, TEXT_MAX,
 };
 
-/// A query that cannot be answered. Nothing was done.
+/// An invalid query. Nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryError {
-    /// What is wrong.
-    pub wrong: Wrong,
-    /// The line, from 1, and the character in it, from 1; nothing if it is of no place.
+    /// The kind of error.
+    pub kind: QueryErrorKind,
+    /// The line and column, both from 1; `None` if the error has no position.
     pub place: Option<(usize, usize)>,
 }
 
-/// What is wrong with a query. The texts have the numbers of Infinispan's where it has some, by which people look for them.
+/// The kind of a query error. Texts have Infinispan's message numbers where there are any, because users
+/// search for them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Wrong {
-    /// Something else has to stand there.
+pub enum QueryErrorKind {
+    /// A syntax error.
     #[error("ISPN028526: Invalid query: {expected} is expected, not {found}")]
     Syntax {
-        /// What would be right.
+        /// The expected token.
         expected: String,
-        /// What is there.
+        /// The token found.
         found: String,
     },
-    /// A character that no query has there, or a text that does not end.
+    /// An invalid character or an unterminated string.
     #[error("ISPN028526: Invalid query: {0}")]
     Characters(String),
-    /// It is longer than queries may be.
-    #[error("the query has {0} bytes, {TEXT_MAX} are allowed")]
+    /// The query is too long.
+    #[error("the query has {0} bytes; the limit is {TEXT_MAX}")]
     Long(usize),
-    /// Brackets within brackets.
+    /// Brackets are nested too deep.
     #[error("brackets are nested deeper than {DEPTH_MAX}")]
     Deep,
-    /// A path with too many names.
-    #[error("a path has {PATH_MAX} names at most")]
+    /// A path has too many names.
+    #[error("a path can have at most {PATH_MAX} names")]
     Path,
-    /// A pattern that is too long.
-    #[error("a pattern of LIKE has {PATTERN_MAX} characters at most")]
+    /// A pattern is too long.
+    #[error("a LIKE pattern can have at most {PATTERN_MAX} characters")]
     Pattern,
     /// Too many patterns.
-    #[error("a query has {PATTERNS_MAX} patterns of LIKE at most")]
+    #[error("a query can have at most {PATTERNS_MAX} LIKE patterns")]
     Patterns,
-    /// Values and patterns that are too long together.
-    #[error(
-        "a query compares fields with values and patterns of {CONSTANTS_BYTES_MAX} bytes at most, all together"
-    )]
+    /// Values and patterns are too long in total.
+    #[error("the values and patterns of a query can have at most {CONSTANTS_BYTES_MAX} bytes in total")]
     Constants,
-    /// Too many paths are joined.
-    #[error("a query joins {JOINS_MAX} paths at most")]
+    /// Too many joined paths.
+    #[error("a query can join at most {JOINS_MAX} paths")]
     Joins,
-    /// It asks for too many fields.
-    #[error("a query has {COLUMNS_MAX} fields at most")]
+    /// Too many fields.
+    #[error("a query can have at most {COLUMNS_MAX} fields")]
     Columns,
-    /// A type that no schema has.
-    #[error("ISPN028510: Unknown entity name {name}{}", meant(.nearest))]
+    /// An unknown type.
+    #[error("ISPN028510: Unknown entity name {name}{}", suggestion(.nearest))]
     Type {
         /// Its name.
         name: String,
-        /// One that there is.
+        /// A similar name.
         nearest: Option<String>,
     },
-    /// A field that the type does not have.
-    #[error("ISPN028501: The type {of} does not have an accessible property named '{name}'.{}", meant(.nearest))]
+    /// An unknown field.
+    #[error("ISPN028501: The type {of} does not have an accessible property named '{name}'.{}", suggestion(.nearest))]
     Field {
         /// The type.
         of: String,
         /// The field's name.
         name: String,
-        /// One that it has.
+        /// A similar name.
         nearest: Option<String>,
     },
-    /// A first name of a path that is neither an alias nor a field.
-    #[error("ISPN028502: Unknown alias: {name}.{}", meant(.nearest))]
+    /// The first name of a path is neither an alias nor a field.
+    #[error("ISPN028502: Unknown alias: {name}.{}", suggestion(.nearest))]
     Alias {
         /// The name.
         name: String,
-        /// One that there is.
+        /// A similar name.
         nearest: Option<String>,
     },
-    /// A text where a number is wanted, or a number that the field cannot have.
+    /// A text instead of a number, or a number outside the field's range.
     #[error("ISPN028505: Invalid numeric literal '{0}'")]
     Number(String),
-    /// What is neither true nor false.
+    /// A value other than true and false.
     #[error("ISPN028507: Invalid boolean literal '{0}'")]
     Bool(String),
-    /// What is no value of an enum.
-    #[error("ISPN028508: Invalid enum literal '{value}' for enum type {of}{}", meant(.nearest))]
+    /// An unknown enum value.
+    #[error("ISPN028508: Invalid enum literal '{value}' for enum type {of}{}", suggestion(.nearest))]
     Enum {
-        /// What was given.
+        /// The value.
         value: String,
         /// The enum.
         of: String,
-        /// A value that it has.
+        /// A similar value.
         nearest: Option<String>,
     },
-    /// A parameter that was given no value.
+    /// A parameter without a value.
     #[error("ISPN014825: Query parameter '{0}' was not set")]
     Unset(String),
-    /// A parameter's value that is nothing for the field.
-    #[error("query parameter '{name}' is {value}, which is nothing for '{field}'")]
+    /// A parameter's value of the wrong type.
+    #[error("query parameter '{name}' is {value}, which is not a value of '{field}'")]
     Parameter {
-        /// Its name.
+        /// The parameter's name.
         name: String,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// The field that it stands beside.
+        /// The compared field.
         field: String,
     },
-    /// A field that is compared or told as a whole, and is a message.
+    /// A comparison of a message.
     #[error("ISPN028504: The property {0} is an embedded entity and does not allow comparison predicates")]
     Embedded(String),
-    /// The same where it is to be told.
+    /// A selection of a message.
     #[error("ISPN028503: Property {name} can not be selected from type {of} since it is an embedded entity.")]
     Selected {
         /// The type.
@@ -126,93 +125,93 @@ pub enum Wrong {
     /// A condition on the entity itself.
     #[error("ISPN028519: Cannot apply predicates directly to an entity alias: {0}")]
     Entity(String),
-    /// A field that may have several values, where one is needed.
+    /// A multi-valued field where a single value is needed.
     #[error("ISPN0140{number}: The property path '{name}' cannot be {place} because it is multi-valued")]
     Repeated {
-        /// Of Infinispan's message.
+        /// The last digits of Infinispan's message number.
         number: u8,
         /// The field.
         name: String,
-        /// What it cannot be.
+        /// The unsupported use.
         place: &'static str,
     },
-    /// Bytes where something with an order is needed.
-    #[error("'{name}' has {has}, of which there is no {wanted}")]
+    /// An operation that the field's type does not support.
+    #[error("cannot compute {wanted} of '{name}': its type is {has}")]
     Kind {
         /// The field.
         name: String,
-        /// What it has.
+        /// The field's type.
         has: &'static str,
-        /// What is wanted of it.
+        /// The operation.
         wanted: &'static str,
     },
-    /// A sum in a WHERE, or in a GROUP BY.
+    /// An aggregate in WHERE or GROUP BY.
     #[error("ISPN0285{number}: Cannot have aggregate functions in the {clause} clause : {function}.")]
     Aggregate {
-        /// Of Infinispan's message.
+        /// The last digits of Infinispan's message number.
         number: u8,
-        /// Where.
+        /// The clause.
         clause: &'static str,
-        /// Which.
+        /// The function.
         function: &'static str,
     },
-    /// Groups without anything that is told of them.
+    /// Grouping without a projection.
     #[error("ISPN014021: Queries containing grouping and aggregation functions must use projections.")]
     Projections,
-    /// Something that is not the same within a group.
+    /// A selected expression that is neither grouped nor aggregated.
     #[error(
         "ISPN014026: The expression '{0}' must be part of an aggregate function or it should be included in the GROUP BY clause"
     )]
     Grouped(String),
-    /// What only an index can answer.
-    #[error("{what} cannot be answered without an index, and there are no indexes: {instead}")]
+    /// A feature that needs an index.
+    #[error("{what} needs an index, and indexes are not supported: {instead}")]
     Index {
-        /// What it is.
+        /// The feature.
         what: &'static str,
-        /// What can be done.
+        /// The alternative.
         instead: &'static str,
     },
-    /// A DELETE with a part of what it finds.
+    /// A DELETE with paging.
     #[error("ISPN014057: DELETE statements cannot use paging (firstResult/maxResults)")]
     Paging,
-    /// Something of the language that is not here.
+    /// An unsupported feature of the language.
     #[error("{0}")]
     Unsupported(&'static str),
 }
 
-fn meant(nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or_else(String::new, |nearest| format!(" Is {nearest} meant?"))
+fn suggestion(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(String::new, |nearest| format!(" Did you mean {nearest}?"))
 }
 
 impl QueryError {
-    /// It is wrong at this byte of the query.
-    pub(crate) fn at(text: &str, at: usize, wrong: Wrong) -> Self {
+    /// An error at this byte of the query.
+    pub(crate) fn at(text: &str, at: usize, kind: QueryErrorKind) -> Self {
         let before = text.get(..at).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
-        Self { wrong, place: Some((line, column)) }
+        Self { kind, place: Some((line, column)) }
     }
 }
 
-impl From<Wrong> for QueryError {
-    /// It is of no place.
-    fn from(wrong: Wrong) -> Self {
-        Self { wrong, place: None }
+impl From<QueryErrorKind> for QueryError {
+    /// An error without a position.
+    fn from(kind: QueryErrorKind) -> Self {
+        Self { kind, place: None }
     }
 }
 
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
-            Some((line, column)) => write!(f, "{} (line {line}, character {column})", self.wrong),
-            None => write!(f, "{}", self.wrong),
+            Some((line, column)) => write!(f, "{} (line {line}, character {column})", self.kind),
+            None => write!(f, "{}", self.kind),
         }
     }
 }
 
 impl std::error::Error for QueryError {}
 
-/// Of several names the one that was meant, if one is like it.
+/// Returns the most similar name, if one is similar enough.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     if wrong.len() > MISSPELLED_MAX {
         return None;

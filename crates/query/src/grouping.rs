@@ -1,4 +1,4 @@
-//! Groups of entities, as a query wants them: by what they are put together, what is counted in each, and which are told.
+//! The grouping of a query: keys, aggregates, HAVING, selection and order.
 
 use crate::condition::Condition;
 use crate::syntax::Function;
@@ -6,30 +6,31 @@ use crate::value::Scalar;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Grouping {
-    /// So many columns of a row, the first ones, say which group it is in. Without any there is one group, also of nothing.
+    /// The number of leading columns that form the group's key. Without any there is one group, also without
+    /// rows.
     pub(crate) keys: usize,
-    pub(crate) aggregates: Vec<Counted>,
-    /// Of a group's values, keys first: what has to hold of them.
+    pub(crate) aggregates: Vec<AggregateColumn>,
+    /// The HAVING condition on a group's values, keys first.
     pub(crate) having: Condition,
-    /// Which of them are told.
-    pub(crate) told: Vec<usize>,
-    /// By which they are ordered, and whether downwards.
+    /// The indices of the selected values.
+    pub(crate) selected: Vec<usize>,
+    /// The sort keys, each with whether it is descending.
     pub(crate) order: Vec<(usize, bool)>,
 }
 
-/// Something that many rows become.
+/// An aggregate of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct AggregateColumn {
     pub(crate) function: Function,
     pub(crate) is_distinct: bool,
-    /// The column; nothing for rows themselves.
+    /// The column; `None` for `*`.
     pub(crate) column: Option<usize>,
-    /// What the column has.
+    /// The column's type.
     pub(crate) scalar: Scalar,
 }
 
-impl Counted {
-    /// What comes of it.
+impl AggregateColumn {
+    /// The type of the result.
     pub(crate) const fn becomes(self) -> Scalar {
         match (self.function, self.scalar) {
             (Function::Count, _) => Scalar::Long,

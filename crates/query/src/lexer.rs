@@ -1,14 +1,14 @@
-//! A query as words, signs, numbers and texts, each with its place.
+//! The lexer: words, signs, numbers and strings with their positions.
 
-use crate::error::{QueryError, Wrong};
+use crate::error::{QueryError, QueryErrorKind};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Token<'t> {
-    /// A name or a keyword: which, says its place.
+    /// A name or keyword, depending on the position.
     Word(&'t str),
-    /// A number as it stands there, without a sign before it.
+    /// A number without a sign.
     Number(&'t str),
-    /// A text without its quotes: two of them are one, and backslashes stay.
+    /// A string without quotes. A doubled quote is one quote; backslashes stay.
     Text(String),
     /// One of [`SIGNS`].
     Sign(&'static str),
@@ -16,27 +16,27 @@ pub(crate) enum Token<'t> {
 }
 
 impl Token<'_> {
-    /// As people are told of it.
-    pub(crate) fn told(&self) -> String {
+    /// Describes the token for error messages.
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Word(word) | Self::Number(word) => format!("'{word}'"),
-            Self::Text(text) => format!("the text '{text}'"),
+            Self::Text(text) => format!("the string '{text}'"),
             Self::Sign(sign) => format!("'{sign}'"),
             Self::End => "the end".to_owned(),
         }
     }
 }
 
-/// The longer ones first.
+/// Longer signs first.
 const SIGNS: [&str; 27] = [
     "<->", "<>", "<=", ">=", "!=", "&&", "||", "<", ">", "=", "!", "(", ")", "[", "]", "{", "}", ",", ".",
     ":", "+", "-", "*", "#", "~", "^", "?",
 ];
 
-/// A token, and its first byte.
+/// A token and the offset of its first byte.
 pub(crate) type Placed<'t> = (usize, Token<'t>);
 
-/// All tokens, and the end at the end.
+/// Returns all tokens, followed by an end token.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, QueryError> {
     let (mut tokens, mut at) = (Vec::new(), 0);
     while let Some(first) = text[at..].chars().next() {
@@ -52,8 +52,8 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, QueryError> {
             tokens.push((at, Token::Number(number)));
             number.len()
         } else if matches!(first, '\'' | '"') {
-            let (value, length) = quoted(rest, first)
-                .ok_or_else(|| wrong(text, at, "a text is not ended, which begins here".to_owned()))?;
+            let (value, length) =
+                quoted(rest, first).ok_or_else(|| wrong(text, at, "unterminated string".to_owned()))?;
             tokens.push((at, Token::Text(value)));
             length
         } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
@@ -62,7 +62,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, QueryError> {
         } else if first == ';' && rest[1..].trim().is_empty() {
             rest.len()
         } else {
-            return Err(wrong(text, at, format!("{first:?} is nothing that a query has")));
+            return Err(wrong(text, at, format!("invalid character {first:?}")));
         };
         at += length;
     }
@@ -71,7 +71,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, QueryError> {
 }
 
 fn wrong(text: &str, at: usize, why: String) -> QueryError {
-    QueryError::at(text, at, Wrong::Characters(why))
+    QueryError::at(text, at, QueryErrorKind::Characters(why))
 }
 
 fn is_word(one: char) -> bool {
@@ -88,7 +88,7 @@ fn taken(rest: &str, is_of: impl Fn(char) -> bool) -> &str {
     &rest[..end]
 }
 
-/// Digits with a point and an exponent, and letters behind them that say more of it.
+/// Scans a number with point, exponent and type suffix.
 fn number(rest: &str) -> &str {
     let digits = |from: usize| taken(&rest[from..], |one| one.is_ascii_digit()).len();
     let mut length = digits(0);
@@ -107,7 +107,7 @@ fn number(rest: &str) -> &str {
     &rest[..length]
 }
 
-/// What is between quotes, and the length with them.
+/// Scans a quoted string. Returns it with its length, quotes included.
 fn quoted(rest: &str, quote: char) -> Option<(String, usize)> {
     let (mut value, mut is_escaped) = (String::new(), false);
     let mut chars = rest.char_indices().skip(1).peekable();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn words_numbers_texts_and_signs_are_told_apart() {
+    fn words_numbers_texts_and_signs_are_distinguished() {
         use Token::{End, Number, Sign, Word};
         let text = |text: &str| Token::Text(text.to_owned());
         assert_eq!(
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_query_has_is_told_with_its_place() {
+    fn a_character_outside_the_grammar_is_an_error_with_its_position() {
         for (text, place) in [("a\n  'b", (2, 3)), ("é @", (1, 3)), ("a; b", (1, 2)), ("a = 'b\\'", (1, 5))]
         {
             assert_eq!(tokens(text).unwrap_err().place, Some(place), "{text}");

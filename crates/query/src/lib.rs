@@ -1,40 +1,39 @@
-//! Queries in Ickle over messages of protobuf, as Infinispan answers them for caches without indexes. No IO: entries are given
-//! as bytes, and so is what members tell each other of them.
+//! Queries in Ickle over protobuf messages, with the semantics of Infinispan's unindexed caches. Without IO:
+//! entries and messages between members are bytes.
 //!
-//! A query goes three ways. Who is asked reads it ([`Statement::parse`]) and makes of it, with the descriptors of its types and
-//! its parameters, what there is to do ([`Statement::compile`]). Owners need no descriptors: they are told by a [`Plan`], which
-//! is all numbers of fields, and make rows of the entries that it lets through. Who was asked puts these together
-//! ([`Finding`]).
+//! The server that gets a query parses it ([`Statement::parse`]) and compiles it with the descriptors of its
+//! types and its parameters ([`Statement::compile`]). Owners need no descriptors: a [`Plan`] refers to fields
+//! by number. They make rows of matching entries, and the server merges the rows ([`ResultMerger`]).
 
 #![forbid(unsafe_code)]
 
 mod aggregate;
-pub mod bounds;
 mod compile;
 mod condition;
 mod error;
-mod finding;
+mod field_reader;
 mod grouping;
 mod lexer;
 mod like;
+pub mod limits;
+mod listener_events;
 mod literal;
 mod parser;
 mod pattern;
 mod plan;
+mod plan_codec;
+mod result_merger;
 mod row;
-mod runs;
+mod run_length;
 mod scope;
-mod shape;
-mod stored;
 mod syntax;
-mod told;
 mod value;
 mod work;
 
 pub use compile::{Compiled, ENTITY, Source};
-pub use error::{QueryError, Wrong};
-pub use finding::{Finding, Found, TooMuch, Unanswered};
+pub use error::{QueryError, QueryErrorKind};
 pub use plan::Plan;
+pub use result_merger::{LimitExceeded, MergeError, QueryResult, ResultMerger};
 pub use row::version_of;
 pub use scope::Types;
 pub use syntax::Statement;

@@ -1,28 +1,28 @@
-//! Patterns of LIKE: `%` is any text, `_` one character, and a backslash makes a letter of what follows it.
+//! LIKE patterns: `%` matches any text, `_` one character; a backslash escapes the next character.
 //!
-//! A pattern is a sequence of runs with `%` between them. The first and the last run stand at the ends of the text; the
-//! others are searched from left to right, each behind the one before it. The leftmost place of a run leaves the most text
-//! for those that follow, so no place is tried twice ([`Run`] says how one is searched).
+//! A pattern is a sequence of runs separated by `%`. The first and last run are anchored at the ends of the
+//! text; the others are searched from left to right, each after the one before. The leftmost match of a run
+//! leaves the most text for the next runs, so there is no backtracking ([`Run`] describes the search).
 
-use crate::bounds::PATTERN_MAX;
-use crate::error::Wrong;
+use crate::error::QueryErrorKind;
+use crate::limits::PATTERN_MAX;
 use crate::pattern::Run;
 use crate::work::{Exceeded, Work};
 
-/// What LIKE has unless ESCAPE says something else.
+/// The default escape character.
 const ESCAPE: char = '\\';
 
-/// A pattern.
+/// A LIKE pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Like {
-    /// For owners, who are told of it as text.
+    /// The canonical text, sent to owners.
     text: String,
     first: Run,
-    /// What follows the first `%`, if there is one.
+    /// The part after the first `%`, if any.
     rest: Option<Rest>,
 }
 
-/// The runs behind the first `%`.
+/// The runs after the first `%`.
 #[derive(Clone, Debug)]
 struct Rest {
     middle: Vec<Run>,
@@ -38,10 +38,10 @@ impl PartialEq for Like {
 impl Eq for Like {}
 
 impl Like {
-    /// A pattern as it is written.
-    pub(crate) fn read(pattern: &str, escape: Option<char>) -> Result<Self, Wrong> {
+    /// Parses a pattern.
+    pub(crate) fn read(pattern: &str, escape: Option<char>) -> Result<Self, QueryErrorKind> {
         if pattern.chars().count() > PATTERN_MAX {
-            return Err(Wrong::Pattern);
+            return Err(QueryErrorKind::Pattern);
         }
         let (mut text, mut runs, mut is_escaped) = (String::new(), vec![Vec::new()], false);
         for one in pattern.chars() {
@@ -50,7 +50,7 @@ impl Like {
                 continue;
             }
             match one {
-                // Several are no more than one.
+                // Successive `%` are merged.
                 '%' if !is_escaped => {
                     if runs.len() == 1 || runs.last().is_some_and(|last| !last.is_empty()) {
                         runs.push(Vec::new());
@@ -78,12 +78,12 @@ impl Like {
         Ok(Self { text, first, rest })
     }
 
-    /// The pattern with backslashes where it needs them, whatever was said by ESCAPE.
+    /// The canonical text of the pattern, with backslash as the escape character.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a text is like this.
+    /// Whether a text matches.
     pub(crate) fn holds(&self, text: &str, work: &mut Work) -> Result<bool, Exceeded> {
         work.spend(1)?;
         let Some(behind) = self.first.at_start(text) else { return Ok(false) };
@@ -140,11 +140,11 @@ mod tests {
         }
         assert!(Like::read("100!%%", Some('!')).unwrap().holds("100% sure", &mut Work::default()).unwrap());
         assert_eq!(Like::read("100!%%!\\", Some('!')).unwrap().text(), "100\\%%\\\\");
-        assert_eq!(Like::read(&"a".repeat(PATTERN_MAX + 1), None), Err(Wrong::Pattern));
+        assert_eq!(Like::read(&"a".repeat(PATTERN_MAX + 1), None), Err(QueryErrorKind::Pattern));
     }
 
-    /// The number of steps grows with the text and not with the pattern, whatever both are: each pattern begins to match
-    /// everywhere in the text and matches nowhere.
+    /// The steps grow with the text and not with the pattern: each of these patterns has partial matches
+    /// everywhere and no match.
     #[test]
     fn longest_patterns_on_a_text_of_1_mib_take_at_most_four_steps_for_a_byte() {
         let text = "a".repeat(1024 * 1024);
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// As anybody would say it who does not care how long it takes.
+    /// A naive implementation.
     fn slow(text: &[char], pattern: &[char]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,
@@ -186,13 +186,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_it_says(text in "[abé]{0,8}", pattern in "[abé%_]{0,8}") {
+        fn patterns_match_as_their_text_says(text in "[abé]{0,8}", pattern in "[abé%_]{0,8}") {
             let (letters, pieces): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
             prop_assert_eq!(is(&text, &pattern), slow(&letters, &pieces));
         }
 
         #[test]
-        fn what_owners_are_told_is_the_same(pattern: String, escape in prop::option::of(any::<char>())) {
+        fn a_pattern_is_read_back_from_its_canonical_text(pattern: String, escape in prop::option::of(any::<char>())) {
             let like = Like::read(&pattern, escape).unwrap();
             prop_assert_eq!(Like::read(like.text(), None), Ok(like.clone()));
         }

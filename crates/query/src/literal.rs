@@ -1,23 +1,23 @@
-//! What a value that is written, or a parameter's, becomes beside a field: as Java converts it.
+//! Conversion of literals and parameters to a field's type, by Java's rules.
 
 use std::collections::BTreeMap;
 
 use protox::prost_reflect::{EnumDescriptor, Kind};
 
-use crate::error::{Wrong, nearest};
-use crate::syntax::Given;
+use crate::error::{QueryErrorKind, nearest};
+use crate::syntax::LiteralSource;
 use crate::value::{Scalar, Value};
 use consort_protostream::Wrapped;
 
-/// What a value stands beside.
-pub(crate) struct Beside {
+/// The field that a literal is compared with.
+pub(crate) struct FieldContext {
     pub(crate) name: String,
     pub(crate) scalar: Scalar,
-    /// If its numbers are an enum's.
+    /// The enum, if the field is one.
     pub(crate) of_enum: Option<EnumDescriptor>,
 }
 
-impl Beside {
+impl FieldContext {
     pub(crate) fn of(name: String, scalar: Scalar, kind: Option<&Kind>) -> Self {
         let of_enum = match kind {
             Some(Kind::Enum(of)) => Some(of.clone()),
@@ -26,27 +26,27 @@ impl Beside {
         Self { name, scalar, of_enum }
     }
 
-    /// What is given, as a value of this field.
+    /// Converts a literal or parameter.
     pub(crate) fn value(
         &self,
-        given: &Given,
+        given: &LiteralSource,
         parameters: &BTreeMap<String, Wrapped>,
-    ) -> Result<Value<'static>, Wrong> {
+    ) -> Result<Value<'static>, QueryErrorKind> {
         match given {
-            Given::Text(text) => self.written(text),
-            Given::Parameter(name) => {
-                let given = parameters.get(name).ok_or_else(|| Wrong::Unset(name.clone()))?;
-                self.parameter(given).ok_or_else(|| Wrong::Parameter {
+            LiteralSource::Text(text) => self.written(text),
+            LiteralSource::Parameter(name) => {
+                let given = parameters.get(name).ok_or_else(|| QueryErrorKind::Unset(name.clone()))?;
+                self.parameter(given).ok_or_else(|| QueryErrorKind::Parameter {
                     name: name.clone(),
-                    value: told(given),
+                    value: describe(given),
                     field: self.name.clone(),
                 })
             }
         }
     }
 
-    fn written(&self, text: &str) -> Result<Value<'static>, Wrong> {
-        let number = || Wrong::Number(text.to_owned());
+    fn written(&self, text: &str) -> Result<Value<'static>, QueryErrorKind> {
+        let number = || QueryErrorKind::Number(text.to_owned());
         if let Some(of) = &self.of_enum {
             return self.of_enum(of, text);
         }
@@ -55,26 +55,26 @@ impl Beside {
             Scalar::Long => Value::Long(text.parse().map_err(|_| number())?),
             Scalar::Float => Value::Float(float(text).ok_or_else(number)?),
             Scalar::Double => Value::Double(float(text).ok_or_else(number)?),
-            // A number is true unless it is zero.
+            // Any number other than zero is true.
             Scalar::Bool => match text.parse::<i32>() {
                 Ok(number) => Value::Bool(number != 0),
                 Err(_) if text.eq_ignore_ascii_case("true") => Value::Bool(true),
                 Err(_) if text.eq_ignore_ascii_case("false") => Value::Bool(false),
-                Err(_) => return Err(Wrong::Bool(text.to_owned())),
+                Err(_) => return Err(QueryErrorKind::Bool(text.to_owned())),
             },
             Scalar::Text => Value::Text(text.to_owned().into()),
             Scalar::Bytes => {
-                let (name, has) = (self.name.clone(), self.scalar.told());
-                return Err(Wrong::Kind {
+                let (name, has) = (self.name.clone(), self.scalar.describe());
+                return Err(QueryErrorKind::Kind {
                     name,
                     has,
-                    wanted: "text: a parameter with bytes can be beside it",
+                    wanted: "a value from text (use a parameter with bytes)",
                 });
             }
         })
     }
 
-    fn of_enum(&self, of: &EnumDescriptor, text: &str) -> Result<Value<'static>, Wrong> {
+    fn of_enum(&self, of: &EnumDescriptor, text: &str) -> Result<Value<'static>, QueryErrorKind> {
         let found = match text.parse() {
             Ok(number) => of.get_value(number),
             Err(_) => of.get_value_by_name(text),
@@ -82,11 +82,11 @@ impl Beside {
         found.map(|value| Value::Int(value.number())).ok_or_else(|| {
             let names: Vec<String> = of.values().map(|value| value.name().to_owned()).collect();
             let nearest = nearest(text, names.iter().map(String::as_str));
-            Wrong::Enum { value: text.to_owned(), of: of.full_name().to_owned(), nearest }
+            QueryErrorKind::Enum { value: text.to_owned(), of: of.full_name().to_owned(), nearest }
         })
     }
 
-    /// Numbers become other numbers as Java's casts do it, and texts are read.
+    /// Converts numbers like Java's casts, and parses strings.
     fn parameter(&self, given: &Wrapped) -> Option<Value<'static>> {
         let text = match given {
             Wrapped::Text(text) => Some(text.as_str()),
@@ -143,7 +143,7 @@ fn number(given: &Wrapped) -> Option<Number> {
     })
 }
 
-/// A number as Java reads it, which may have a letter that says how large it is.
+/// Parses a number as Java does, with an optional type suffix.
 fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
     let text = text.trim();
     let digits = text
@@ -152,11 +152,13 @@ fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
     digits.unwrap_or(text).parse().ok()
 }
 
-/// A parameter's value, as people are told of it.
-fn told(given: &Wrapped) -> String {
-    const TOLD_MAX: usize = 60;
+/// Describes a parameter's value for error messages.
+fn describe(given: &Wrapped) -> String {
+    const DESCRIBED_MAX: usize = 60;
     match given {
-        Wrapped::Text(text) => format!("the text '{}'", text.chars().take(TOLD_MAX).collect::<String>()),
+        Wrapped::Text(text) => {
+            format!("the string '{}'", text.chars().take(DESCRIBED_MAX).collect::<String>())
+        }
         given => given.to_text().unwrap_or_else(|| "bytes".to_owned()),
     }
 }

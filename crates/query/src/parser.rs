@@ -1,35 +1,35 @@
-//! Reads Ickle by recursive descent, to a depth. Keywords are words like others, and are known by their places, in capitals or
-//! not: a field may be called `order`.
+//! A recursive-descent parser of Ickle with a depth limit. Keywords are case-insensitive and contextual: a
+//! field may be named `order`.
 
-use crate::bounds::{DEPTH_MAX, PATH_MAX, TEXT_MAX};
-use crate::error::{QueryError, Wrong};
+use crate::error::{QueryError, QueryErrorKind};
 use crate::lexer::{Placed, Token, tokens};
+use crate::limits::{DEPTH_MAX, PATH_MAX, TEXT_MAX};
 use crate::syntax::{
-    Aggregate, Comparison, Expr, From, Function, Given, Literal, Order, Path, Statement, Term, Test,
+    Aggregate, Comparison, Expr, From, Function, Literal, LiteralSource, Order, Path, Statement, Term, Test,
 };
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// What may follow a type's name, and is no alias therefore.
+/// Keywords that can follow a type name, and are therefore no alias.
 const AFTER_TYPE: [&str; 11] =
     ["WHERE", "GROUP", "ORDER", "HAVING", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "FETCH"];
 
 const INDEX: &str = "=, LIKE, IN and BETWEEN look at all values";
 
 impl Statement {
-    /// Reads a query.
+    /// Parses a query.
     ///
     /// # Errors
     ///
-    /// [`QueryError`] with the place where it goes wrong.
+    /// [`QueryError`] with the position.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() > TEXT_MAX {
-            return Err(Wrong::Long(text.len()).into());
+            return Err(QueryErrorKind::Long(text.len()).into());
         }
         Parser { text, tokens: tokens(text)?, next: 0, depth: 0 }.statement()
     }
 
-    /// Whether it takes away what it finds.
+    /// Whether the statement is a DELETE.
     pub const fn is_delete(&self) -> bool {
         self.is_delete
     }
@@ -48,7 +48,7 @@ impl<'t> Parser<'t> {
     }
 
     fn ahead(&self, by: usize) -> &Token<'t> {
-        // The end is the last one, and stays.
+        // Reading beyond the end returns the end token.
         self.tokens.get(self.next + by).map_or(&Token::End, |(_, token)| token)
     }
 
@@ -90,21 +90,21 @@ impl<'t> Parser<'t> {
         is_there
     }
 
-    fn wrong(&self, at: usize, wrong: Wrong) -> QueryError {
+    fn wrong(&self, at: usize, wrong: QueryErrorKind) -> QueryError {
         QueryError::at(self.text, at, wrong)
     }
 
     fn expected<T>(&self, expected: &str) -> Result<T> {
-        let wrong = Wrong::Syntax { expected: expected.to_owned(), found: self.peek().told() };
+        let wrong = QueryErrorKind::Syntax { expected: expected.to_owned(), found: self.peek().describe() };
         Err(self.wrong(self.at(), wrong))
     }
 
     fn index<T>(&self, what: &'static str) -> Result<T> {
-        Err(self.wrong(self.at(), Wrong::Index { what, instead: INDEX }))
+        Err(self.wrong(self.at(), QueryErrorKind::Index { what, instead: INDEX }))
     }
 
     fn unsupported<T>(&self, what: &'static str) -> Result<T> {
-        Err(self.wrong(self.at(), Wrong::Unsupported(what)))
+        Err(self.wrong(self.at(), QueryErrorKind::Unsupported(what)))
     }
 
     fn needs_word(&mut self, word: &str) -> Result<()> {
@@ -176,7 +176,7 @@ impl<'t> Parser<'t> {
 
     fn selected(&mut self) -> Result<Term> {
         let term = self.term()?;
-        // Another name for it is nothing that anybody sees.
+        // An alias of the type is optional.
         if self.word("AS") || !self.is_word(0, "FROM") && matches!(self.peek(), Token::Word(_)) {
             self.name("a name")?;
         }
@@ -196,7 +196,7 @@ impl<'t> Parser<'t> {
         let mut joins = Vec::new();
         while self.is_one_of(&["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"]) {
             if self.is_word(0, "CROSS") {
-                return self.unsupported("a query has one type: CROSS JOIN is not here");
+                return self.unsupported("CROSS JOIN is not supported: a query has one type");
             }
             if !self.word("INNER") && self.is_one_of(&["LEFT", "RIGHT", "FULL"]) {
                 self.take();
@@ -207,7 +207,7 @@ impl<'t> Parser<'t> {
             let path = self.path("a field of the type")?;
             joins.push((path, self.alias(&AFTER_TYPE)?));
             if self.is_one_of(&["ON", "WITH"]) {
-                return self.unsupported("conditions of a JOIN are not here: they can stand behind WHERE");
+                return self.unsupported("conditions of a JOIN are not supported: use WHERE");
             }
         }
         if self.is_sign(0, ",") {
@@ -218,7 +218,7 @@ impl<'t> Parser<'t> {
 
     fn alias(&mut self, others: &[&str]) -> Result<Option<String>> {
         let is_alias = self.word("AS") || matches!(self.peek(), Token::Word(_)) && !self.is_one_of(others);
-        // What follows a JOIN's field.
+        // Keywords that can follow a joined path.
         let is_alias = is_alias && !self.is_one_of(&["ON", "WITH"]);
         if is_alias { Ok(Some(self.name("an alias")?.to_owned())) } else { Ok(None) }
     }
@@ -229,7 +229,7 @@ impl<'t> Parser<'t> {
         while self.sign(".") {
             names.push(self.name("the name of a field")?.to_owned());
             if names.len() > PATH_MAX {
-                return Err(self.wrong(at, Wrong::Path));
+                return Err(self.wrong(at, QueryErrorKind::Path));
             }
         }
         Ok(Path { at, names })
@@ -244,13 +244,13 @@ impl<'t> Parser<'t> {
         Ok(Order { by, is_descending })
     }
 
-    /// A path, or a function of one.
+    /// Parses a path or a function of one.
     fn term(&mut self) -> Result<Term> {
         let at = self.at();
         if !self.is_sign(1, "(") {
             let path = self.path("a field")?;
             if self.is_sign(0, "[") {
-                return self.unsupported("one of several values cannot be chosen by its place");
+                return self.unsupported("index access to multi-valued fields is not supported");
             }
             return Ok(Term::Path(path));
         }
@@ -317,7 +317,7 @@ impl<'t> Parser<'t> {
         let at = self.at();
         if self.sign("(") {
             if self.depth == DEPTH_MAX {
-                return Err(self.wrong(at, Wrong::Deep));
+                return Err(self.wrong(at, QueryErrorKind::Deep));
             }
             self.depth += 1;
             let expr = self.any()?;
@@ -335,7 +335,7 @@ impl<'t> Parser<'t> {
         }
         match self.peek() {
             Token::Sign("+" | "-" | "#") if matches!(self.ahead(1), Token::Word(_)) => {
-                return self.index("a condition of a full-text search");
+                return self.index("a full-text condition");
             }
             Token::Text(_) | Token::Number(_) | Token::Sign(":" | "+" | "-" | "?") => {
                 return self.expected("a field on the left of a comparison");
@@ -356,7 +356,7 @@ impl<'t> Parser<'t> {
         }
         match *self.peek() {
             Token::Sign(":") => return self.index("a full-text search"),
-            Token::Sign("<->") => return self.index("a search for neighbours of a vector"),
+            Token::Sign("<->") => return self.index("a vector search"),
             Token::Sign(sign @ ("=" | "<>" | "!=" | "<" | "<=" | ">" | ">=")) => {
                 self.take();
                 let comparison = match sign {
@@ -387,10 +387,11 @@ impl<'t> Parser<'t> {
             let pattern = self.literal()?;
             Test::Like(pattern, if self.word("ESCAPE") { Some(self.escape()?) } else { None })
         } else if self.is_word(0, "WITHIN") {
-            return self.index("a search by place");
+            return self.index("a spatial search");
         } else if self.is_word(0, "MEMBER") {
-            return self
-                .unsupported("MEMBER OF is not here: a field with several values is = to each of them");
+            return self.unsupported(
+                "MEMBER OF is not supported: use =, which compares a multi-valued field with each value",
+            );
         } else {
             return self.expected("a comparison, IS, IN, BETWEEN or LIKE");
         };
@@ -420,24 +421,24 @@ impl<'t> Parser<'t> {
             ""
         };
         let of = match self.peek().clone() {
-            Token::Number(number) => Given::Text(format!("{sign}{number}")),
+            Token::Number(number) => LiteralSource::Text(format!("{sign}{number}")),
             _ if !sign.is_empty() => return self.expected("a number"),
-            Token::Text(text) => Given::Text(text),
+            Token::Text(text) => LiteralSource::Text(text),
             Token::Word(word) if word.eq_ignore_ascii_case("true") || word.eq_ignore_ascii_case("false") => {
-                Given::Text(word.to_owned())
+                LiteralSource::Text(word.to_owned())
             }
             Token::Word(word) if word.eq_ignore_ascii_case("null") => {
-                return self.expected("a value (IS NULL finds what has none)");
+                return self.expected("a value (use IS NULL for fields without one)");
             }
             Token::Sign(":") => {
                 self.take();
                 let Token::Word(name) = *self.peek() else { return self.expected("the name of a parameter") };
-                Given::Parameter(name.to_owned())
+                LiteralSource::Parameter(name.to_owned())
             }
             Token::Sign("?") => {
-                return self.unsupported("parameters have names, as in :name, not numbers");
+                return self.unsupported("numbered parameters are not supported: use names, as in :name");
             }
-            _ => return self.expected("a value or a parameter, as a text is 'this' and a parameter :this"),
+            _ => return self.expected("a value such as 'text' or a parameter such as :name"),
         };
         self.take();
         Ok(Literal { at, of })

@@ -1,20 +1,20 @@
-//! A part of a LIKE's pattern between two `%`: characters, of which some may be any.
+//! A run of a LIKE pattern: characters between two `%`, some of which match any character.
 //!
-//! Characters alone are searched by `memchr::memmem`, which is linear in the text. With `_` among them all places of the
-//! text are followed at the same time: a bit for each character of the run says whether the text so far ends with the run
-//! up to there, so that a character of the text costs a word of 64 bits for each 64 characters of the run.
+//! Runs of literal characters are searched by `memchr::memmem` in linear time. Runs with `_` are searched
+//! bit-parallel: one bit per character of the run says whether the text so far ends with the run up to there.
+//! A character of the text costs one 64-bit word per 64 characters of the run.
 
 use memchr::memmem::Finder;
 
-use crate::bounds::PATTERN_MAX;
+use crate::limits::PATTERN_MAX;
 use crate::work::{Exceeded, Work};
 
 const WORDS: usize = PATTERN_MAX.div_ceil(64);
 
-/// A bit for each character of a run.
+/// One bit per character of a run.
 type Bits = [u64; WORDS];
 
-/// Characters, and `None` where any may stand.
+/// The characters; `None` matches any.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Run {
     pieces: Vec<Option<char>>,
@@ -29,14 +29,14 @@ enum Search {
     Masks(Box<Masks>),
 }
 
-/// Which characters of a run a character of a text can be.
+/// The positions of a run that a character of the text matches.
 #[derive(Clone, Debug)]
 struct Masks {
-    /// By character, in order.
+    /// Sorted by character.
     of: Vec<(char, Bits)>,
-    /// Of a character that is not in the run.
+    /// For characters that are not in the run.
     other: Bits,
-    /// Of characters of ASCII: where they are in `of`, or behind its end.
+    /// For ASCII characters: the index in `of`, or its length.
     ascii: [u16; 128],
 }
 
@@ -52,21 +52,21 @@ impl Run {
         Self { pieces, search }
     }
 
-    /// The text behind this one, if the text begins with it.
+    /// If the text begins with the run, returns the text after it.
     pub(crate) fn at_start<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut rest = text.chars();
         let is_it = self.pieces.iter().all(|piece| fits(*piece, rest.next()));
         is_it.then_some(rest.as_str())
     }
 
-    /// The text before this one, if the text ends with it.
+    /// If the text ends with the run, returns the text before it.
     pub(crate) fn at_end<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut rest = text.chars();
         let is_it = self.pieces.iter().rev().all(|piece| fits(*piece, rest.next_back()));
         is_it.then_some(rest.as_str())
     }
 
-    /// The text behind the first place where this one is.
+    /// Returns the text after the leftmost match.
     pub(crate) fn find<'t>(&self, text: &'t str, work: &mut Work) -> Result<Option<&'t str>, Exceeded> {
         match &self.search {
             Search::Empty => Ok(Some(text)),
@@ -115,11 +115,11 @@ impl Masks {
         at.and_then(|at| self.of.get(at)).map_or(&self.other, |(_, bits)| bits)
     }
 
-    /// The text behind the first place where a run of so many characters is.
+    /// Returns the text after the leftmost match of a run of this length.
     fn find<'t>(&self, text: &'t str, length: usize, work: &mut Work) -> Result<Option<&'t str>, Exceeded> {
         let words = length.div_ceil(64);
         let (last, at_last) = ((length - 1) / 64, 1_u64 << ((length - 1) % 64));
-        // One more is an error, which is found at the end.
+        // One more than allowed, so that the excess is an error at the end.
         let looks = usize::try_from(work.left()).unwrap_or(usize::MAX) / words + 1;
         let (mut ends, mut rest, mut looked) = (Bits::default(), text.chars(), 0);
         while looked < looks

@@ -1,27 +1,26 @@
-//! What owners do with each entity, told in a form that needs no schema: which type it is of, which of its fields are read,
-//! what has to hold of them, and what is told.
+//! The plan for owners: type, fields to read, condition and columns, in a form that needs no schema.
 
-use crate::bounds::COLUMNS_MAX;
 use crate::condition::Condition;
+use crate::field_reader::{FieldReader, Slot};
+use crate::limits::COLUMNS_MAX;
+use crate::plan_codec::{below, count, number, put_number, put_text, text};
 use crate::row::{EXCEEDED, put_one, put_slot};
-use crate::runs;
-use crate::shape::{Shape, Slot};
-use crate::stored::{below, count, number, put_number, put_text, text};
+use crate::run_length;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
 
-/// Of which form a plan is. One of another program's that this one does not know finds nothing.
+/// The format version. A plan of an unknown version matches nothing.
 const FORM: u8 = 1;
 
-/// What owners are told: see [`Plan::row`].
+/// A plan for owners: see [`Plan::row`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     pub(crate) type_name: String,
-    /// The number for which clients may have exchanged it.
+    /// The type id that clients may use instead of the name.
     pub(crate) type_id: Option<u32>,
     pub(crate) slots: usize,
-    pub(crate) shape: Shape,
+    pub(crate) reader: FieldReader,
     pub(crate) condition: Condition,
     pub(crate) columns: Vec<Column>,
 }
@@ -30,23 +29,23 @@ pub struct Plan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Column {
     Slot(usize),
-    /// The entity's version.
+    /// The entry's version.
     Version,
-    /// The entity as it is.
+    /// The whole entity.
     Entity,
-    /// What nobody knows.
+    /// Always null.
     Nothing,
 }
 
 impl Plan {
-    /// What a value is made of that is an entity of the type, and of which the condition holds; else nothing. A value that is
-    /// no message of its type is none of it. If that would take more than [`ENTITY_STEPS_MAX`](crate::bounds::ENTITY_STEPS_MAX)
-    /// steps, the row says so, and the query fails where rows are put together.
+    /// Returns the row of a matching entity of the type, else `None`. Values that are no valid message of the
+    /// type do not match. Beyond [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps it returns an
+    /// error row, and the query fails at the merge.
     pub fn row(&self, value: &[u8], version: u64) -> Option<Vec<u8>> {
         self.examine(value, version, &mut Work::default()).unwrap_or_else(|Exceeded| Some(EXCEEDED.to_vec()))
     }
 
-    /// The same with a limit of steps, which are counted.
+    /// As [`Plan::row`], with a limit of steps.
     ///
     /// # Errors
     ///
@@ -77,34 +76,34 @@ impl Plan {
         Ok(Some(row))
     }
 
-    /// Adds the row of a value to those of others, if it has one.
+    /// Adds a value's row to a reduced result.
     pub fn reduce(&self, made: &mut Vec<u8>, value: &[u8], version: u64) {
         if let Some(row) = self.row(value, version) {
-            runs::push(made, &row);
+            run_length::push(made, &row);
         }
     }
 
-    /// Whether a value is an entity of the type of which the condition holds.
+    /// Whether a value is a matching entity of the type.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] if more than [`ENTITY_STEPS_MAX`](crate::bounds::ENTITY_STEPS_MAX) steps would be needed to say so.
+    /// [`Exceeded`] beyond [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
     pub fn holds(&self, value: &[u8]) -> Result<bool, Exceeded> {
         Ok(self.let_through(value, &mut Work::default())?.is_some())
     }
 
-    /// The same entities, of which nothing is told but how many there are.
+    /// The same plan without columns, to count matches.
     pub fn counting(&self) -> Self {
         Self { columns: Vec::new(), ..self.clone() }
     }
 
     fn let_through<'v>(&self, value: &'v [u8], work: &mut Work) -> Result<Option<Vec<Slot<'v>>>, Exceeded> {
         let Some(message) = self.message(value) else { return Ok(None) };
-        let Some(slots) = self.shape.read(message, self.slots, work)? else { return Ok(None) };
+        let Some(slots) = self.reader.read(message, self.slots, work)? else { return Ok(None) };
         Ok(self.condition.holds(&slots, work)?.then_some(slots))
     }
 
-    /// What is in a value that is wrapped as this type.
+    /// Unwraps a value of this type.
     fn message<'v>(&self, mut value: &'v [u8]) -> Option<&'v [u8]> {
         let (mut is_of_type, mut message) = (false, None);
         while !value.is_empty() {
@@ -120,13 +119,13 @@ impl Plan {
         message.filter(|_| is_of_type)
     }
 
-    /// For [`Plan::from_bytes`].
+    /// Encodes the plan for [`Plan::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![FORM];
         put_text(&mut out, &self.type_name);
         put_number(&mut out, self.type_id.map_or(0, |id| id as usize + 1));
         put_number(&mut out, self.slots);
-        self.shape.write(&mut out);
+        self.reader.write(&mut out);
         self.condition.write(&mut out);
         put_number(&mut out, self.columns.len());
         for column in &self.columns {
@@ -141,7 +140,7 @@ impl Plan {
         out
     }
 
-    /// Reads what another member has written; nothing if it is of another form.
+    /// Decodes a plan; `None` for another format version.
     pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         if below(from, 256)? != usize::from(FORM) {
@@ -153,8 +152,8 @@ impl Plan {
             id => Some(u32::try_from(id - 1).ok()?),
         };
         let slots = below(from, COLUMNS_MAX + 1)?;
-        let (shape, condition) = (Shape::from(from, slots)?, Condition::from(from, slots)?);
-        if shape.slots() != slots {
+        let (reader, condition) = (FieldReader::from(from, slots)?, Condition::from(from, slots)?);
+        if reader.slots() != slots {
             return None;
         }
         let columns = (0..count(from)?).map(|_| {
@@ -166,6 +165,6 @@ impl Plan {
             })
         });
         let columns = columns.collect::<Option<_>>()?;
-        from.is_empty().then_some(Self { type_name, type_id, slots, shape, condition, columns })
+        from.is_empty().then_some(Self { type_name, type_id, slots, reader, condition, columns })
     }
 }

@@ -1,22 +1,22 @@
-//! What owners make of an entity: the values of each column, as clients wrap them. Nothing is wrapped as nothing.
+//! Rows: the wrapped values of each column of an entity. Null is encoded as nothing.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::shape::Slot;
+use crate::field_reader::Slot;
 use crate::value::Value;
 use crate::work::Exceeded;
 use consort_protostream::wire::{bytes, put_bytes, put_varint, varint};
 
-/// What stands for the row of an entity that needs more steps than a query may take. It is no row of any number of columns.
+/// The error row of an entity that takes too many steps. It is not a valid row.
 pub(crate) const EXCEEDED: &[u8] = &[0xff];
 
-/// Fails if this stands for a row that could not be made.
+/// Fails on an error row.
 pub(crate) fn check(row: &[u8]) -> Result<(), Exceeded> {
     if row == EXCEEDED { Err(Exceeded) } else { Ok(()) }
 }
 
-/// The values of a column: one, or those of a field with several.
+/// The values of a column; several for a multi-valued field.
 pub(crate) type Cell = SmallVec<[Bytes; 1]>;
 
 /// Adds a column with these values.
@@ -32,13 +32,13 @@ pub(crate) fn put_slot(out: &mut Vec<u8>, slot: &Slot<'_>) {
     }
 }
 
-/// Adds a column with one value, which is wrapped already.
+/// Adds a column with one wrapped value.
 pub(crate) fn put_one(out: &mut Vec<u8>, wrapped: &[u8]) {
     out.push(1);
     put_bytes(out, wrapped);
 }
 
-/// The columns of a row; nothing if that is no row of so many.
+/// Splits a row into columns; `None` if the number does not match.
 pub(crate) fn cells(row: &Bytes, columns: usize) -> Option<Vec<Cell>> {
     let (mut rest, mut cells) = (&row[..], Vec::with_capacity(columns));
     for _ in 0..columns {
@@ -49,11 +49,11 @@ pub(crate) fn cells(row: &Bytes, columns: usize) -> Option<Vec<Cell>> {
     rest.is_empty().then_some(cells)
 }
 
-/// The version that is all of a row of a DELETE; nothing if it is no such row.
+/// Returns the version of a DELETE's row; `None` if the row is invalid.
 ///
 /// # Errors
 ///
-/// [`Exceeded`] if the row of an entity could not be made.
+/// [`Exceeded`] for an error row.
 pub fn version_of(row: &Bytes) -> Result<Option<u64>, Exceeded> {
     check(row)?;
     let value = cells(row, 1).and_then(|cells| Value::read(one(cells.first()?)));
@@ -63,7 +63,7 @@ pub fn version_of(row: &Bytes) -> Result<Option<u64>, Exceeded> {
     })
 }
 
-/// The one value of a column that has one.
+/// The value of a single-valued column.
 pub(crate) fn one(cell: &Cell) -> Bytes {
     cell.first().cloned().unwrap_or_default()
 }

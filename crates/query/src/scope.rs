@@ -1,37 +1,37 @@
-//! What names mean: types, aliases, and fields of fields.
+//! Name resolution: types, aliases and nested fields.
 
 use protox::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
-use crate::bounds::PATH_MAX;
-use crate::error::{QueryError, Wrong, nearest};
-use crate::shape;
+use crate::error::{QueryError, QueryErrorKind, nearest};
+use crate::field_reader;
+use crate::limits::PATH_MAX;
 use crate::syntax::{From, Path};
 use crate::value::Scalar;
 
-/// The types that can be queried.
+/// The queryable types.
 pub trait Types {
-    /// A type by its whole name.
+    /// Returns a type by its full name.
     fn message(&self, name: &str) -> Option<MessageDescriptor>;
 
-    /// The number that stands for it in what clients write, if one does.
+    /// Returns the type id, if the type has one.
     fn id(&self, name: &str) -> Option<u32>;
 
-    /// The names of all.
+    /// Returns the names of all types.
     fn names(&self) -> Vec<String>;
 }
 
-/// What a path means.
+/// The resolution of a path.
 #[derive(Clone, Debug)]
-pub(crate) enum Meant {
-    /// The entity as a whole.
+pub(crate) enum Resolution {
+    /// The entity itself.
     Entity,
     Field(Field),
 }
 
-/// A field of the type, or of a message within it.
+/// A field of the type or of a nested message.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// From the entity on, with dots.
+    /// The full path.
     pub(crate) name: String,
     pub(crate) path: Vec<FieldDescriptor>,
 }
@@ -41,17 +41,17 @@ impl Field {
         self.path.last().map(FieldDescriptor::kind)
     }
 
-    /// What kind of values it has; nothing if it is a message.
+    /// Returns the scalar type; `None` for messages.
     pub(crate) fn scalar(&self) -> Option<Scalar> {
-        shape::scalar(&self.last()?)
+        field_reader::scalar(&self.last()?)
     }
 
-    /// Its kind, as the schema says it.
+    /// Returns the kind of the schema.
     pub(crate) fn kind(&self) -> Option<Kind> {
         self.last()
     }
 
-    /// Whether there may be several values.
+    /// Whether the field is multi-valued.
     pub(crate) fn is_repeated(&self) -> bool {
         self.path.iter().any(|field| field.is_list() || field.is_map())
     }
@@ -62,7 +62,7 @@ pub(crate) struct Scope<'q> {
     text: &'q str,
     pub(crate) of: MessageDescriptor,
     alias: Option<&'q str>,
-    /// Other names of fields.
+    /// Aliases of joined fields.
     joined: Vec<(&'q str, Field)>,
 }
 
@@ -72,12 +72,16 @@ impl<'q> Scope<'q> {
             let names = types.names();
             let whole = names.iter().find(|name| name.rsplit('.').next() == Some(&from.name)).cloned();
             let nearest = whole.or_else(|| nearest(&from.name, names.iter().map(String::as_str)));
-            return Err(QueryError::at(text, from.at, Wrong::Type { name: from.name.clone(), nearest }));
+            return Err(QueryError::at(
+                text,
+                from.at,
+                QueryErrorKind::Type { name: from.name.clone(), nearest },
+            ));
         };
         let mut scope = Self { text, of, alias: from.alias.as_deref(), joined: Vec::new() };
         for (path, alias) in &from.joins {
-            let Meant::Field(field) = scope.meant(path)? else {
-                return Err(scope.wrong(path.at, Wrong::Entity(path.text())));
+            let Resolution::Field(field) = scope.resolve(path)? else {
+                return Err(scope.wrong(path.at, QueryErrorKind::Entity(path.text())));
             };
             if let Some(alias) = alias {
                 scope.joined.push((alias, field));
@@ -86,16 +90,16 @@ impl<'q> Scope<'q> {
         Ok(scope)
     }
 
-    pub(crate) fn wrong(&self, at: usize, wrong: Wrong) -> QueryError {
+    pub(crate) fn wrong(&self, at: usize, wrong: QueryErrorKind) -> QueryError {
         QueryError::at(self.text, at, wrong)
     }
 
-    /// What a path means.
-    pub(crate) fn meant(&self, path: &Path) -> Result<Meant, QueryError> {
-        let (first, rest) = path.names.split_first().ok_or(Wrong::Path)?;
+    /// Resolves a path.
+    pub(crate) fn resolve(&self, path: &Path) -> Result<Resolution, QueryError> {
+        let (first, rest) = path.names.split_first().ok_or(QueryErrorKind::Path)?;
         let is_alias = self.alias == Some(first);
         if is_alias && rest.is_empty() {
-            return Ok(Meant::Entity);
+            return Ok(Resolution::Entity);
         }
         let joined = self.joined.iter().find(|(alias, _)| *alias == first).map(|(_, field)| field.clone());
         let (mut field, names) = match joined {
@@ -105,14 +109,14 @@ impl<'q> Scope<'q> {
         };
         for name in names {
             if field.path.len() == PATH_MAX {
-                return Err(self.wrong(path.at, Wrong::Path));
+                return Err(self.wrong(path.at, QueryErrorKind::Path));
             }
             let inner = match field.last() {
                 None => self.of.clone(),
                 Some(Kind::Message(inner)) => inner,
                 Some(_) => {
                     let (of, name) = (field.name.clone(), name.clone());
-                    return Err(self.wrong(path.at, Wrong::Field { of, name, nearest: None }));
+                    return Err(self.wrong(path.at, QueryErrorKind::Field { of, name, nearest: None }));
                 }
             };
             let Some(found) = inner.get_field_by_name(name) else {
@@ -124,18 +128,18 @@ impl<'q> Scope<'q> {
             field.name.push_str(name);
             field.path.push(found);
         }
-        Ok(Meant::Field(field))
+        Ok(Resolution::Field(field))
     }
 
-    fn no_field(&self, field: &Field, of: &MessageDescriptor, name: &str, names: usize) -> Wrong {
+    fn no_field(&self, field: &Field, of: &MessageDescriptor, name: &str, names: usize) -> QueryErrorKind {
         let fields: Vec<FieldDescriptor> = of.fields().collect();
         let fields = fields.iter().map(FieldDescriptor::name);
         let name = name.to_owned();
         if !field.path.is_empty() || names == 1 {
             let nearest = nearest(&name, fields);
-            return Wrong::Field { of: of.full_name().to_owned(), name, nearest };
+            return QueryErrorKind::Field { of: of.full_name().to_owned(), name, nearest };
         }
         let aliases = self.alias.into_iter().chain(self.joined.iter().map(|(alias, _)| *alias));
-        Wrong::Alias { nearest: nearest(&name, aliases.chain(fields)), name }
+        QueryErrorKind::Alias { nearest: nearest(&name, aliases.chain(fields)), name }
     }
 }

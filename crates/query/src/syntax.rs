@@ -1,14 +1,14 @@
-//! A query as it is written, before anybody knows whether there is such a type.
+//! The syntax tree of a query, before names are resolved.
 
-/// A query that was read: see [`Statement::parse`].
+/// A parsed query: see [`Statement::parse`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Statement {
-    /// The query, for the places of errors.
+    /// The text, for the positions of errors.
     pub(crate) text: String,
     pub(crate) is_delete: bool,
-    /// What is told; nothing for the entities themselves.
+    /// The selected terms; empty for entities.
     pub(crate) select: Vec<Term>,
-    /// `SELECT DISTINCT`: rows that are the same are told once.
+    /// `SELECT DISTINCT`: equal rows are returned once.
     pub(crate) is_distinct: bool,
     pub(crate) from: From,
     pub(crate) filter: Option<Expr>,
@@ -17,17 +17,17 @@ pub struct Statement {
     pub(crate) order: Vec<Order>,
 }
 
-/// The type, and other names for it and its fields.
+/// The type with its aliases.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct From {
     pub(crate) at: usize,
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
-    /// Paths, and what each is called from there on.
+    /// Joined paths with their aliases.
     pub(crate) joins: Vec<(Path, Option<String>)>,
 }
 
-/// Names with dots between them, and the place of the first.
+/// Names separated by dots, with the position of the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Path {
     pub(crate) at: usize,
@@ -40,13 +40,13 @@ impl Path {
     }
 }
 
-/// Something of an entity, or of several.
+/// A term over an entity or over several.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Term {
     Path(Path),
     Aggregate(Aggregate),
     Version(Path),
-    /// How well an entity fits, which nobody knows without an index.
+    /// The score, which is unknown without an index.
     Score(Path),
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Aggregate {
     pub(crate) at: usize,
     pub(crate) function: Function,
     pub(crate) is_distinct: bool,
-    /// Of what; nothing for `*`.
+    /// The argument; `None` for `*`.
     pub(crate) of: Option<Path>,
 }
 
-/// What many values become.
+/// An aggregate function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Function {
     Count,
@@ -106,12 +106,12 @@ pub(crate) enum Test {
     Compare(Comparison, Literal),
     Between(Literal, Literal),
     In(Vec<Literal>),
-    /// With what makes a letter of what follows it.
+    /// With the escape character.
     Like(Literal, Option<char>),
     Null,
 }
 
-/// How a value lies to another. Not to be equal is the opposite of being equal, which holds where there is no value.
+/// A comparison. `<>` is the negation of `=`; it holds without a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Comparison {
     Equal,
@@ -124,13 +124,13 @@ pub(crate) enum Comparison {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Literal {
     pub(crate) at: usize,
-    pub(crate) of: Given,
+    pub(crate) of: LiteralSource,
 }
 
-/// What a value is said by.
+/// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Given {
-    /// As it stands there, whatever it is: what it is beside says what it becomes.
+pub(crate) enum LiteralSource {
+    /// The literal text, converted by the compared field's type.
     Text(String),
     Parameter(String),
 }

@@ -1,4 +1,4 @@
-//! Values of fields, as Java compares them, and as clients wrap them.
+//! Values of fields, with Java's comparison and the clients' wrapping.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -8,40 +8,39 @@ use bytes::{BufMut, Bytes};
 use consort_protostream::wire::{EIGHT, FOUR, LENGTH, VARINT, put_bytes, put_tag, put_varint};
 use consort_protostream::wrapped::{BOOL, BYTES, DOUBLE, FLOAT, INT32, INT64, TEXT, UINT32, Wrapped};
 
-/// What a field has. Numbers without a sign are those with one that are written the same, and enums' values are numbers: that
-/// is how Java has them.
+/// A value. As in Java, unsigned numbers are signed ones of the same bits, and enum values are numbers.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value<'a> {
-    /// Of 32 bits.
+    /// 32 bits.
     Int(i32),
-    /// Of 64 bits.
+    /// 64 bits.
     Long(i64),
-    /// Of 32 bits.
+    /// 32 bits.
     Float(f32),
-    /// Of 64 bits.
+    /// 64 bits.
     Double(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     Text(Cow<'a, str>),
     /// Bytes.
     Bytes(Cow<'a, [u8]>),
 }
 
-/// What kind of values a field has.
+/// The type of a field's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scalar {
-    /// Numbers of 32 bits, and values of enums.
+    /// 32-bit integers and enums.
     Int,
-    /// Numbers of 64 bits.
+    /// 64-bit integers.
     Long,
-    /// Numbers with a point, of 32 bits.
+    /// 32-bit floating point.
     Float,
-    /// Numbers with a point, of 64 bits.
+    /// 64-bit floating point.
     Double,
-    /// True or false.
+    /// Booleans.
     Bool,
-    /// Texts.
+    /// Strings.
     Text,
     /// Bytes.
     Bytes,
@@ -52,19 +51,19 @@ impl Scalar {
         matches!(self, Self::Int | Self::Long | Self::Float | Self::Double)
     }
 
-    /// As people are told of it.
-    pub(crate) const fn told(self) -> &'static str {
+    /// Describes the type for error messages.
+    pub(crate) const fn describe(self) -> &'static str {
         match self {
-            Self::Int | Self::Long | Self::Float | Self::Double => "numbers",
-            Self::Bool => "true or false",
-            Self::Text => "texts",
+            Self::Int | Self::Long | Self::Float | Self::Double => "number",
+            Self::Bool => "boolean",
+            Self::Text => "string",
             Self::Bytes => "bytes",
         }
     }
 }
 
 impl Value<'_> {
-    /// The same for as long as anybody wants it.
+    /// Copies borrowed data.
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Self::Int(number) => Value::Int(number),
@@ -77,7 +76,7 @@ impl Value<'_> {
         }
     }
 
-    /// How two of a kind lie to each other, as Java's `compareTo` says it. Those of different kinds lie as their kinds.
+    /// Compares like Java's `compareTo`. Values of different types are ordered by type.
     pub(crate) fn order(&self, other: &Value<'_>) -> Ordering {
         match (self, other) {
             (Self::Int(one), Value::Int(other)) => one.cmp(other),
@@ -93,7 +92,7 @@ impl Value<'_> {
         }
     }
 
-    /// The bytes that comparing it looks at, at most.
+    /// The maximum bytes that a comparison reads.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -114,7 +113,7 @@ impl Value<'_> {
         }
     }
 
-    /// Writes it as clients wrap it.
+    /// Encodes the value in wrapped form.
     pub(crate) fn write(&self, out: &mut impl BufMut) {
         match self {
             Self::Int(number) => {
@@ -150,7 +149,7 @@ impl Value<'_> {
 }
 
 impl Value<'static> {
-    /// What is wrapped in these bytes; nothing if that is no value.
+    /// Decodes a wrapped value.
     pub fn read(bytes: Bytes) -> Option<Self> {
         Wrapped::read(bytes).map(Self::from)
     }
@@ -174,7 +173,7 @@ impl From<Wrapped> for Value<'static> {
     }
 }
 
-/// What is no number is one thing, and larger than all that are.
+/// All NaNs are equal and larger than all numbers.
 const fn canonical(number: f64) -> f64 {
     if number.is_nan() { f64::NAN } else { number }
 }
@@ -183,7 +182,7 @@ const fn canonical_float(number: f32) -> f32 {
     if number.is_nan() { f32::NAN } else { number }
 }
 
-/// Texts in the order of their units of sixteen bits, which is that of their bytes but for letters that have two.
+/// Compares by UTF-16 code units, which differs from byte order only for surrogate pairs.
 fn utf16_order(one: &str, other: &str) -> Ordering {
     let differ = one.bytes().zip(other.bytes()).find(|(one, other)| one != other);
     match differ {
@@ -214,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(value in value()) {
+        fn values_are_read_back_as_written(value in value()) {
             let mut bytes = Vec::new();
             value.write(&mut bytes);
             let read = Value::read(bytes.into()).unwrap();

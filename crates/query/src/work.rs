@@ -1,19 +1,19 @@
-//! How much a query may do with one entity, in steps.
+//! The step limit of a query per entity.
 
-use crate::bounds::ENTITY_STEPS_MAX;
+use crate::limits::ENTITY_STEPS_MAX;
 
-/// Counts the steps that are taken with one entity, up to a limit.
+/// Counts the steps taken with one entity, up to a limit.
 ///
-/// A step takes about a nanosecond: it is a comparison of two values, a field that is read, four bytes of a text in which
-/// other text is searched, or a byte that is written to a row. A query that needs more steps fails, so that no entity
-/// occupies a thread for longer.
+/// A step takes about a nanosecond: a comparison of two values, a field read, four bytes of searched text, or
+/// a byte written to a row. A query that needs more steps fails, so that no entity occupies a thread for
+/// longer.
 #[derive(Debug)]
 pub struct Work {
     limit: u64,
     done: u64,
 }
 
-/// A query needs more steps for one entity than it may take. Nothing is made of the entity.
+/// The query takes too many steps for one entity, which yields no row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the query needs more than {ENTITY_STEPS_MAX} steps for one entity: it has too many conditions for the length or the \
@@ -22,24 +22,24 @@ pub struct Work {
 pub struct Exceeded;
 
 impl Default for Work {
-    /// The work of one entity.
+    /// The default limit per entity.
     fn default() -> Self {
         Self::up_to(ENTITY_STEPS_MAX)
     }
 }
 
 impl Work {
-    /// At most so many steps.
+    /// Limits the work to this many steps.
     pub const fn up_to(limit: u64) -> Self {
         Self { limit, done: 0 }
     }
 
-    /// How many steps were taken.
+    /// Returns the steps taken.
     pub const fn done(&self) -> u64 {
         self.done
     }
 
-    /// How many steps may still be taken.
+    /// Returns the steps left.
     pub(crate) const fn left(&self) -> u64 {
         self.limit.saturating_sub(self.done)
     }
@@ -50,7 +50,7 @@ impl Work {
         if self.done > self.limit { Err(Exceeded) } else { Ok(()) }
     }
 
-    /// Counts the steps of looking at so many bytes, four in a step.
+    /// Counts the steps of reading this many bytes, four per step.
     pub(crate) fn spend_bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.spend(1 + bytes as u64 / 4)
     }

@@ -1,21 +1,21 @@
-//! OAUTHBEARER: a token that somebody else has signed (RFC 7628).
+//! OAUTHBEARER: a signed token (RFC 7628).
 //!
-//! Between the parts of a message the RFC has a byte of value 1. WildFly Elytron, with it Infinispan's servers and the Java
-//! client, has the four characters in which the RFC's grammar writes that byte, and knows no other. Both are read, and what
-//! is written is a message in both ways.
+//! The RFC separates the parts of a message by a byte of value 1. WildFly Elytron, and with it Infinispan's
+//! servers and Java client, uses instead the four characters of that byte in the RFC's grammar, and knows no
+//! other separator. The decoder accepts both; the encoder writes a message that is valid in both.
 
 use crate::Malformed;
 
-/// Between the parts of a message.
+/// The separator of the RFC.
 const END: &str = "\u{1}";
 
-/// The same in Elytron's way.
+/// The separator of Elytron.
 const ELYTRON_END: &str = "%x01";
 
-/// What is said.
+/// The message of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bearer<'a> {
-    /// As whom to act; as oneself if that is empty.
+    /// The authorization identity; empty for the token's user.
     pub act_as: &'a str,
     /// The token.
     pub token: &'a str,
@@ -28,37 +28,38 @@ impl std::fmt::Debug for Bearer<'_> {
 }
 
 impl<'a> Bearer<'a> {
-    /// Reads it. Names are as they are: no server here acts for somebody else, so that escapes in them need no meaning.
+    /// Decodes the message. Names are not unescaped, because no server here supports other authorization
+    /// identities.
     ///
     /// # Errors
     ///
-    /// If it is not that.
+    /// If the message is invalid.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let wrong = |reason| Malformed { mechanism: "OAUTHBEARER", reason };
-        let text = std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))?;
+        let text = std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))?;
         let end = if text.contains(END) { END } else { ELYTRON_END };
-        let (header, pairs) = text.split_once(end).ok_or(wrong("it has no pairs"))?;
+        let (header, pairs) = text.split_once(end).ok_or(wrong("missing pairs"))?;
         let header = header.strip_prefix("n,").or_else(|| header.strip_prefix("y,"));
-        let act_as = header.and_then(|rest| rest.strip_suffix(',')).ok_or(wrong("its header is none"))?;
+        let act_as = header.and_then(|rest| rest.strip_suffix(',')).ok_or(wrong("invalid header"))?;
         let act_as = match act_as {
             "" => "",
-            named => named.strip_prefix("a=").ok_or(wrong("its header is none"))?,
+            named => named.strip_prefix("a=").ok_or(wrong("invalid header"))?,
         };
         let mut tokens = pairs.split(end).filter_map(|pair| pair.strip_prefix("auth="));
         let (Some(auth), None) = (tokens.next(), tokens.next()) else {
-            return Err(wrong("it has not one token"));
+            return Err(wrong("exactly one token is required"));
         };
         let token = match auth.split_at_checked(7) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("Bearer ") => token.trim(),
-            _ => return Err(wrong("its token is not of the kind Bearer")),
+            _ => return Err(wrong("the token type is not Bearer")),
         };
-        if token.is_empty() { Err(wrong("its token is empty")) } else { Ok(Self { act_as, token }) }
+        if token.is_empty() { Err(wrong("empty token")) } else { Ok(Self { act_as, token }) }
     }
 
-    /// Writes it, for this server.
+    /// Encodes the message for this server.
     pub fn write(&self, host: &str, port: u16) -> Vec<u8> {
         let act_as = if self.act_as.is_empty() { String::new() } else { format!("a={}", self.act_as) };
-        // For Elytron it is the part between its ends, for others a pair that they do not know and pass over.
+        // Elytron reads the part between its separators; others ignore the unknown pair.
         let elytron = format!("elytron={ELYTRON_END}auth=Bearer {}{ELYTRON_END}", self.token);
         let auth = format!("host={host}{END}port={port}{END}auth=Bearer {}", self.token);
         format!("n,{act_as},{END}{elytron}{END}{auth}{END}{END}").into_bytes()
@@ -86,14 +87,14 @@ mod tests {
         let java = Bearer::read(b"n,,%x01auth=Bearer a.b.c%x01").unwrap();
         assert_eq!((java.act_as, java.token), ("", "a.b.c"));
         let written = String::from_utf8(java.write("h", 1)).unwrap();
-        // As Elytron finds it: what follows the first equals sign of the part whose name is auth.
+        // As Elytron parses it: the part after the first equals sign of the part named auth.
         let auth =
             written.split("%x01").find_map(|part| part.split_once('=').filter(|(name, _)| *name == "auth"));
         assert_eq!(auth, Some(("auth", "Bearer a.b.c")));
     }
 
     #[test]
-    fn what_has_no_token_is_refused() {
+    fn a_message_without_a_token_is_refused() {
         for message in [
             &b""[..],
             b"n,,",

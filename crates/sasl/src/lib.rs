@@ -1,9 +1,8 @@
-//! How somebody shows who it is: the messages of SASL's mechanisms, for the side that shows it and the side that looks. No
-//! IO, no clock, and no randomness of its own: nonces are given.
+//! SASL mechanisms, for clients and servers. Without IO, clock and randomness: nonces are arguments.
 //!
-//! SCRAM (RFC 5802, RFC 7677) is here as the side that looks needs it with verifiers only: from what it keeps nobody can
-//! show to be the user, and who asks for a user that does not exist sees what others see ([`scram::Verifier::decoy`]). The
-//! libraries we know keep salted passwords or tell the two apart. Hashes and their derivation are ring's.
+//! The server side of SCRAM (RFC 5802, RFC 7677) uses verifiers only: a stolen verifier does not suffice to
+//! log in, and an unknown user cannot be distinguished from a known one ([`scram::Verifier::decoy`]). Known
+//! libraries store salted passwords or reveal which users exist. Hashes and key derivation are ring's.
 
 #![forbid(unsafe_code)]
 
@@ -14,14 +13,14 @@ mod prepare;
 pub mod scram;
 
 pub use mechanism::Mechanism;
-pub use prepare::{Unpreparable, prepare};
+pub use prepare::{SaslprepError, prepare};
 
-/// A message that is not what its mechanism has at that place. Nothing was changed.
+/// An invalid message. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not a message of {mechanism}: {reason}")]
+#[error("invalid {mechanism} message: {reason}")]
 pub struct Malformed {
     /// The mechanism.
     pub mechanism: &'static str,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: &'static str,
 }

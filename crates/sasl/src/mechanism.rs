@@ -1,24 +1,24 @@
-//! The mechanisms, by their registered names.
+//! The mechanisms, by registered name.
 
 use std::fmt;
 
 use crate::scram::Hash;
 
-/// A way to show who one is.
+/// A mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mechanism {
-    /// By the certificate that the connection was made with.
+    /// The certificate of the TLS connection.
     External,
-    /// A password, which neither side sends, nor the server keeps.
+    /// A password, neither sent nor stored by the server.
     Scram(Hash),
-    /// A token that somebody else has signed.
+    /// A signed token.
     OauthBearer,
-    /// A password as it is.
+    /// A password in clear text.
     Plain,
 }
 
 impl Mechanism {
-    /// All of them, the strongest first: what takes no secret over the line comes before what does.
+    /// All mechanisms, the strongest first: those that send no secret come before those that do.
     pub const ALL: [Self; 6] = [
         Self::External,
         Self::Scram(Hash::Sha512),
@@ -28,7 +28,7 @@ impl Mechanism {
         Self::Plain,
     ];
 
-    /// Its registered name.
+    /// Returns the registered name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::External => "EXTERNAL",
@@ -38,12 +38,12 @@ impl Mechanism {
         }
     }
 
-    /// The one with this name.
+    /// Returns the mechanism of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mechanism| mechanism.name() == name)
     }
 
-    /// Whether who reads the line, or only claims to be the server, has the secret afterwards.
+    /// Whether an eavesdropper or an impostor of the server learns the secret.
     pub const fn tells_secret(self) -> bool {
         matches!(self, Self::OauthBearer | Self::Plain)
     }

@@ -1,15 +1,15 @@
-//! PLAIN: name and password as they are (RFC 4616).
+//! PLAIN: name and password in clear text (RFC 4616).
 
 use crate::Malformed;
 
-/// What is said.
+/// The message of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Plain<'a> {
-    /// As whom to act; as oneself if that is empty.
+    /// The authorization identity; empty for the user.
     pub act_as: &'a str,
     /// The user.
     pub name: &'a str,
-    /// Its password.
+    /// The password.
     pub password: &'a str,
 }
 
@@ -20,24 +20,24 @@ impl std::fmt::Debug for Plain<'_> {
 }
 
 impl<'a> Plain<'a> {
-    /// Reads it.
+    /// Decodes the message.
     ///
     /// # Errors
     ///
-    /// If it is not that.
+    /// If the message is invalid.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let wrong = |reason| Malformed { mechanism: "PLAIN", reason };
-        let text = std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))?;
+        let text = std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))?;
         let mut parts = text.split('\0');
         let (Some(act_as), Some(name), Some(password), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(wrong("it has not three parts"));
+            return Err(wrong("three parts are required"));
         };
         Ok(Self { act_as, name, password })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     pub fn write(&self) -> Vec<u8> {
         [self.act_as, self.name, self.password].join("\0").into_bytes()
     }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_three_parts_is_refused() {
+    fn a_message_without_three_parts_is_refused() {
         for message in [&b""[..], b"tim", b"\0tim", b"\0tim\0pass\0more", b"\0t\xffm\0pass"] {
             assert!(Plain::read(message).is_err(), "{message:?}");
         }

@@ -1,20 +1,20 @@
-//! Names and passwords in one form, however they were typed (SASLprep, RFC 4013).
+//! Normalisation of names and passwords (SASLprep, RFC 4013).
 
 use std::borrow::Cow;
 
-/// Text that cannot be a name or a password, or that is empty.
+/// A text that cannot be a name or password: empty, or with prohibited characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("it is empty, or has characters that names and passwords must not have")]
-pub struct Unpreparable;
+#[error("empty, or prohibited characters for a name or password")]
+pub struct SaslprepError;
 
-/// The form in which names and passwords are compared and hashed.
+/// Returns the normalised form, for comparison and hashing.
 ///
 /// # Errors
 ///
-/// [`Unpreparable`].
-pub fn prepare(text: &str) -> Result<Cow<'_, str>, Unpreparable> {
-    let prepared = stringprep::saslprep(text).map_err(|_| Unpreparable)?;
-    if prepared.is_empty() { Err(Unpreparable) } else { Ok(prepared) }
+/// [`SaslprepError`].
+pub fn prepare(text: &str) -> Result<Cow<'_, str>, SaslprepError> {
+    let prepared = stringprep::saslprep(text).map_err(|_| SaslprepError)?;
+    if prepared.is_empty() { Err(SaslprepError) } else { Ok(prepared) }
 }
 
 #[cfg(test)]
@@ -29,8 +29,8 @@ mod tests {
         {
             assert_eq!(prepare(text).as_deref(), Ok(prepared));
         }
-        assert_eq!(prepare("\u{7}"), Err(Unpreparable));
-        assert_eq!(prepare("\u{627}1"), Err(Unpreparable));
-        assert_eq!(prepare(""), Err(Unpreparable));
+        assert_eq!(prepare("\u{7}"), Err(SaslprepError));
+        assert_eq!(prepare("\u{627}1"), Err(SaslprepError));
+        assert_eq!(prepare(""), Err(SaslprepError));
     }
 }

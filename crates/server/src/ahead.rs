@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use consort_cache::AHEAD_MAX;
 use consort_hotrod::{
-    Asked, CacheTopology, Limits, Request, RequestBody, RequestDecoder, RequestError, RequestHead, Text,
+    CacheTopology, Limits, Request, RequestBody, RequestContext, RequestDecoder, RequestError, RequestHead,
+    Text,
 };
 
 use crate::caches::Caches;
@@ -54,13 +55,13 @@ impl Ahead {
     }
 
     /// How many bytes the request has at least that is not there as a whole yet.
-    pub(crate) fn wanted(&self) -> usize {
-        self.decoder.wanted()
+    pub(crate) fn bytes_needed(&self) -> usize {
+        self.decoder.bytes_needed()
     }
 
     /// The id of the request that is not there as a whole yet, and what its response looks like, as soon as that is known.
-    pub(crate) fn begun(&self) -> Option<(u64, Asked)> {
-        self.decoder.begun()
+    pub(crate) fn begun(&self) -> Option<(u64, RequestContext)> {
+        self.decoder.partial_request()
     }
 
     /// Whether a request is being dropped as it comes.

@@ -6,7 +6,7 @@ use consort_cache::ReadFrom;
 use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::{iteration, listener, map, server, task, transaction};
 use consort_hotrod::{
-    Asked, CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
+    CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestContext, RequestHeader, Response,
     ResponseBody, Status,
 };
 
@@ -93,7 +93,7 @@ pub(crate) fn answer_here(
     session: &Session,
     recent: &Recent,
     request: &Request,
-) -> Option<(Asked, Response)> {
+) -> Option<(RequestContext, Response)> {
     let Request { header, body } = request;
     let RequestBody::Map(asked) = body else { return None };
     let is_plain = matches!(recent.served.encoding.conversion(header), Ok(None));
@@ -106,12 +106,15 @@ pub(crate) fn answer_here(
     }
     let is_news = |told: &&Arc<_>| topology::is_news(told, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
-    Some((request.asked(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
+    Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
 
 /// The response to a request, with the bytes that are reserved for it.
-pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, Response, Option<Box<Held>>) {
-    let asked = request.asked();
+pub(crate) async fn answer(
+    session: Arc<Session>,
+    request: Request,
+) -> (RequestContext, Response, Option<Box<Held>>) {
+    let asked = request.context();
     let Request { header, body } = request;
     let (answer, topology) = answer_body(&session, &header, body).await;
     let Answer { status, body, held } = answer;

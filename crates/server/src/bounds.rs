@@ -330,7 +330,7 @@ pub const COMPUTED_HERE_BYTES_MAX: usize = 64 * 1024;
 pub const COMPUTING_AT_ONCE: usize = 4;
 
 /// Queries that a server answers at the same time. Others wait in the order in which they came. Each may hold as much as
-/// `consort_query` allows ([`consort_query::bounds::HELD_MAX`]).
+/// `consort_query` allows ([`consort_query::limits::HELD_MAX`]).
 pub const QUERIES_AT_ONCE: usize = 16;
 
 /// Bytes of a query as a client sends it, with its parameters.

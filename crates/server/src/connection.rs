@@ -9,7 +9,8 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 use consort_hotrod::{
-    Asked, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestError, Response, Status,
+    Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestContext, RequestError, Response,
+    Status,
 };
 use consort_memory::{Exceeded, Reservation};
 use tokio::net::TcpStream;
@@ -40,18 +41,21 @@ use crate::telemetry::Tally;
 use crate::transfer::{Alarm, Transfer};
 use crate::unasked::Unasked;
 
-type Answering = Pin<Box<dyn Future<Output = (Asked, Response, Option<Box<Held>>)> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<Held>>)> + Send>>;
 
 /// A request of which not even the operation has come.
-const UNKNOWN: Asked =
-    Asked { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+const UNKNOWN: RequestContext = RequestContext {
+    version: ProtocolVersion::NEWEST,
+    opcode: Opcode::Ping,
+    intelligence: Intelligence::Basic,
+};
 
 /// Bytes of a key or value of a request with many, besides those of the request.
 const BYTES_OF_ITEM: usize = 64;
 
 /// The answer to a request that had to wait.
 struct Answered {
-    asked: Asked,
+    asked: RequestContext,
     response: Response,
     held: Option<Box<Held>>,
     began: std::time::Instant,
@@ -261,7 +265,9 @@ impl<'a> Connection<'a> {
                 }
                 // The rest of a large request is read as that of any other request of a client: its bytes are reserved, and it
                 // has its time.
-                Ok(None) if self.admission.is_none() && self.requests.wanted() > CREDENTIALS_BYTES_MAX => {
+                Ok(None)
+                    if self.admission.is_none() && self.requests.bytes_needed() > CREDENTIALS_BYTES_MAX =>
+                {
                     return Ok(None);
                 }
                 Ok(None) => {
@@ -467,7 +473,7 @@ impl<'a> Connection<'a> {
                     self.tally.request(head.opcode);
                     self.session.caches.note_error(&head.header, refusal.status);
                     let response = Response::new(head.header.id, refusal.status, refusal.body);
-                    self.encode(head.asked(), &response, None);
+                    self.encode(head.context(), &response, None);
                     self.requests.skip(&mut self.input);
                 }
             }
@@ -478,7 +484,7 @@ impl<'a> Connection<'a> {
         if self.input.is_empty() && !is_skipping {
             return self.receiving.rest();
         }
-        let length = self.requests.wanted().max(self.input.len());
+        let length = self.requests.bytes_needed().max(self.input.len());
         let kept = if is_skipping { self.input.len() } else { length };
         if let Err(exceeded) = self.receiving.receive(length, kept, is_new) {
             self.refuse(&exceeded);
@@ -493,7 +499,7 @@ impl<'a> Connection<'a> {
         }
         let refusal = Closure::refusal(request.header.id);
         self.session.caches.note_error(&request.header, refusal.status);
-        self.encode(request.asked(), &refusal, None);
+        self.encode(request.context(), &refusal, None);
     }
 
     /// There is no room for the request that is not there as a whole. The rest of it is dropped as it comes.
@@ -515,7 +521,7 @@ impl<'a> Connection<'a> {
         if self.receiving.is_over() {
             let text = format!(
                 "a request of at least {} bytes has not arrived within {} s and the time for its bytes at {} bytes/s",
-                self.requests.wanted(),
+                self.requests.bytes_needed(),
                 self.session.caches.memory.transfer_time.as_secs_f32(),
                 TRANSFER_RATE_MIN
             );
@@ -528,13 +534,13 @@ impl<'a> Connection<'a> {
 
     fn lose(&mut self, error: RequestError) {
         let version = error.version.unwrap_or(ProtocolVersion::NEWEST);
-        let asked = Asked { version, ..UNKNOWN };
+        let asked = RequestContext { version, ..UNKNOWN };
         let text = error.to_string();
         self.lose_with(asked, &Response::error(error.id, error.error.status(), text));
     }
 
     /// Nothing more is read. The client is told why before the end.
-    fn lose_with(&mut self, asked: Asked, why: &Response) {
+    fn lose_with(&mut self, asked: RequestContext, why: &Response) {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);
         why.encode(asked, &mut self.output);
@@ -576,7 +582,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn encode(&mut self, asked: Asked, response: &Response, held: Option<Box<Held>>) {
+    fn encode(&mut self, asked: RequestContext, response: &Response, held: Option<Box<Held>>) {
         self.tally.answer(response.status);
         response.encode(asked, &mut self.output);
         if let Some(held) = held {

@@ -14,7 +14,8 @@
 use std::future::pending;
 
 use consort_hotrod::{
-    Asked, CLOSE_NOTICE_PARAM, Intelligence, Opcode, Output, ProtocolVersion, RequestHeader, Response, Status,
+    CLOSE_NOTICE_PARAM, Intelligence, Opcode, Output, ProtocolVersion, RequestContext, RequestHeader,
+    Response, Status,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -132,7 +133,7 @@ impl<'a> Closure<'a> {
     pub(crate) fn encode_notice(&self, output: &mut Output) {
         if self.takes_notice {
             let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);
-            let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
+            let asked = RequestContext { version, opcode, intelligence: Intelligence::Basic };
             Self::refusal(0).encode(asked, output);
         }
     }

@@ -1,4 +1,4 @@
-//! What the file store does on this machine, one JSON object per line.
+//! Measures the file store on this machine; prints one JSON object per line.
 //!
 //! `cargo run --release -p consort-store --example measure -- [directory] [entries]`
 
@@ -56,7 +56,7 @@ fn per_second(count: u64, since: Instant) -> u64 {
     (count as f64 / since.elapsed().as_secs_f64()) as u64
 }
 
-/// One thread that stores batch after batch.
+/// One thread that stores batches in sequence.
 fn writes(store: &FileStore, durability: &str, batch: u64, count: u64) {
     let begun = Instant::now();
     for first in (0..count).step_by(batch as usize) {
@@ -70,7 +70,7 @@ fn writes(store: &FileStore, durability: &str, batch: u64, count: u64) {
     store.close().expect("closed");
 }
 
-/// Threads that wait for the disk, each for its own write.
+/// Threads that each wait for the disk with their own write.
 fn callers(store: &FileStore, threads: u64, count: u64) {
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -89,23 +89,23 @@ fn callers(store: &FileStore, threads: u64, count: u64) {
     );
 }
 
-/// Write-through by a writer, as many at once as its queue takes.
+/// Write-through by a writer with a full queue.
 fn writer(store: FileStore, durability: &str, count: u64) {
     let writer = Writer::spawn(Arc::new(store), WriterConfig::default(), |_| {}).expect("a thread");
-    let (told, done) = channel();
+    let (sender, done) = channel();
     let begun = Instant::now();
     for number in 0..count {
         let mut change = put(number, KB);
         loop {
-            let told = told.clone();
+            let sender = sender.clone();
             let Err(refused) =
-                writer.write(change, Box::new(move |result| told.send(result.is_ok()).expect("heard")))
+                writer.write(change, Box::new(move |result| sender.send(result.is_ok()).expect("heard")))
             else {
                 break;
             };
             change = refused.change;
             let (wake, room) = channel();
-            writer.when_room(Box::new(move || wake.send(()).expect("heard")));
+            writer.on_room(Box::new(move || wake.send(()).expect("heard")));
             room.recv().expect("room");
         }
     }
@@ -133,7 +133,7 @@ fn reads(store: &FileStore) {
     }
 }
 
-/// The same keys again and again, with the files put in order meanwhile.
+/// Overwrites of the same keys with concurrent compaction.
 fn overwrites(store: &FileStore) {
     let (keys, count) = (100_000, 1_000_000);
     let begun = Instant::now();

@@ -1,50 +1,50 @@
-//! What a store keeps: entries by segment and key, with the times by which they expire.
+//! Entries of a store, by segment and key, with their expiry times.
 //!
-//! These are values of the store's own, so that it depends on nothing of the grid. Times are wall-clock milliseconds
-//! since the Unix epoch, because they must mean the same after a restart.
+//! The types are independent of the grid's. Times are wall-clock milliseconds since the Unix epoch, because
+//! they must stay valid across restarts.
 
 use bytes::Bytes;
 
-/// A segment of a cache. Numbers begin at 0 and are less than the store's number of segments.
+/// A segment of a cache, from 0 below the store's number of segments.
 pub type Segment = u16;
 
-/// One entry of a cache.
+/// An entry of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Segment that the key belongs to. The store takes the caller's word for it.
+    /// The segment of the key, as given by the caller.
     pub segment: Segment,
-    /// Key as it is stored.
+    /// The key.
     pub key: Bytes,
-    /// Value as it is stored.
+    /// The value.
     pub value: Bytes,
-    /// Version that the grid gave the write. The store keeps it and does not compare it.
+    /// The grid's version of the write, which the store does not interpret.
     pub version: u64,
-    /// When the entry was made and how long it lives.
+    /// The creation time and lifetime.
     pub times: Times,
 }
 
 impl Entry {
-    /// An entry of version 0 that lives for ever.
+    /// Creates an entry of version 0 without expiry.
     pub fn immortal(segment: Segment, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self { segment, key: key.into(), value: value.into(), version: 0, times: Times::default() }
     }
 }
 
-/// When an entry was made and used, and how long it lives, in milliseconds.
+/// Creation, last use and lifetime of an entry, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// When the entry was written.
     pub created: u64,
-    /// The last use that the store has been told of; the time of writing if of none.
+    /// The last use known to the store, initially `created`.
     pub used: u64,
-    /// How long the entry lives after `created`. None: for ever.
+    /// The lifespan from `created`; `None` for unlimited.
     pub lifespan: Option<u64>,
-    /// How long the entry lives after its last use. None: for ever.
+    /// The maximum time since the last use; `None` for unlimited.
     pub max_idle: Option<u64>,
 }
 
 impl Times {
-    /// The moment from which on the entry has expired, None if it never does.
+    /// Returns when the entry expires; `None` if never.
     pub fn expires_at(&self) -> Option<u64> {
         let by_age = self.lifespan.map(|lifespan| self.created.saturating_add(lifespan));
         let by_use = self.max_idle.map(|max_idle| self.used.saturating_add(max_idle));
@@ -58,11 +58,11 @@ impl Times {
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The key has this value from now on.
+    /// Sets the entry of a key.
     Put(Entry),
-    /// The key has no value from now on.
+    /// Removes a key.
     Remove {
-        /// Segment of the key.
+        /// The segment of the key.
         segment: Segment,
         /// The key.
         key: Bytes,
@@ -70,7 +70,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Segment of the key that changes.
+    /// Returns the segment of the key.
     pub fn segment(&self) -> Segment {
         match self {
             Self::Put(entry) => entry.segment,
@@ -78,7 +78,7 @@ impl Change {
         }
     }
 
-    /// The key that changes.
+    /// Returns the key.
     pub fn key(&self) -> &Bytes {
         match self {
             Self::Put(entry) => &entry.key,
@@ -86,7 +86,7 @@ impl Change {
         }
     }
 
-    /// Bytes of key and value.
+    /// Returns the bytes of key and value.
     pub fn bytes_len(&self) -> usize {
         match self {
             Self::Put(entry) => entry.key.len() + entry.value.len(),

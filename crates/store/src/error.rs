@@ -1,99 +1,98 @@
-//! What can go wrong in a store, by whose fault it is, and what it means for the store.
+//! Errors of a store, each with its cause and its effect.
 
 use std::io;
 
-/// Settings that are fixed when a store's directory is made.
+/// Settings fixed when a store's directory is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Number of segments.
+    /// The number of segments.
     pub segments: u16,
 }
 
-/// Why a store has not done what it was asked.
+/// The failure of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The medium's fault, or of who has edited the files: something that was written is not what is read. When a store
-    /// is opened nothing is changed and it does not open, unless it was told to skip what is damaged. When an entry is
-    /// read, the others are not affected.
+    /// Medium: the data read differ from the data written. Opening fails and changes nothing, unless the
+    /// store is configured to skip damage. Reading another entry is not affected.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
-        /// File in the store's directory.
+        /// The file in the store's directory.
         file: String,
-        /// Byte at which the damaged record or part begins.
+        /// The offset of the damaged record or part.
         offset: u64,
-        /// What is wrong with it.
+        /// The kind of damage.
         what: &'static str,
     },
 
-    /// The operator's fault: no space is left. The write was not made, the store is as before and can be read.
-    #[error("no space left for {file}, the write was not made")]
+    /// Operator: the disk is full. The write was not made; the store is unchanged and readable.
+    #[error("no space left for {file}; the write was not made")]
     Full {
-        /// File that could not grow.
+        /// The file that could not grow.
         file: String,
     },
 
-    /// The caller's fault: more than a store takes at once. Nothing was written.
-    #[error("{len} bytes are more than the limit of {max}")]
+    /// Caller: the entry or batch is too large. Nothing was written.
+    #[error("{len} bytes exceed the limit of {max}")]
     TooLarge {
-        /// Bytes of the key and the value, or of the whole batch.
+        /// The bytes of key and value, or of the batch.
         len: u64,
-        /// The limit that they exceed.
+        /// The limit.
         max: u64,
     },
 
-    /// The operator's fault: another process, or another store of this one, has the directory open.
-    #[error("{directory} is open elsewhere")]
+    /// Operator: another process, or another store of this one, has the directory open.
+    #[error("{directory} is in use by another store")]
     Locked {
         /// The directory.
         directory: String,
     },
 
-    /// The operator's fault: the directory was written by another version of this program. Nothing was changed.
-    #[error("the store's format is {found}, this program knows {expected}")]
+    /// Operator: another version of this program wrote the directory. Nothing was changed.
+    #[error("the store has format {found}; this program supports {expected}")]
     WrongFormat {
-        /// Format of the directory.
+        /// The directory's format.
         found: u32,
-        /// Format of this program.
+        /// The program's format.
         expected: u32,
     },
 
-    /// The operator's fault: the configuration is not the one with which the directory was made. Nothing was changed.
-    #[error("configured for {} segments, but the store was made with {}", ours.segments, theirs.segments)]
+    /// Operator: the directory was created with other settings. Nothing was changed.
+    #[error("configured for {} segments, but the store was created with {}", ours.segments, theirs.segments)]
     WrongSettings {
-        /// What the configuration says.
+        /// The configured settings.
         ours: Settings,
-        /// What the directory says.
+        /// The directory's settings.
         theirs: Settings,
     },
 
-    /// The caller's fault: the store has no such segment. Nothing was done.
-    #[error("segment {segment} of a store with {segments}")]
+    /// Caller: no such segment. Nothing was done.
+    #[error("segment {segment} is out of range; the store has {segments}")]
     NoSuchSegment {
-        /// The segment asked for.
+        /// The segment.
         segment: u16,
-        /// Number of segments.
+        /// The number of segments.
         segments: u16,
     },
 
-    /// An earlier write or sync failed in a way that leaves open what the disk holds. Nothing more is written until the
-    /// store is opened again, which reads what is there; reads go on.
-    #[error("writes have stopped until the store is opened again: {why}")]
+    /// An earlier write or sync failed and left the disk in an unknown state. The store is read-only until it
+    /// is opened again.
+    #[error("the store is read-only until it is opened again: {why}")]
     Stopped {
-        /// What had failed.
+        /// The earlier failure.
         why: String,
     },
 
-    /// The caller's fault: the store has been closed.
+    /// Caller: the store is closed.
     #[error("the store is closed")]
     Closed,
 
-    /// The system refused. If it was a write, it was not made.
+    /// System: the operation failed. A write was not made.
     #[error("cannot {doing} {file}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// File in the store's directory, or the directory.
+        /// The file in the store's directory, or the directory.
         file: String,
         /// The system's error.
         source: io::Error,
@@ -101,7 +100,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The error for `source`, which came up while `doing` something to `file`.
+    /// Creates an error from the operation, the file and the system's error.
     pub(crate) fn io(doing: &'static str, file: &str, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {

@@ -1,9 +1,9 @@
 //! Persistence of a cache's entries.
 //!
-//! [`Store`] is what the grid asks of persistence: segment by segment, blocking, with errors by whose fault they are.
-//! [`FileStore`] keeps entries in files of its own format and survives being killed at any instant. [`Writer`] writes
-//! to a store in order, with a bounded queue before it, on threads that all stores of a process share. [`MemoryStore`] is for tests, as is [`SimDisk`], a disk
-//! that loses, tears and refuses by seed.
+//! [`Store`] is the interface of the grid: per segment, blocking. [`FileStore`] keeps entries in files and
+//! survives a kill at any instant. [`Writer`] writes to a store in order, with a bounded queue, on threads
+//! shared by all stores of a process. For tests there are [`MemoryStore`] and [`SimDisk`], a disk with
+//! injected faults.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A store in memory, for the tests of whoever uses stores. It loses everything when it is dropped.
+//! A volatile store in memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
 use crate::store::{Counters, Entries, Part, Stats, Store, check_segment, without_value};
 
-/// A [`Store`] in memory, for tests: it survives nothing.
+/// A volatile [`Store`] in memory, for tests.
 #[derive(Debug)]
 pub struct MemoryStore {
     segments: Mutex<Vec<BTreeMap<Bytes, Entry>>>,
@@ -21,7 +21,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(segments: u16) -> Self {
         Self {
             segments: Mutex::new(vec![BTreeMap::new(); usize::from(segments)]),

@@ -1,4 +1,4 @@
-//! What the grid asks of a store.
+//! The interface of a store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,31 +8,32 @@ use bytes::Bytes;
 use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
 
-/// Entries of a segment, one after the other.
+/// An iterator over the entries of a segment.
 pub type Entries = Box<dyn Iterator<Item = Result<Entry, StoreError>> + Send>;
 
-/// Keeps entries beyond the life of a process.
+/// Persistent storage of entries.
 ///
-/// Calls block: the grid writes to a store from one thread at a time ([`Writer`](crate::Writer)), and reads from threads that may
-/// wait. All calls may come from several threads at once.
+/// Calls block. The grid writes from one thread at a time ([`Writer`](crate::Writer)) and reads from threads
+/// that may wait. All calls may come from several threads at once.
 ///
-/// A store does not look at the clock. It gives what it holds, expired or not, until [`purge`](Self::purge) removes it.
+/// A store does not use the clock. It returns entries, expired or not, until [`purge`](Self::purge) removes
+/// them.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Number of segments; all others are refused.
+    /// Returns the number of segments; others are refused.
     fn segments(&self) -> u16;
 
-    /// The entry of a key.
+    /// Loads the entry of a key.
     fn load(&self, segment: Segment, key: &[u8]) -> Result<Option<Entry>, StoreError>;
 
-    /// Makes all changes, in order. When it returns without error they are as safe as the store promises. With an error
-    /// none of them has been made, unless the error says otherwise. A crash meanwhile may leave some of them made.
+    /// Applies changes in order. On success they are as durable as configured. On an error none was applied,
+    /// unless the error says otherwise. A crash may leave some of them applied.
     fn store(&self, changes: &[Change]) -> Result<(), StoreError>;
 
-    /// The entries of a segment as they were at the time of the call, each exactly once, whatever is written while they
-    /// are fetched. No entry of another segment is touched.
+    /// Iterates over the entries of a segment as of the time of the call, each exactly once, whatever is
+    /// written meanwhile. Reads no entry of another segment.
     fn entries(&self, segment: Segment, part: Part) -> Result<Entries, StoreError>;
 
-    /// Number of entries in a segment, without reading them.
+    /// Returns the number of entries of a segment, without reading them.
     fn count(&self, segment: Segment) -> Result<u64, StoreError>;
 
     /// Removes all entries of a segment.
@@ -41,60 +42,59 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Removes all entries.
     fn clear(&self) -> Result<(), StoreError>;
 
-    /// Removes up to `limit` entries that have expired at `now` and gives each of them to `expired`, once it is removed.
-    /// Entries are found a second late at most. Only entries that have expired are read.
+    /// Removes up to `limit` entries expired at `now`, and passes each removed one to `expired`. Entries are
+    /// found at most 1 s late. Reads only expired entries.
     fn purge(&self, now: u64, limit: usize, expired: &mut dyn FnMut(Entry)) -> Result<usize, StoreError>;
 
-    /// Puts the store's files in order, reading and writing about `budget_bytes`. True: there is more to do. To be called
-    /// again and again by whoever writes, or the files grow without end.
+    /// Maintains the store's files, reading and writing about `budget_bytes`. Returns whether more work is
+    /// left. Writers must call it regularly, or the files grow without bound.
     fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError>;
 
-    /// Keeps a note beside the entries, in place of the one before; none if it is empty. What was stored and removed before
-    /// is as safe as this is, or safer.
+    /// Replaces the note; an empty note removes it. Earlier changes are at least as durable as the note.
     fn remember(&self, note: &[u8]) -> Result<(), StoreError>;
 
-    /// The note that is kept.
+    /// Returns the note.
     fn recall(&self) -> Result<Option<Bytes>, StoreError>;
 
-    /// Returns when all that has been stored outlives a power failure.
+    /// Returns once all changes survive a power failure.
     fn flush(&self) -> Result<(), StoreError>;
 
-    /// Flushes and lets go of the files. Everything afterwards is refused as [`StoreError::Closed`].
+    /// Flushes and closes the files. Later calls return [`StoreError::Closed`].
     fn close(&self) -> Result<(), StoreError>;
 
-    /// What the store has done so far.
+    /// Returns the statistics.
     fn stats(&self) -> Stats;
 }
 
-/// What of an entry is wanted.
+/// The part of an entry to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything.
+    /// The whole entry.
     Whole,
-    /// Key, version and times; the value is empty and is not read, nor is it checked for damage.
+    /// Key, version and times. The value is empty; it is neither read nor checked for damage.
     Keys,
 }
 
-/// What a store has done since it was opened, and what it holds.
+/// Statistics of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Entries read for `load`, `entries` and `purge`.
+    /// Entries read by `load`, `entries` and `purge`.
     pub entries_read: u64,
     /// Changes stored.
     pub changes: u64,
-    /// Times that the disk was asked to make writes safe.
+    /// Syncs of the disk.
     pub syncs: u64,
     /// Bytes read and written by `maintain`.
     pub maintained_bytes: u64,
-    /// Entries held.
+    /// Current entries.
     pub entries: u64,
-    /// Removals remembered because an older record of their key is still on the disk.
+    /// Current tombstones: removals kept because older records of their keys are on the disk.
     pub tombstones: u64,
     /// Bytes on the disk.
     pub disk_bytes: u64,
-    /// Bytes on the disk that no longer count.
+    /// Dead bytes on the disk.
     pub dead_bytes: u64,
-    /// Bytes of memory for finding entries, without the allocator's share.
+    /// Bytes of the index, without the allocator's overhead.
     pub index_bytes: u64,
 }
 
@@ -123,12 +123,12 @@ impl Counters {
     }
 }
 
-/// Refuses a segment that a store of so many does not have.
+/// Refuses a segment out of range.
 pub(crate) fn check_segment(segment: Segment, segments: u16) -> Result<(), StoreError> {
     if segment < segments { Ok(()) } else { Err(StoreError::NoSuchSegment { segment, segments }) }
 }
 
-/// The entry without its value.
+/// Clears the value of an entry.
 pub(crate) fn without_value(entry: Entry) -> Entry {
     Entry { value: Bytes::new(), ..entry }
 }

@@ -59,7 +59,7 @@ impl Conversation {
             return Err(Answered::Closed);
         }
         loop {
-            match self.decoder.decode(&mut self.input, |_| Some(request.asked())) {
+            match self.decoder.decode(&mut self.input, |_| Some(request.context())) {
                 Ok(Some(Incoming::Response(response))) => return Ok(response),
                 Ok(Some(_)) => return Err(Answered::Other),
                 Ok(None) => {}

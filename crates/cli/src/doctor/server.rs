@@ -268,7 +268,7 @@ fn advice_on(cause: &ConnectionError) -> &'static str {
             "give the certificate to trust (trust_store_file_name=FILE), connect by the name that is in the server's certificate \
              (or give it as sni_host_name), and show one if it is asked for"
         }
-        ConnectionError::TooOld { .. } => "this server is too old for this client",
+        ConnectionError::VersionTooOld { .. } => "this server is too old for this client",
         _ => "look into the server's log",
     }
 }

@@ -1,4 +1,4 @@
-//! A connection without sockets: bytes in, bytes out, in time that is told.
+//! A connection without sockets, in simulated time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_hotrod::ops::{event, map, stream};
-use consort_hotrod::{Asked, Status};
+use consort_hotrod::{RequestContext, Status};
 
 use super::*;
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Caller(AtomicUsize);
 
@@ -21,12 +21,12 @@ impl Wake for Caller {
     }
 }
 
-/// A connection, and the server at its other end.
+/// A connection and the server at its other end.
 struct Pair {
     now: Time,
     connection: Connection,
     caller: Arc<Caller>,
-    /// What the server was asked and has not answered.
+    /// Requests without a response yet.
     asked: Vec<Request>,
     requests: consort_hotrod::RequestDecoder,
     written: u64,
@@ -45,7 +45,7 @@ impl Pair {
     fn begun(wanted: Option<ProtocolVersion>) -> Self {
         let mut pair = Self {
             now: SECOND,
-            connection: Connection::new(SECOND, wanted, older::greeting(wanted), None),
+            connection: Connection::new(SECOND, wanted, legacy::initial_version(wanted), None),
             caller: Arc::default(),
             asked: Vec::new(),
             requests: consort_hotrod::RequestDecoder::default(),
@@ -57,7 +57,7 @@ impl Pair {
         pair
     }
 
-    /// One that is open.
+    /// An open connection.
     fn open() -> Self {
         let mut pair = Self::begun(None);
         pair.answer(0, pong(41)).unwrap();
@@ -65,7 +65,7 @@ impl Pair {
         pair
     }
 
-    /// The server gets what there is.
+    /// Moves the written bytes to the server.
     fn write(&mut self) {
         let mut output = Output::new();
         self.connection.take_output(&mut output);
@@ -77,9 +77,9 @@ impl Pair {
         assert!(bytes.is_empty(), "half a request");
     }
 
-    fn response(&mut self, place: usize, body: ResponseBody) -> (Asked, Response) {
-        let request = self.asked.remove(place);
-        (request.asked(), Response::new(request.header.id, Status::Success, body))
+    fn response(&mut self, index: usize, body: ResponseBody) -> (RequestContext, Response) {
+        let request = self.asked.remove(index);
+        (request.context(), Response::new(request.header.id, Status::Success, body))
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
@@ -89,9 +89,9 @@ impl Pair {
         received
     }
 
-    /// The server answers what it was asked.
-    fn answer(&mut self, place: usize, body: ResponseBody) -> Result<(), ConnectionError> {
-        let (asked, response) = self.response(place, body);
+    /// The server answers the request at this index.
+    fn answer(&mut self, index: usize, body: ResponseBody) -> Result<(), ConnectionError> {
+        let (asked, response) = self.response(index, body);
         let mut out = Output::new();
         response.encode(asked, &mut out);
         self.receive(&out.into_bytes())
@@ -163,23 +163,23 @@ fn the_newest_version_is_spoken_that_both_sides_know() {
 /// S002-21.
 #[cfg(not(feature = "legacy"))]
 #[test]
-fn s002_21_servers_of_2_x_are_refused_and_told_why() {
+fn s002_21_servers_of_2_x_are_refused_with_the_reason() {
     let error = Pair::begun(None).answer(0, pong(29)).unwrap_err();
-    assert_eq!(error.to_string(), "the server speaks 2.9 at most, 3.0 is needed");
+    assert_eq!(error.to_string(), "the server supports versions up to 2.9; 3.0 is needed");
     let error = Pair::begun(Some(ProtocolVersion::V4_1)).answer(0, pong(40)).unwrap_err();
     assert!(
-        matches!(error, ConnectionError::TooOld { newest: 40, needed: ProtocolVersion::V4_1 }),
+        matches!(error, ConnectionError::VersionTooOld { newest: 40, needed: ProtocolVersion::V4_1 }),
         "{error}"
     );
     let mut pair = Pair::begun(None);
     let unknown = Response::error(1, Status::UnknownVersion, "unknown version 30");
     let mut out = Output::new();
-    unknown.encode(pair.asked[0].asked(), &mut out);
+    unknown.encode(pair.asked[0].context(), &mut out);
     let error = pair.receive(&out.into_bytes()).unwrap_err();
     assert!(matches!(&error, ConnectionError::Refused(text) if text == "unknown version 30"), "{error}");
 }
 
-/// S002-22: a server that says that it is older is spoken to in its version, also if it is asked in a newer one.
+/// S002-22: the client uses the version that an old server reports, also if it asked in a newer one.
 #[cfg(feature = "legacy")]
 #[test]
 fn s002_22_the_version_is_one_before_3_0_if_the_server_says_so_or_it_is_wanted() {
@@ -205,25 +205,31 @@ fn s002_22_the_version_is_one_before_3_0_if_the_server_says_so_or_it_is_wanted()
     assert!(Pair::begun(None).answer(0, pong(19)).is_err(), "1.x is not spoken");
 }
 
-/// S002-22: who does not understand a greeting is asked in the next older version, unless one is wanted.
+/// S002-22: after a version that the server does not understand, the next older one is tried, unless a
+/// version is forced.
 #[cfg(feature = "legacy")]
 #[test]
 fn s002_22_a_greeting_that_is_not_understood_leads_to_an_older_one() {
     let refused = |wanted, id, status| {
         let mut pair = Pair::begun(wanted);
         let mut out = Output::new();
-        Response::error(id, status, "no").encode(pair.asked[0].asked(), &mut out);
+        Response::error(id, status, "no").encode(pair.asked[0].context(), &mut out);
         assert!(pair.receive(&out.into_bytes()).is_err());
         pair.connection.next_greeting()
     };
     assert_eq!(refused(None, 1, Status::UnknownVersion), Some(ProtocolVersion::V2_9));
-    assert_eq!(refused(None, 0, Status::ParseError), Some(ProtocolVersion::V2_9), "it tells nobody");
+    assert_eq!(
+        refused(None, 0, Status::ParseError),
+        Some(ProtocolVersion::V2_9),
+        "the server reports no version"
+    );
     assert_eq!(refused(None, 1, Status::ServerError), None);
     assert_eq!(refused(Some(ProtocolVersion::V2_5), 1, Status::UnknownVersion), None);
     assert_eq!(refused(Some(ProtocolVersion::V4_0), 1, Status::UnknownVersion), None);
 }
 
-/// S002-2: what is asked before somebody writes goes out together, and answers may come in any order and pieces.
+/// S002-2: requests made before a write go out together, and responses may come in any order and
+/// fragmentation.
 #[test]
 fn s002_2_requests_go_out_together_and_answers_find_them_in_any_order() {
     let mut pair = Pair::open();
@@ -231,8 +237,8 @@ fn s002_2_requests_go_out_together_and_answers_find_them_in_any_order() {
     pair.write();
     assert_eq!(pair.asked.len(), 3);
     let mut out = Output::new();
-    for (place, text) in [(2, "third"), (0, "first"), (0, "second")] {
-        let (asked, response) = pair.response(place, value(text));
+    for (index, text) in [(2, "third"), (0, "first"), (0, "second")] {
+        let (asked, response) = pair.response(index, value(text));
         response.encode(asked, &mut out);
     }
     for byte in out.into_bytes() {
@@ -271,7 +277,7 @@ fn an_id_is_used_again_only_when_its_answer_has_come() {
     let second = pair.get("k", Time::MAX).unwrap();
     assert_ne!(first, second);
     pair.answer(0, value("late")).unwrap();
-    assert_eq!(std::mem::take(&mut pair.effects.room), 3, "its room is free");
+    assert_eq!(std::mem::take(&mut pair.effects.room), 3, "its room is freed");
     assert_eq!(pair.get("k", Time::MAX).unwrap(), first);
 }
 
@@ -286,18 +292,18 @@ fn an_answer_that_comes_after_its_deadline_and_before_it_was_noticed_counts() {
 }
 
 #[test]
-fn who_gives_up_gets_room_back_when_the_answer_comes() {
+fn an_abandoned_request_frees_its_room_when_its_response_arrives() {
     let mut pair = Pair::open();
     let id = pair.get("k", Time::MAX).unwrap();
     pair.write();
     assert_eq!(pair.connection.abandon(id), 0);
-    pair.answer(0, value("nobody wants it")).unwrap();
+    pair.answer(0, value("unused")).unwrap();
     assert_eq!(pair.effects.room, 3);
     assert_eq!(pair.caller.0.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn a_lost_connection_tells_which_requests_the_server_may_have() {
+fn a_lost_connection_reports_which_requests_the_server_may_have() {
     let mut pair = Pair::open();
     let sent = pair.get("sent", Time::MAX).unwrap();
     pair.write();
@@ -312,7 +318,7 @@ fn a_lost_connection_tells_which_requests_the_server_may_have() {
     assert!(matches!(pair.get("k", Time::MAX), Err(Refused::NotOpen)));
 }
 
-/// A server that ends has answered all that it has begun when it says so, whatever else is on its way to it.
+/// A server that shuts down has answered all requests that it has begun before it sends its notice.
 #[test]
 fn requests_without_a_response_are_not_begun_when_the_server_says_that_it_ends() {
     let mut pair = Pair::open();
@@ -325,7 +331,7 @@ fn requests_without_a_response_are_not_begun_when_the_server_says_that_it_ends()
     pair.connection.lose(pair.written, &error, &mut pair.effects);
     let Poll::Ready((Err(failure), _)) = pair.poll(second) else { panic!("it is lost") };
     assert!(!failure.was_sent, "{failure:?}");
-    // Any other complaint says nothing of requests.
+    // Another error says nothing of pending requests.
     let mut pair = Pair::open();
     let first = pair.get("a", Time::MAX).unwrap();
     pair.write();
@@ -336,7 +342,7 @@ fn requests_without_a_response_are_not_begun_when_the_server_says_that_it_ends()
 
 #[test]
 fn the_first_request_of_a_connection_says_that_a_close_notice_is_understood() {
-    let told = |newest| {
+    let param_counts = |newest| {
         let mut pair = Pair::begun(None);
         pair.answer(0, pong(newest)).unwrap();
         for _ in 0..2 {
@@ -346,14 +352,14 @@ fn the_first_request_of_a_connection_says_that_a_close_notice_is_understood() {
         let params = |request: &Request| request.header.params.len();
         pair.asked.iter().map(params).collect::<Vec<_>>()
     };
-    assert_eq!(told(41), [1, 0]);
-    assert_eq!(told(31), [0, 0], "its headers have no room for that");
+    assert_eq!(param_counts(41), [1, 0]);
+    assert_eq!(param_counts(31), [0, 0], "its headers have no parameters");
 }
 
-/// What a server says of a connection as a whole.
+/// An error that concerns the whole connection.
 fn complaint(status: Status) -> Bytes {
     let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);
-    let asked = Asked { version, opcode, intelligence: consort_hotrod::Intelligence::Basic };
+    let asked = RequestContext { version, opcode, intelligence: consort_hotrod::Intelligence::Basic };
     let mut out = Output::new();
     Response::error(0, status, "this server ends").encode(asked, &mut out);
     out.into_bytes()
@@ -382,10 +388,10 @@ fn a_silent_server_is_asked_and_then_given_up() {
     pair.write();
     pair.pass(SILENCE_MAX - SECOND).unwrap();
     let error = pair.pass(SECOND).unwrap_err();
-    assert!(matches!(error, ConnectionError::Silent(_)), "{error}");
+    assert!(matches!(error, ConnectionError::PingTimedOut(_)), "{error}");
 }
 
-/// A server that hangs: its kernel takes what is written, and nothing comes back.
+/// A hanging server: its kernel accepts the bytes, and no response comes.
 #[test]
 fn requests_that_can_be_made_twice_end_when_the_server_has_become_silent() {
     let mut pair = Pair::open();
@@ -402,9 +408,9 @@ fn requests_that_can_be_made_twice_end_when_the_server_has_become_silent() {
     pair.pass(SILENT_AFTER).unwrap();
     assert!(pair.connection.is_silent());
     let Poll::Ready((Err(failure), _)) = pair.poll(read) else { panic!("it can be made elsewhere") };
-    assert!(matches!(failure.cause, Some(ConnectionError::Silent(_))), "{failure:?}");
+    assert!(matches!(failure.cause, Some(ConnectionError::PingTimedOut(_))), "{failure:?}");
     assert!(pair.poll(write).is_pending());
-    // Where there is no other server, requests wait here, and are not sent again and again.
+    // If no other server exists, requests wait and are not sent repeatedly.
     let later = pair.get("c", HOUR).unwrap();
     pair.connection.allow_move(later);
     pair.pass(SILENT_AFTER).unwrap();
@@ -414,7 +420,7 @@ fn requests_that_can_be_made_twice_end_when_the_server_has_become_silent() {
     assert_eq!(pair.value(write), Some("b's".into()));
 }
 
-/// A request that takes long is no reason to make it again: the server says that it is there.
+/// A slow request is not repeated while the server answers PINGs.
 #[test]
 fn a_server_that_works_long_on_a_request_is_not_silent() {
     let mut pair = Pair::open();
@@ -436,7 +442,7 @@ fn a_request_that_is_forgotten_ends_the_connection() {
     let mut pair = Pair::open();
     let _forgotten = pair.get("k", pair.now + SECOND).unwrap();
     pair.write();
-    // The server answers everything else.
+    // The server answers all other requests.
     let ended = (0..20).find_map(|_| {
         let passed = pair.pass(PING_AFTER / 2);
         pair.write();
@@ -445,7 +451,7 @@ fn a_request_that_is_forgotten_ends_the_connection() {
         }
         passed.err()
     });
-    assert!(matches!(ended, Some(ConnectionError::Unanswered(_))), "{ended:?}");
+    assert!(matches!(ended, Some(ConnectionError::ResponseTimedOut(_))), "{ended:?}");
 }
 
 #[test]
@@ -472,13 +478,13 @@ fn an_operation_that_is_too_new_is_not_sent() {
     assert!(!pair.connection.has_output());
 }
 
-/// Bad answers end the connection, and nothing else.
+/// Invalid responses end the connection without a panic.
 #[test]
-fn what_is_no_answer_is_an_error_and_no_panic() {
+fn invalid_responses_end_the_connection_without_a_panic() {
     let complaint = {
         let mut out = Output::new();
-        let asked = Asked {
-            version: older::GREETING,
+        let asked = RequestContext {
+            version: legacy::GREETING,
             opcode: Opcode::Ping,
             intelligence: consort_hotrod::Intelligence::Basic,
         };
@@ -495,7 +501,7 @@ fn what_is_no_answer_is_an_error_and_no_panic() {
         pair.connection.lose(pair.written, &error, &mut pair.effects);
         assert!(matches!(pair.poll(id), Poll::Ready((Err(_), _))), "{bytes:?}");
     }
-    // The same answer twice: the second one is nobody's.
+    // A second response to the same request is an error.
     let mut pair = Pair::open();
     let id = pair.get("k", Time::MAX).unwrap();
     pair.write();
@@ -507,7 +513,7 @@ fn what_is_no_answer_is_an_error_and_no_panic() {
     assert_eq!(pair.value(id).unwrap(), "v");
 }
 
-/// Random bytes in the place of answers, and answers with a random bit turned.
+/// Random bytes instead of responses, and responses with random bits flipped.
 #[test]
 fn no_bytes_make_a_connection_panic() {
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
@@ -541,24 +547,24 @@ fn no_bytes_make_a_connection_panic() {
     }
 }
 
-/// Remembers what it is told.
+/// Records its events.
 #[derive(Default)]
-struct Hearer {
+struct RecordingSink {
     keys: std::sync::Mutex<Vec<Bytes>>,
     lost: AtomicUsize,
 }
 
-impl crate::sinks::Sink for Hearer {
-    fn tell(&self, told: Told) -> Option<Waker> {
-        self.keys.lock().unwrap().push(match told {
-            Told::Entry(event::Event { data: event::EventData::Key(key, _), .. }) => key,
-            Told::Counter(event) => Bytes::copy_from_slice(event.counter.as_bytes()),
-            Told::Entry(other) => panic!("{other:?}"),
+impl crate::sinks::Sink for RecordingSink {
+    fn on_event(&self, event: ServerEvent) -> Option<Waker> {
+        self.keys.lock().unwrap().push(match event {
+            ServerEvent::Entry(event::Event { data: event::EventData::Key(key, _), .. }) => key,
+            ServerEvent::Counter(event) => Bytes::copy_from_slice(event.counter.as_bytes()),
+            ServerEvent::Entry(other) => panic!("{other:?}"),
         });
         None
     }
 
-    fn lose(&self) -> Option<Waker> {
+    fn on_disconnect(&self) -> Option<Waker> {
         self.lost.fetch_add(1, Ordering::Relaxed);
         None
     }
@@ -572,41 +578,41 @@ fn removed(listener: &'static str, key: &'static str) -> Bytes {
 }
 
 #[test]
-fn events_go_to_who_listens_until_the_connection_ends() {
+fn events_go_to_their_listener_until_the_connection_ends() {
     let mut pair = Pair::open();
-    let hearers = [Arc::new(Hearer::default()), Arc::new(Hearer::default())];
-    pair.connection.sinks.add("one".into(), hearers[0].clone());
-    pair.connection.sinks.add("two".into(), hearers[1].clone());
+    let sinks = [Arc::new(RecordingSink::default()), Arc::new(RecordingSink::default())];
+    pair.connection.sinks.add("one".into(), sinks[0].clone());
+    pair.connection.sinks.add("two".into(), sinks[1].clone());
     for (listener, key) in [("one", "a"), ("two", "b"), ("nobody", "c"), ("one", "d")] {
         pair.receive(&removed(listener, key)).unwrap();
     }
     pair.connection.sinks.remove(&"two".into());
     pair.receive(&removed("two", "e")).unwrap();
-    let heard = |hearer: &Hearer| hearer.keys.lock().unwrap().clone();
-    assert_eq!((heard(&hearers[0]), heard(&hearers[1])), (vec!["a".into(), "d".into()], vec!["b".into()]));
+    let heard = |sink: &RecordingSink| sink.keys.lock().unwrap().clone();
+    assert_eq!((heard(&sinks[0]), heard(&sinks[1])), (vec!["a".into(), "d".into()], vec!["b".into()]));
     assert_eq!(pair.connection.traffic.events, 5);
     pair.connection.lose(pair.written, &ConnectionError::ClosedByServer, &mut pair.effects);
-    assert_eq!(hearers.map(|hearer| hearer.lost.load(Ordering::Relaxed)), [1, 0]);
+    assert_eq!(sinks.map(|sink| sink.lost.load(Ordering::Relaxed)), [1, 0]);
 }
 
-/// S002-15: whoever asks something that is no piece is noticed, until a moment after the answer.
+/// S002-15: a request that belongs to no stream counts until shortly after its response.
 #[test]
-fn s002_15_streams_know_whether_others_ask_something() {
+fn s002_15_streams_detect_other_requests_of_the_connection() {
     let mut pair = Pair::open();
-    let has_others = |pair: &Pair| pair.connection.has_others(pair.now);
-    assert!(!has_others(&pair), "the connection's own questions are nobody's");
+    let has_other_requests = |pair: &Pair| pair.connection.has_other_requests(pair.now);
+    assert!(!has_other_requests(&pair), "the connection's own PING does not count");
     pair.submit(RequestBody::Stream(stream::Request::NextGet(1)), Time::MAX).unwrap();
-    assert!(!has_others(&pair), "nor are pieces");
+    assert!(!has_other_requests(&pair), "chunks do not count");
     let id = pair.get("k", Time::MAX).unwrap();
     pair.now += SECOND;
-    assert!(has_others(&pair), "as long as it waits");
+    assert!(has_other_requests(&pair), "a pending request counts");
     pair.connection.abandon(id);
-    assert!(has_others(&pair), "the server answers it all the same");
+    assert!(has_other_requests(&pair), "the server still answers an abandoned request");
     pair.write();
     pair.answer(1, value("v")).unwrap();
-    assert!(has_others(&pair), "there may be a next request");
-    pair.now += OTHERS_RECENT;
-    assert!(!has_others(&pair));
+    assert!(has_other_requests(&pair), "a recent response counts");
+    pair.now += OTHER_REQUEST_RECENT;
+    assert!(!has_other_requests(&pair));
     pair.answer(
         0,
         ResponseBody::Stream(stream::Response::Piece(stream::Piece {
@@ -617,5 +623,5 @@ fn s002_15_streams_know_whether_others_ask_something() {
         })),
     )
     .unwrap();
-    assert!(!has_others(&pair));
+    assert!(!has_other_requests(&pair));
 }

@@ -1,19 +1,19 @@
-//! What a walk has given, so that it can go on at another server without giving it again.
+//! The keys that an iteration has yielded, so that it can resume on another server without duplicates.
 //!
-//! Servers say of a segment that it is finished when all its entries have been given. Until then its keys are remembered.
+//! Keys are kept until the server reports their segment as finished.
 
 use std::collections::{BTreeMap, HashSet};
 
 use consort_hotrod::hash::segment_of;
 
-use crate::bounds::WALKED_BYTES_MAX;
+use crate::limits::WALKED_BYTES_MAX;
 
-/// What a remembered key takes besides its bytes, about.
+/// Approximate overhead of a kept key.
 const KEY_OVERHEAD: usize = 48;
 
-/// The keys that were given of segments that are not finished.
+/// The yielded keys of unfinished segments.
 pub(super) struct Tracking {
-    /// How many segments there are; without it all keys are of one.
+    /// The number of segments; without it all keys count as one segment.
     segments: Option<u32>,
     given: BTreeMap<usize, HashSet<Box<[u8]>>>,
     bytes: usize,
@@ -30,13 +30,13 @@ impl Tracking {
         self.segments.is_some()
     }
 
-    /// The segment of a key, if there is more than one.
+    /// Returns the segment of a key, if the number of segments is known.
     pub(super) fn segment(&self, key: &[u8]) -> Option<usize> {
         let segments = self.segments.filter(|segments| *segments > 0)?;
         Some(segment_of(key, segments) as usize)
     }
 
-    /// Notes that a key is given. Whether it was not before.
+    /// Records a key. Returns whether it is new.
     pub(super) fn is_new(&mut self, key: &[u8]) -> bool {
         if self.is_lost {
             return true;
@@ -52,7 +52,7 @@ impl Tracking {
         is_new
     }
 
-    /// All of a segment was given.
+    /// Drops the keys of a finished segment.
     pub(super) fn finish(&mut self, segment: usize) {
         if self.segments.is_none() {
             return;
@@ -62,14 +62,14 @@ impl Tracking {
         }
     }
 
-    /// What was given is not known any more: too much, or the server has other segments for keys than the client.
+    /// Gives up tracking: the keys take too much memory, or the server maps keys to segments differently.
     pub(super) fn lose(&mut self) {
         self.given.clear();
         self.bytes = 0;
         self.is_lost = true;
     }
 
-    /// Whether what was given can be told from what was not.
+    /// Whether tracking was given up.
     pub(super) const fn is_lost(&self) -> bool {
         self.is_lost
     }
@@ -90,7 +90,7 @@ mod tests {
         assert!(!tracking.is_new(b"key1"));
         tracking.finish(46);
         assert_eq!(tracking.bytes, 0);
-        assert!(tracking.is_new(b"key1"), "nothing of it is kept");
+        assert!(tracking.is_new(b"key1"), "the key was dropped");
     }
 
     #[test]
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_keys_are_bounded() {
         let mut tracking = Tracking { bytes_max: 1_000, ..Tracking::new(Some(16)) };
         for n in 0..100_u32 {
             assert!(tracking.is_new(&n.to_be_bytes()));
         }
         assert!(tracking.is_lost() && tracking.given.is_empty());
-        assert!(tracking.is_new(&0_u32.to_be_bytes()), "it is not known");
+        assert!(tracking.is_new(&0_u32.to_be_bytes()), "tracking was given up");
     }
 }

@@ -1,9 +1,9 @@
-//! What a near cache has, and which reads may add to it.
+//! The entries of a near cache, and the reads that may add to them.
 //!
-//! A read that is under way when its key is forgotten may bring what it was forgotten for. So the table knows the reads: each
-//! is begun here, and what it brings is kept only if nothing has happened to its key since. Answers and events of one
-//! connection come in order, and a server tells no change before reads there give it (facts section 9.1): a change either is
-//! told while the read is known here, or the read has it.
+//! A read that is pending when its key is invalidated may return the outdated value. So the table tracks
+//! reads: the result of a read is cached only if its key was not invalidated since the read began. Responses
+//! and events of a connection are ordered, and a server reports no change before reads there see it (facts
+//! section 9.1): either the event arrives while the read is tracked, or the read returns the change.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,82 +15,83 @@ use consort_hotrod::Metadata;
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 
-use crate::bounds::{NEAR_OVERHEAD, NEAR_PART_ENTRIES, NEAR_PARTS_MAX};
 use crate::clock::Time;
+use crate::limits::{NEAR_OVERHEAD, NEAR_PART_ENTRIES, NEAR_PARTS_MAX};
 
-/// An entry.
+/// A cached entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Kept {
+pub(super) struct NearEntry {
     pub(super) metadata: Metadata,
     pub(super) value: Bytes,
-    /// When it is over.
+    /// When the entry expires.
     pub(super) until: Option<Time>,
 }
 
-/// Weighs entries so that neither there are too many nor too large ones: in units of what an entry may take if all are
-/// equal.
+/// Weighs entries so that both their number and their size are bounded, in units of the average budget of an
+/// entry.
 #[derive(Clone)]
-struct Scale {
+struct Weigher {
     unit: usize,
 }
 
-impl Weighter<Bytes, Kept> for Scale {
-    fn weight(&self, key: &Bytes, kept: &Kept) -> u64 {
+impl Weighter<Bytes, NearEntry> for Weigher {
+    fn weight(&self, key: &Bytes, kept: &NearEntry) -> u64 {
         (key.len() + kept.value.len() + NEAR_OVERHEAD).div_ceil(self.unit).max(1) as u64
     }
 }
 
-/// Whether something is kept, and where reads go for that.
+/// Whether entries are cached, and the connection for reads.
 #[derive(Clone)]
 enum Mode<P> {
     Off,
     On(P),
-    /// The server's filter is being replaced: what it notes meanwhile may be lost, so that nothing more is kept.
+    /// The server's filter is being replaced. Keys that the server adds meanwhile may be lost, so reads are
+    /// not cached.
     Updating(P),
 }
 
-/// Reads of one key that are under way.
+/// The pending reads of one key.
 struct Reads {
     count: usize,
-    /// When the key was last forgotten, by the part's count.
+    /// The value of the shard's counter at the key's last invalidation.
     forgotten: u64,
 }
 
-struct Part<P> {
+struct Shard<P> {
     mode: Mode<P>,
-    kept: Cache<Bytes, Kept, Scale, RandomState, DefaultLifecycle<Bytes, Kept>>,
-    /// As many keys as callers read at the time.
+    kept: Cache<Bytes, NearEntry, Weigher, RandomState, DefaultLifecycle<Bytes, NearEntry>>,
+    /// One item per key being read.
     reads: HashMap<Bytes, Reads>,
-    /// Counts what was forgotten.
+    /// Counts invalidations.
     count: u64,
-    /// When everything was last forgotten.
+    /// The counter's value at the last invalidation of all keys.
     all_forgotten: u64,
 }
 
-/// A read that was begun: it has to be ended.
-pub(super) struct Read {
+/// A pending read; it must be ended.
+pub(super) struct PendingRead {
     key: Bytes,
     since: u64,
 }
 
-/// What there is of a key.
-pub(super) enum Look<P> {
-    Hit(Kept),
-    /// It is to be read there, and may be kept.
-    Miss(P, Read),
-    /// It is to be read as if there were no near cache.
+/// The result of a lookup.
+pub(super) enum Lookup<P> {
+    Hit(NearEntry),
+    /// Read the key on this connection; the result may be cached.
+    Miss(P, PendingRead),
+    /// Read the key as without a near cache.
     Off,
 }
 
-/// A near cache's entries.
+/// The entries of a near cache.
 pub(super) struct Table<P> {
-    parts: Box<[Mutex<Part<P>>]>,
+    shards: Box<[Mutex<Shard<P>>]>,
     hasher: RandomState,
-    /// Keys in the server's filter that are not kept, since it was made.
+    /// Keys added to the server's filter and not cached any more, since the filter was made.
     gone: AtomicU64,
 }
 
-impl<P: Clone> Part<P> {
+impl<P: Clone> Shard<P> {
     fn forget_all(&mut self) {
         self.count += 1;
         self.all_forgotten = self.count;
@@ -100,15 +101,15 @@ impl<P: Clone> Part<P> {
 impl<P: Clone> Table<P> {
     pub(super) fn new(max_entries: usize, max_bytes: usize) -> Self {
         let max_entries = max_entries.max(1);
-        let parts = (max_entries / NEAR_PART_ENTRIES).clamp(1, NEAR_PARTS_MAX);
+        let shards = (max_entries / NEAR_PART_ENTRIES).clamp(1, NEAR_PARTS_MAX);
         let unit = (max_bytes / max_entries).max(1);
-        let entries = max_entries / parts;
-        let part = || Part {
+        let entries = max_entries / shards;
+        let shard = || Shard {
             mode: Mode::Off,
             kept: Cache::with(
                 entries,
                 entries as u64,
-                Scale { unit },
+                Weigher { unit },
                 RandomState::new(),
                 DefaultLifecycle::default(),
             ),
@@ -117,124 +118,124 @@ impl<P: Clone> Table<P> {
             all_forgotten: 0,
         };
         Self {
-            parts: (0..parts).map(|_| Mutex::new(part())).collect(),
+            shards: (0..shards).map(|_| Mutex::new(shard())).collect(),
             hasher: RandomState::new(),
             gone: AtomicU64::new(0),
         }
     }
 
-    fn parts(&self) -> impl Iterator<Item = MutexGuard<'_, Part<P>>> {
-        self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner))
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<P>>> {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn part(&self, key: &[u8]) -> MutexGuard<'_, Part<P>> {
-        let place = self.hasher.hash_one(key) as usize % self.parts.len();
-        self.parts[place].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard<P>> {
+        let index = self.hasher.hash_one(key) as usize % self.shards.len();
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is of a key. A miss begins a read.
-    pub(super) fn look(&self, key: &Bytes, now: Time) -> Look<P> {
-        let mut part = self.part(key);
-        let place = match &part.mode {
-            Mode::Off => return Look::Off,
-            Mode::On(place) => Some(place.clone()),
+    /// Looks up a key. A miss begins a read.
+    pub(super) fn lookup(&self, key: &Bytes, now: Time) -> Lookup<P> {
+        let mut shard = self.shard(key);
+        let target = match &shard.mode {
+            Mode::Off => return Lookup::Off,
+            Mode::On(target) => Some(target.clone()),
             Mode::Updating(_) => None,
         };
-        if let Some(kept) = part.kept.get(key) {
+        if let Some(kept) = shard.kept.get(key) {
             if kept.until.is_none_or(|until| now < until) {
-                return Look::Hit(kept.clone());
+                return Lookup::Hit(kept.clone());
             }
-            part.kept.remove(key);
+            shard.kept.remove(key);
             self.note_gone(1);
         }
-        let Some(place) = place else { return Look::Off };
-        let since = part.count;
-        part.reads.entry(key.clone()).or_insert(Reads { count: 0, forgotten: 0 }).count += 1;
-        Look::Miss(place, Read { key: key.clone(), since })
+        let Some(target) = target else { return Lookup::Off };
+        let since = shard.count;
+        shard.reads.entry(key.clone()).or_insert(Reads { count: 0, forgotten: 0 }).count += 1;
+        Lookup::Miss(target, PendingRead { key: key.clone(), since })
     }
 
-    /// A read has ended, with something to keep unless it was forgotten meanwhile. Whether it is kept.
-    pub(super) fn end(&self, read: Read, kept: Option<Kept>) -> bool {
-        let mut part = self.part(&read.key);
-        let mut forgotten = part.all_forgotten;
-        if let Some(reads) = part.reads.get_mut(&read.key) {
+    /// Ends a read and caches its result unless the key was invalidated meanwhile. Returns whether it did.
+    pub(super) fn end(&self, read: PendingRead, kept: Option<NearEntry>) -> bool {
+        let mut shard = self.shard(&read.key);
+        let mut forgotten = shard.all_forgotten;
+        if let Some(reads) = shard.reads.get_mut(&read.key) {
             forgotten = forgotten.max(reads.forgotten);
             reads.count -= 1;
             if reads.count == 0 {
-                part.reads.remove(&read.key);
+                shard.reads.remove(&read.key);
             }
         }
-        let kept = kept.filter(|_| forgotten <= read.since && matches!(part.mode, Mode::On(_)));
+        let kept = kept.filter(|_| forgotten <= read.since && matches!(shard.mode, Mode::On(_)));
         let Some(kept) = kept else {
             self.note_gone(1);
             return false;
         };
-        let before = part.kept.len();
-        // The key may be a part of something larger that was received.
-        part.kept.insert(Bytes::copy_from_slice(&read.key), kept);
-        self.note_gone((before + 1).saturating_sub(part.kept.len()) as u64);
+        let before = shard.kept.len();
+        // Copies the key, which may be a slice of a larger buffer.
+        shard.kept.insert(Bytes::copy_from_slice(&read.key), kept);
+        self.note_gone((before + 1).saturating_sub(shard.kept.len()) as u64);
         true
     }
 
-    /// A key has another value, or none.
+    /// Invalidates a key.
     pub(super) fn forget(&self, key: &[u8]) {
-        let mut part = self.part(key);
-        if let Mode::Off = part.mode {
+        let mut shard = self.shard(key);
+        if let Mode::Off = shard.mode {
             return;
         }
-        part.count += 1;
-        let count = part.count;
-        if let Some(reads) = part.reads.get_mut(key) {
+        shard.count += 1;
+        let count = shard.count;
+        if let Some(reads) = shard.reads.get_mut(key) {
             reads.forgotten = count;
         }
-        part.kept.remove(key);
+        shard.kept.remove(key);
         self.note_gone(1);
     }
 
-    /// All keys have.
+    /// Invalidates all keys.
     pub(super) fn forget_all(&self) {
-        for mut part in self.parts() {
-            self.note_gone(part.kept.len() as u64);
-            part.kept.clear();
-            part.forget_all();
+        for mut shard in self.shards() {
+            self.note_gone(shard.kept.len() as u64);
+            shard.kept.clear();
+            shard.forget_all();
         }
     }
 
-    /// Reads there are kept from now on, and changes are told.
-    pub(super) fn turn_on(&self, place: &P) {
+    /// Starts caching reads on this connection.
+    pub(super) fn turn_on(&self, target: &P) {
         self.gone.store(0, Ordering::Relaxed);
-        for mut part in self.parts() {
-            part.mode = Mode::On(place.clone());
+        for mut shard in self.shards() {
+            shard.mode = Mode::On(target.clone());
         }
     }
 
-    /// Changes are told no more.
+    /// Stops caching.
     pub(super) fn turn_off(&self) {
-        for mut part in self.parts() {
-            part.mode = Mode::Off;
-            part.kept.clear();
-            part.forget_all();
+        for mut shard in self.shards() {
+            shard.mode = Mode::Off;
+            shard.kept.clear();
+            shard.forget_all();
         }
     }
 
-    /// The server's filter is going to have these keys only.
+    /// Starts a filter update and visits the cached keys, which will be in the new filter.
     pub(super) fn begin_update(&self, mut key: impl FnMut(&[u8])) {
         self.gone.store(0, Ordering::Relaxed);
-        for mut part in self.parts() {
-            if let Mode::On(place) = &part.mode {
-                part.mode = Mode::Updating(place.clone());
+        for mut shard in self.shards() {
+            if let Mode::On(target) = &shard.mode {
+                shard.mode = Mode::Updating(target.clone());
             }
-            // Reads that are under way may have been noted before the filter is replaced.
-            part.forget_all();
-            part.kept.iter().for_each(|(kept, _)| key(kept));
+            // The server may have added the keys of pending reads to the old filter.
+            shard.forget_all();
+            shard.kept.iter().for_each(|(kept, _)| key(kept));
         }
     }
 
-    /// It has.
+    /// Ends a filter update.
     pub(super) fn end_update(&self) {
-        for mut part in self.parts() {
-            if let Mode::Updating(place) = &part.mode {
-                part.mode = Mode::On(place.clone());
+        for mut shard in self.shards() {
+            if let Mode::Updating(target) = &shard.mode {
+                shard.mode = Mode::On(target.clone());
             }
         }
     }
@@ -243,17 +244,17 @@ impl<P: Clone> Table<P> {
         self.gone.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Keys in the server's filter that need not be there, about.
+    /// Returns the approximate number of stale keys in the server's filter.
     pub(super) fn gone(&self) -> u64 {
         self.gone.load(Ordering::Relaxed)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.parts().map(|part| part.kept.len()).sum()
+        self.shards().map(|shard| shard.kept.len()).sum()
     }
 
     pub(super) fn is_on(&self) -> bool {
-        self.parts().all(|part| !matches!(part.mode, Mode::Off))
+        self.shards().all(|shard| !matches!(shard.mode, Mode::Off))
     }
 }
 
@@ -275,31 +276,31 @@ mod tests {
         Bytes::from_static(key.as_bytes())
     }
 
-    fn kept(value: &'static str) -> Kept {
-        Kept { metadata: Metadata::immortal(1), value: value.into(), until: None }
+    fn kept(value: &'static str) -> NearEntry {
+        NearEntry { metadata: Metadata::immortal(1), value: value.into(), until: None }
     }
 
-    fn begin(table: &Table<()>, of: &'static str) -> Read {
-        match table.look(&key(of), NOW) {
-            Look::Miss((), read) => read,
-            Look::Hit(_) => panic!("it is there"),
-            Look::Off => panic!("it is off"),
+    fn begin(table: &Table<()>, of: &'static str) -> PendingRead {
+        match table.lookup(&key(of), NOW) {
+            Lookup::Miss((), read) => read,
+            Lookup::Hit(_) => panic!("unexpected hit"),
+            Lookup::Off => panic!("the near cache is off"),
         }
     }
 
     fn value(table: &Table<()>, of: &'static str) -> Option<Bytes> {
-        match table.look(&key(of), NOW) {
-            Look::Hit(kept) => Some(kept.value),
-            Look::Miss((), read) => {
+        match table.lookup(&key(of), NOW) {
+            Lookup::Hit(kept) => Some(kept.value),
+            Lookup::Miss((), read) => {
                 table.end(read, None);
                 None
             }
-            Look::Off => None,
+            Lookup::Off => None,
         }
     }
 
     #[test]
-    fn what_was_read_is_kept_until_it_is_forgotten() {
+    fn an_entry_is_cached_until_its_invalidation() {
         let table = table();
         let read = begin(&table, "k");
         assert!(table.end(read, Some(kept("v"))));
@@ -317,23 +318,23 @@ mod tests {
         let third = begin(&table, "k");
         assert!(!table.end(first, Some(kept("old"))));
         assert!(!table.end(second, Some(kept("old"))));
-        assert!(table.end(other, Some(kept("v"))), "it was not forgotten");
+        assert!(table.end(other, Some(kept("v"))), "its key was not invalidated");
         assert_eq!(value(&table, "k"), None);
-        assert!(table.end(third, Some(kept("new"))), "it was begun afterwards");
+        assert!(table.end(third, Some(kept("new"))), "the read began after the invalidation");
         assert_eq!(value(&table, "k").as_deref(), Some(&b"new"[..]));
-        assert!(table.parts().all(|part| part.reads.is_empty()));
+        assert!(table.shards().all(|shard| shard.reads.is_empty()));
     }
 
     #[test]
-    fn what_is_read_from_a_connection_that_is_lost_meanwhile_is_not_kept() {
+    fn a_read_is_not_cached_if_its_connection_is_lost_meanwhile() {
         let table = table();
         let read = begin(&table, "a");
         assert!(table.end(read, Some(kept("v"))));
         let read = begin(&table, "b");
         table.turn_off();
-        assert!(matches!(table.look(&key("a"), NOW), Look::Off));
+        assert!(matches!(table.lookup(&key("a"), NOW), Lookup::Off));
         table.turn_on(&());
-        assert_eq!(value(&table, "a"), None, "it was emptied");
+        assert_eq!(value(&table, "a"), None, "the table was emptied");
         assert!(!table.end(read, Some(kept("old"))));
         assert_eq!(table.len(), 0);
     }
@@ -347,9 +348,9 @@ mod tests {
         let mut keys = Vec::new();
         table.begin_update(|key| keys.push(key.to_vec()));
         assert_eq!(keys, [b"a"]);
-        assert_eq!(value(&table, "a").as_deref(), Some(&b"v"[..]), "the filter has it");
-        assert!(matches!(table.look(&key("c"), NOW), Look::Off));
-        assert!(!table.end(before, Some(kept("v"))), "the filter may not have it");
+        assert_eq!(value(&table, "a").as_deref(), Some(&b"v"[..]), "the filter has the key");
+        assert!(matches!(table.lookup(&key("c"), NOW), Lookup::Off));
+        assert!(!table.end(before, Some(kept("v"))), "the filter may lack the key");
         table.end_update();
         let after = begin(&table, "c");
         assert!(table.end(after, Some(kept("v"))));
@@ -362,22 +363,22 @@ mod tests {
             table.turn_on(&());
             for n in 0..100_u32 {
                 let key = Bytes::copy_from_slice(&n.to_be_bytes());
-                let Look::Miss((), read) = table.look(&key, NOW) else { panic!("{n}") };
+                let Lookup::Miss((), read) = table.lookup(&key, NOW) else { panic!("{n}") };
                 let value = Bytes::from(vec![0; size]);
-                table.end(read, Some(Kept { metadata: Metadata::immortal(1), value, until: None }));
+                table.end(read, Some(NearEntry { metadata: Metadata::immortal(1), value, until: None }));
             }
             assert!((1..=most).contains(&table.len()), "{} of {size} bytes", table.len());
-            assert!(table.gone() >= 90, "what had to go is counted");
+            assert!(table.gone() >= 90, "evicted keys are counted");
         }
     }
 
     #[test]
-    fn what_is_over_is_not_given() {
+    fn an_expired_entry_is_a_miss() {
         let table = table();
         let read = begin(&table, "k");
-        table.end(read, Some(Kept { until: Some(NOW + Duration::from_secs(1)), ..kept("v") }));
+        table.end(read, Some(NearEntry { until: Some(NOW + Duration::from_secs(1)), ..kept("v") }));
         assert_eq!(value(&table, "k").as_deref(), Some(&b"v"[..]));
-        assert!(matches!(table.look(&key("k"), NOW + Duration::from_secs(1)), Look::Miss(..)));
+        assert!(matches!(table.lookup(&key("k"), NOW + Duration::from_secs(1)), Lookup::Miss(..)));
         assert_eq!(table.len(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Counters that clients share.
+//! Counters shared by clients.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use consort_server::bounds::LISTENERS_MAX;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::foreign::{Conversation, Played};
+use crate::scripted_server::{ScriptedConnection, ScriptedServer};
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 use crate::verbs::{speaking, versions};
 
@@ -51,11 +51,11 @@ async fn a_bounded_counter_stays_within_its_bounds() {
     assert_eq!(counter.add(2).await.unwrap(), 2);
     let error = counter.add(1).await.unwrap_err();
     assert!(matches!(&error, ClientError::OutOfBounds(name) if name == "seats"), "{error}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_many_callers_of_two_clients_add_is_all_counted() {
+async fn additions_of_many_callers_and_two_clients_are_all_counted() {
     let server = Running::start("adding", "A").await;
     let clients = [server.client().await, server.client().await];
     assert!(clients[0].counter("sum").create(STRONG).await.unwrap());
@@ -82,7 +82,8 @@ async fn next(events: &mut CounterEvents) -> CounterEvent {
 
 const VALID: CounterState = CounterState::Valid;
 
-/// Waits until this is told. What follows quickly may be told as one, but always from what was told before.
+/// Waits for this value. Successive changes may arrive as one event, but its old value is always the last
+/// reported one.
 async fn changed_to(events: &mut CounterEvents, last: &mut CounterValue, value: i64, state: CounterState) {
     while *last != (CounterValue { value, state }) {
         match next(events).await {
@@ -96,7 +97,7 @@ async fn changed_to(events: &mut CounterEvents, last: &mut CounterValue, value: 
 }
 
 #[tokio::test]
-async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
+async fn counter_events_have_the_old_and_the_new_value_in_every_version() {
     let server = Running::start("counter-events", "A").await;
     let other = server.client().await;
     for version in versions(ProtocolVersion::V2_7) {
@@ -118,7 +119,7 @@ async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
         changed_to(&mut events, &mut last, 10, CounterState::UpperBound).await;
         counter.reset().await.unwrap();
         changed_to(&mut events, &mut last, 5, VALID).await;
-        // With the one that is dropped the other does not go.
+        // Dropping one listener does not end the other.
         drop(events);
         counter.add(-1).await.unwrap();
         let mut last = CounterValue { value: 5, state: VALID };
@@ -130,21 +131,21 @@ async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
     }
 }
 
-/// A listener of the server that a test plays, and its id.
-async fn heard(client: &Client, server: &mut Conversation) -> (CounterEvents, Bytes) {
-    let begun = tokio::spawn(client.counter("orders").listen().events_max(2).start());
+/// Registers a listener at the scripted server; returns its id.
+async fn heard(client: &Client, server: &mut ScriptedConnection) -> (CounterEvents, Bytes) {
+    let begun = tokio::spawn(client.counter("orders").listen().queue_len_max(2).start());
     let request = server.next().await.unwrap();
     let RequestBody::Counter(Request::Of(name, Action::AddListener(id))) = &request.body else {
         panic!("{request:?}")
     };
     assert_eq!((name.as_str(), request.header.cache.as_str()), ("orders", "org.infinispan.COUNTER"));
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
     (begun.await.unwrap().unwrap(), id.clone())
 }
 
 #[tokio::test]
 async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let (mut events, id) = heard(&client, &mut server).await;
     let mut out = Output::new();
@@ -153,7 +154,7 @@ async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
         event::CounterEvent { counter: "orders".into(), listener: id.clone(), old, new }.encode(&mut out);
     }
     server.write(&out.into_bytes()).await;
-    eventually("all are told", async || client.traffic().events == 4).await;
+    eventually("all events have arrived", async || client.traffic().events == 4).await;
     assert_eq!(next(&mut events).await, CounterEvent::Gap);
     let CounterEvent::Changed { new, .. } = next(&mut events).await else { panic!("the newest is kept") };
     let mut last = new;
@@ -162,15 +163,15 @@ async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
     let request = server.next().await.unwrap();
     let removal = Action::RemoveListener(id);
     assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
 }
 
 #[tokio::test]
-async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
-    let played = Played::listen().await;
+async fn listeners_of_a_counter_share_one_registration() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let (mut first, id) = heard(&client, &mut server).await;
-    // The server is not asked.
+    // The second listener sends no request.
     let mut second = client.clone().counter("orders").listen().start().await.unwrap();
     let change = |n| event::CounterEvent {
         counter: "orders".into(),
@@ -188,7 +189,7 @@ async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
     for events in [&mut first, &mut second] {
         assert_eq!(next(events).await, changed(1, 2));
     }
-    // It goes with the last one.
+    // The registration ends with the last listener.
     drop(first);
     let mut third = client.counter("orders").listen().start().await.unwrap();
     let mut out = Output::new();
@@ -201,13 +202,13 @@ async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
     let request = server.next().await.unwrap();
     let removal = Action::RemoveListener(id.clone());
     assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
-    server.answer(&request, ResponseBody::Empty).await;
-    // The next one has another.
+    server.reply(&request, ResponseBody::Empty).await;
+    // The next listener has a new registration.
     let (_events, other) = heard(&client, &mut server).await;
     assert_ne!(other, id);
 }
 
-/// More than a server takes on one connection.
+/// More than a server accepts on one connection.
 #[tokio::test]
 async fn many_can_listen_to_a_counter() {
     let server = Running::start("counter-many-listeners", "A").await;
@@ -226,26 +227,29 @@ async fn many_can_listen_to_a_counter() {
 
 #[tokio::test]
 async fn a_counter_that_is_gone_when_its_listener_is_added_anew_is_an_error() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut first) = played.client().await;
     let (mut events, _) = heard(&client, &mut first).await;
     drop(first);
     assert_eq!(next(&mut events).await, CounterEvent::Gap);
-    let mut second = played.meet().await;
+    let mut second = played.accept().await;
     let request = second.next().await.unwrap();
     let missing = Response::new(request.header.id, Status::NotFound, ResponseBody::Empty);
-    second.say(&request, missing).await;
-    let mut told = timeout(PATIENCE, events.next()).await.unwrap();
-    // There is another one for each attempt that fails.
-    while matches!(told, Some(Ok(CounterEvent::Gap))) {
-        told = timeout(PATIENCE, events.next()).await.unwrap();
+    second.send(&request, missing).await;
+    let mut received = timeout(PATIENCE, events.next()).await.unwrap();
+    // Each failed attempt adds a gap.
+    while matches!(received, Some(Ok(CounterEvent::Gap))) {
+        received = timeout(PATIENCE, events.next()).await.unwrap();
     }
-    assert!(matches!(&told, Some(Err(ClientError::NoSuchCounter(name))) if name == "orders"), "{told:?}");
+    assert!(
+        matches!(&received, Some(Err(ClientError::NoSuchCounter(name))) if name == "orders"),
+        "{received:?}"
+    );
     assert!(timeout(PATIENCE, events.next()).await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_server_is_lost_another_one_tells_of_the_counter() {
+async fn a_counter_listener_moves_to_another_server_when_its_server_is_lost() {
     let first = Running::start("counter-failover", "A").await;
     let others =
         [Running::start("counter-failover", "B").await, Running::start("counter-failover", "C").await];
@@ -266,11 +270,11 @@ async fn when_a_server_is_lost_another_one_tells_of_the_counter() {
     first.owners.are(3).await;
     drop(first);
     assert_eq!(next(&mut events).await, CounterEvent::Gap);
-    eventually("changes are told again", async || {
-        // What is counted while a server dies may be done or not.
+    eventually("changes arrive again", async || {
+        // An addition during a server's crash may be lost.
         let _ = counted.add(1).await;
-        let told = timeout(Duration::from_millis(100), events.next()).await;
-        matches!(told, Ok(Some(Ok(CounterEvent::Changed { .. }))))
+        let received = timeout(Duration::from_millis(100), events.next()).await;
+        matches!(received, Ok(Some(Ok(CounterEvent::Changed { .. }))))
     })
     .await;
 }

@@ -1,9 +1,9 @@
-//! Three servers, of which one dies.
+//! Three servers, of which one crashes.
 
 use std::collections::BTreeMap;
 
-use crate::acknowledged::Callers;
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
+use crate::write_tracker::Callers;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost_when_a_server_dies_and_the_client_follows() {
@@ -26,7 +26,7 @@ async fn no_acknowledged_write_is_lost_when_a_server_dies_and_the_client_follows
     servers.remove("B");
     eventually("the client knows", async || client.servers().len() == 2).await;
     callers.go_on(1_000).await;
-    // The one that comes in its place is heard of by itself.
+    // The client learns of the replacement from a topology.
     servers.insert("D", Running::start("failover", "D").await);
     eventually("the client hears of the new one", async || client.servers().len() == 3).await;
     callers.go_on(1_000).await;

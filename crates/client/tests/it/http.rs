@@ -1,4 +1,4 @@
-//! HTTP within TLS, on the port of Hot Rod's clients.
+//! HTTP over TLS, on the Hot Rod port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +19,13 @@ use crate::servers::{PATIENCE, Running};
 
 const USERS: &str = "admin admin password:secret\nscraper monitor\n\"somebody else\" application\n";
 
-/// What is answered within TLS to a client that may show a certificate.
+/// Sends a request over TLS, optionally with a certificate.
 async fn ask(server: &Running, roots: Roots, identity: Option<Identity>, path: &str, fields: &str) -> String {
     ask_by(server, consort_tls::client(roots, identity).unwrap(), path, fields).await.0
 }
 
-/// The same with these settings, which know the sessions of before, and whether a session was resumed.
+/// As `ask` with shared TLS settings, so that sessions can be resumed. Returns also the kind of the
+/// handshake.
 pub(crate) async fn ask_by(
     server: &Running,
     settings: Arc<ClientConfig>,
@@ -37,24 +38,24 @@ pub(crate) async fn ask_by(
     let mut stream = connector.connect(name, stream).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut told = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut told)).await.expect("an answer").unwrap();
-    (told, stream.get_ref().1.handshake_kind().expect("a handshake"))
+    let mut response = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut response)).await.expect("an answer").unwrap();
+    (response, stream.get_ref().1.handshake_kind().expect("a handshake"))
 }
 
-/// What is answered to a client without TLS.
+/// Sends a request without TLS.
 async fn ask_plainly(at: SocketAddr, path: &str, fields: &str) -> String {
     let mut stream = TcpStream::connect(at).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut told = String::new();
-    // What the server has not read is a reset here, after what it says.
-    let _ = timeout(PATIENCE, stream.read_to_string(&mut told)).await.expect("an answer");
-    told
+    let mut response = String::new();
+    // Unread input causes a reset after the response.
+    let _ = timeout(PATIENCE, stream.read_to_string(&mut response)).await.expect("an answer");
+    response
 }
 
 #[tokio::test]
-async fn within_tls_health_is_open_and_users_show_themselves_in_every_way() {
+async fn over_tls_health_is_public_and_metrics_accept_every_credential() {
     let authority = Authority::new("http-ca");
     let server = authority.certify("server", &["localhost"]);
     let (scraper, stranger) = (authority.certify("scraper", &[]), authority.certify("stranger", &[]));
@@ -62,55 +63,61 @@ async fn within_tls_health_is_open_and_users_show_themselves_in_every_way() {
         .users(Users::parse("users", USERS).unwrap())
         .tls(server.identity(), ClientCertificates::Asked(authority.roots()));
     let server = Running::secured("http within tls", "A", builder).await;
-    let told = ask(&server, authority.roots(), None, "/health", "").await;
-    assert!(told.starts_with("HTTP/1.1 200 OK\r\n") && told.ends_with("\r\n\r\nHEALTHY"), "{told}");
-    let told = ask(&server, authority.roots(), None, "/metrics", "").await;
-    assert!(told.starts_with("HTTP/1.1 401 ") && told.contains("\r\nWWW-Authenticate: Basic "), "{told}");
+    let response = ask(&server, authority.roots(), None, "/health", "").await;
+    assert!(
+        response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nHEALTHY"),
+        "{response}"
+    );
+    let response = ask(&server, authority.roots(), None, "/metrics", "").await;
+    assert!(
+        response.starts_with("HTTP/1.1 401 ") && response.contains("\r\nWWW-Authenticate: Basic "),
+        "{response}"
+    );
     let password = format!("Authorization: Basic {}\r\n", STANDARD.encode("admin:secret"));
     for (identity, fields) in [(None, &*password), (Some(scraper.identity()), "")] {
-        let told = ask(&server, authority.roots(), identity, "/metrics", fields).await;
+        let response = ask(&server, authority.roots(), identity, "/metrics", fields).await;
         assert!(
-            told.starts_with("HTTP/1.1 200 OK\r\n") && told.contains("\nconsort_connections 1\n"),
-            "{told}"
+            response.starts_with("HTTP/1.1 200 OK\r\n") && response.contains("\nconsort_connections 1\n"),
+            "{response}"
         );
         let until =
-            told.lines().find_map(|line| line.strip_prefix("consort_tls_certificate_not_after_seconds "));
-        let until: u64 = until.expect("until when the certificate is good").parse().unwrap();
+            response.lines().find_map(|line| line.strip_prefix("consort_tls_certificate_not_after_seconds "));
+        let until: u64 = until.expect("the certificate's end of validity").parse().unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
         assert!(until > now, "{until} after {now}");
     }
-    let told = ask(&server, authority.roots(), Some(stranger.identity()), "/metrics", "").await;
-    assert!(told.starts_with("HTTP/1.1 401 "), "a certificate of nobody here: {told}");
+    let response = ask(&server, authority.roots(), Some(stranger.identity()), "/metrics", "").await;
+    assert!(response.starts_with("HTTP/1.1 401 "), "a certificate of an unknown user: {response}");
 }
 
 #[tokio::test]
-async fn without_tls_it_is_told_that_there_is_only_tls() {
+async fn a_plain_http_request_to_a_tls_port_is_refused_with_a_hint() {
     let authority = Authority::new("http-only-tls");
     let server = authority.certify("server", &["localhost"]);
     let builder = Server::builder().tls(server.identity(), ClientCertificates::NotAsked);
     let server = Running::secured("http without tls", "A", builder).await;
-    let told = ask_plainly(server.at, "/health", "").await;
+    let response = ask_plainly(server.at, "/health", "").await;
     assert!(
-        told.starts_with("HTTP/1.1 400 ")
-            && told.ends_with("this server speaks TLS only: ask with https://\n"),
-        "{told}"
+        response.starts_with("HTTP/1.1 400 ")
+            && response.ends_with("this server speaks TLS only: ask with https://\n"),
+        "{response}"
     );
 }
 
 #[tokio::test]
-async fn without_tls_no_password_is_taken_unless_that_is_allowed() {
+async fn http_passwords_without_tls_are_refused_unless_allowed() {
     let server = Running::secured(
         "http in the open",
         "A",
         Server::builder().users(Users::parse("users", USERS).unwrap()),
     )
     .await;
-    let told = ask_plainly(server.at, "/metrics", "").await;
-    assert!(told.starts_with("HTTP/1.1 403 ") && told.contains("that needs TLS"), "{told}");
+    let response = ask_plainly(server.at, "/metrics", "").await;
+    assert!(response.starts_with("HTTP/1.1 403 ") && response.contains("that needs TLS"), "{response}");
 }
 
 #[tokio::test]
-async fn within_tls_a_token_shows_a_user_of_http() {
+async fn a_token_authenticates_http_requests_over_tls() {
     const MINUTE: i64 = 60;
     let authority = Authority::new("http-tokens");
     let (key, token) = authority.tokens();
@@ -120,8 +127,8 @@ async fn within_tls_a_token_shows_a_user_of_http() {
         .tokens(Tokens::from_file(key, "shop").unwrap())
         .tls(server.identity(), ClientCertificates::NotAsked);
     let server = Running::secured("http with tokens", "A", builder).await;
-    let told = ask(&server, authority.roots(), None, "/metrics", "").await;
-    assert!(told.starts_with("HTTP/1.1 401 ") && told.contains("Bearer realm="), "{told}");
+    let response = ask(&server, authority.roots(), None, "/metrics", "").await;
+    assert!(response.starts_with("HTTP/1.1 401 ") && response.contains("Bearer realm="), "{response}");
     for (token, code) in [
         (token("shop", "scraper", MINUTE), 200),
         (token("shop", "admin", MINUTE), 200),
@@ -130,14 +137,14 @@ async fn within_tls_a_token_shows_a_user_of_http() {
         (token("shop", "scraper", -MINUTE), 401),
     ] {
         let field = format!("Authorization: Bearer {token}\r\n");
-        let told = ask(&server, authority.roots(), None, "/metrics", &field).await;
-        assert!(told.starts_with(&format!("HTTP/1.1 {code} ")), "{told}");
-        assert_eq!(told.contains("\nconsort_connections 1\n"), code == 200, "{told}");
+        let response = ask(&server, authority.roots(), None, "/metrics", &field).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {code} ")), "{response}");
+        assert_eq!(response.contains("\nconsort_connections 1\n"), code == 200, "{response}");
     }
 }
 
 #[tokio::test]
-async fn the_port_for_health_has_no_tls_and_tells_a_user_no_more_than_others() {
+async fn the_health_port_has_no_tls_and_ignores_credentials() {
     let authority = Authority::new("health-port");
     let identity = authority.certify("server", &["localhost"]);
     let password = format!("Authorization: Basic {}\r\n", STANDARD.encode("admin:secret"));
@@ -150,15 +157,18 @@ async fn the_port_for_health_has_no_tls_and_tells_a_user_no_more_than_others() {
         let server = Running::secured(cluster, "A", builder).await;
         let at = server.health.expect("a port for health");
         for path in ["/health/live", "/health/started", "/health/ready", "/health"] {
-            let told = ask_plainly(at, path, "").await;
-            assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {told}");
+            let response = ask_plainly(at, path, "").await;
+            assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {response}");
         }
         for fields in ["", &*password] {
             for (path, is_open) in [("/metrics", has_open_metrics), ("/rest/v2/container/health", false)] {
-                let told = ask_plainly(at, path, fields).await;
-                assert!(told.starts_with(if is_open { "HTTP/1.1 200 " } else { "HTTP/1.1 403 " }), "{told}");
+                let response = ask_plainly(at, path, fields).await;
+                assert!(
+                    response.starts_with(if is_open { "HTTP/1.1 200 " } else { "HTTP/1.1 403 " }),
+                    "{response}"
+                );
                 let refusal = "this port answers requests for health only: ask on the port of clients\n";
-                assert_eq!(told.ends_with(refusal), !is_open, "{path}: {told}");
+                assert_eq!(response.ends_with(refusal), !is_open, "{path}: {response}");
             }
         }
     }

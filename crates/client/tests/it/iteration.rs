@@ -1,21 +1,21 @@
-//! Walks: every entry once, whatever servers do, and no further ahead than asked for.
+//! Iterations: each entry comes once, whatever servers do, and prefetch is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_client::{Client, ClientError, Filter, Lifetime, ProtocolVersion, Walk};
+use consort_client::{Client, ClientError, EntryStream, Filter, Lifetime, ProtocolVersion};
 use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response};
 use consort_hotrod::{BitSet, RequestBody, ResponseBody, Status};
 use futures_core::Stream;
 
-use crate::foreign::{Conversation, Played, begin, pong};
+use crate::scripted_server::{ScriptedConnection, ScriptedServer, begin, pong};
 use crate::servers::{DISTRIBUTED, Running, eventually};
 use crate::verbs::{speaking, versions};
 
-pub(crate) async fn all<T>(mut walk: Walk<T>) -> Vec<T> {
+pub(crate) async fn all<T>(mut stream: EntryStream<T>) -> Vec<T> {
     let mut found = Vec::new();
-    while let Some(item) = walk.next().await {
+    while let Some(item) = stream.next().await {
         found.push(item.unwrap());
     }
     found
@@ -106,14 +106,14 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
     client.administration().create("c", DISTRIBUTED).await.unwrap();
     let entries = filled(&client, 5_000).await;
     let cache = client.cache::<u32, u32>("c");
-    // Servers are known from answers.
+    // The client learns of servers from responses.
     eventually("all servers are known", async || {
         cache.get(&0).await.unwrap();
         client.servers().len() == 3
     })
     .await;
     servers["A"].owners.are(3).await;
-    let mut walk = cache.entries().batch(90);
+    let mut stream = cache.entries().batch(90);
     let mut found = BTreeMap::new();
     for count in 0_u32.. {
         match count {
@@ -125,24 +125,24 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
             }
             _ => {}
         }
-        let Some(item) = walk.next().await else { break };
+        let Some(item) = stream.next().await else { break };
         let (key, value) = item.unwrap();
         assert_eq!(found.insert(key, value), None, "{key} comes twice");
     }
     assert_eq!(found, entries);
 }
 
-/// The beginning of a walk at a server that a test plays: what it is asked for.
-async fn begun(server: &mut Conversation) -> consort_hotrod::ops::iteration::Start {
+/// Answers the start of an iteration; returns its parameters.
+async fn begun(server: &mut ScriptedConnection) -> consort_hotrod::ops::iteration::Start {
     let ping = server.next().await.expect("a ping, for the topology");
-    server.answer(&ping, pong(41)).await;
+    server.reply(&ping, pong(41)).await;
     start(server).await
 }
 
-async fn start(server: &mut Conversation) -> consort_hotrod::ops::iteration::Start {
+async fn start(server: &mut ScriptedConnection) -> consort_hotrod::ops::iteration::Start {
     let request = server.next().await.expect("a beginning");
     let started = ResponseBody::Iteration(Response::Started("w".into()));
-    server.answer(&request, started).await;
+    server.reply(&request, started).await;
     match request.body {
         RequestBody::Iteration(Request::Start(start)) => start,
         other => panic!("{other:?}"),
@@ -159,36 +159,36 @@ fn batch(keys: impl IntoIterator<Item = u32>) -> ResponseBody {
     ResponseBody::Iteration(Response::Batch(Batch { finished: BitSet::default(), projections: 1, entries }))
 }
 
-async fn next_asked(server: &mut Conversation) -> consort_hotrod::Request {
+async fn next_asked(server: &mut ScriptedConnection) -> consort_hotrod::Request {
     let request = server.next().await.expect("a request");
     assert!(matches!(&request.body, RequestBody::Iteration(Request::Next(id)) if id.as_str() == "w"));
     request
 }
 
 #[tokio::test]
-async fn no_more_is_fetched_than_may_wait_and_a_dropped_walk_is_ended() {
-    let played = Played::listen().await;
+async fn prefetch_is_bounded_and_a_dropped_iteration_is_ended() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let walking = begin(&cache, |cache| async move {
-        let mut walk = cache.keys().batch(10);
-        let first = walk.next().await.unwrap().unwrap();
-        (walk, first)
+    let streaming = begin(&cache, |cache| async move {
+        let mut stream = cache.keys().batch(10);
+        let first = stream.next().await.unwrap().unwrap();
+        (stream, first)
     });
     assert_eq!(begun(&mut server).await.batch, 5);
     let request = next_asked(&mut server).await;
-    server.answer(&request, batch(0..5)).await;
-    let (mut walk, first) = walking.await.unwrap();
+    server.reply(&request, batch(0..5)).await;
+    let (mut stream, first) = streaming.await.unwrap();
     assert_eq!(first, "0");
     for key in 1..5 {
-        assert_eq!(walk.next().await.unwrap().unwrap(), key.to_string());
+        assert_eq!(stream.next().await.unwrap().unwrap(), key.to_string());
     }
     let request = next_asked(&mut server).await;
-    server.answer(&request, batch(5..10)).await;
-    assert_eq!(walk.next().await.unwrap().unwrap(), "5");
-    // Two pings, the beginning and two batches: the third is asked for when there is room for it.
+    server.reply(&request, batch(5..10)).await;
+    assert_eq!(stream.next().await.unwrap().unwrap(), "5");
+    // Two pings, the start and two batches: the third is requested when there is room for it.
     assert_eq!(client.traffic().requests, 5);
-    drop(walk);
+    drop(stream);
     loop {
         let request = server.next().await.expect("the end");
         if let RequestBody::Iteration(Request::End(id)) = &request.body {
@@ -200,59 +200,59 @@ async fn no_more_is_fetched_than_may_wait_and_a_dropped_walk_is_ended() {
 }
 
 #[tokio::test]
-async fn a_walk_that_is_dropped_while_it_begins_is_ended_when_it_has() {
-    let played = Played::listen().await;
+async fn an_iteration_dropped_while_it_starts_is_ended_on_the_server() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let mut walk = cache.keys();
-    let waits = async |walk: &mut Walk<Bytes>| {
+    let mut stream = cache.keys();
+    let waits = async |stream: &mut EntryStream<Bytes>| {
         let polled = std::future::poll_fn(|cx| {
-            std::task::Poll::Ready(std::pin::Pin::new(&mut *walk).poll_next(cx).is_pending())
+            std::task::Poll::Ready(std::pin::Pin::new(&mut *stream).poll_next(cx).is_pending())
         });
         assert!(polled.await);
     };
-    waits(&mut walk).await;
+    waits(&mut stream).await;
     let ping = server.next().await.unwrap();
-    server.answer(&ping, pong(41)).await;
+    server.reply(&ping, pong(41)).await;
     eventually("the ping is answered", async || {
-        waits(&mut walk).await;
+        waits(&mut stream).await;
         client.traffic().answers == 2
     })
     .await;
-    waits(&mut walk).await;
-    drop(walk);
+    waits(&mut stream).await;
+    drop(stream);
     start(&mut server).await;
     let request = next_asked(&mut server).await;
-    server.answer(&request, batch(0..5)).await;
+    server.reply(&request, batch(0..5)).await;
     let end = server.next().await.unwrap();
     assert!(matches!(&end.body, RequestBody::Iteration(Request::End(_))), "{end:?}");
 }
 
-/// A server that has forgotten a walk is asked again, and what came before comes no more.
+/// When the server has forgotten the iteration, the client restarts it and drops the entries it has yielded.
 #[tokio::test]
-async fn what_came_before_a_walk_was_lost_does_not_come_again() {
-    let played = Played::listen().await;
+async fn entries_delivered_before_an_iteration_is_lost_are_not_repeated() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let walking = begin(&cache, |cache| async move { all(cache.keys()).await });
+    let streaming = begin(&cache, |cache| async move { all(cache.keys()).await });
     begun(&mut server).await;
     let request = next_asked(&mut server).await;
-    server.answer(&request, batch(0..3)).await;
+    server.reply(&request, batch(0..3)).await;
     let request = next_asked(&mut server).await;
     let nothing = consort_hotrod::Response::new(request.header.id, Status::InvalidIteration, batch([]));
-    server.say(&request, nothing).await;
+    server.send(&request, nothing).await;
     loop {
-        // The end of the one that is lost, and a new one.
+        // The end of the lost iteration, and a new start.
         let request = server.next().await.expect("another beginning");
         if let RequestBody::Iteration(Request::Start(_)) = &request.body {
             let started = ResponseBody::Iteration(Response::Started("w".into()));
-            server.answer(&request, started).await;
+            server.reply(&request, started).await;
             break;
         }
     }
     for keys in [vec![2, 3, 0], vec![1, 4], vec![]] {
         let request = next_asked(&mut server).await;
-        server.answer(&request, batch(keys)).await;
+        server.reply(&request, batch(keys)).await;
     }
-    assert_eq!(walking.await.unwrap(), ["0", "1", "2", "3", "4"]);
+    assert_eq!(streaming.await.unwrap(), ["0", "1", "2", "3", "4"]);
 }

@@ -1,27 +1,27 @@
-//! Versions 2.0 to 2.9: the same verbs, and errors that name the version where there are none.
+//! Versions 2.0 to 2.9: the same operations, and errors that name the version if an operation is missing.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_client::{
-    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime, Near,
-    ProtocolVersion,
+    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime,
+    NearCacheConfig, ProtocolVersion,
 };
 use consort_hotrod::ops::{map, server};
 use consort_hotrod::{RequestBody, ResponseBody, Status};
 
-use crate::foreign::{Played, begin, pong};
 use crate::iteration::all;
 use crate::listeners::next;
+use crate::scripted_server::{ScriptedServer, begin, pong};
 use crate::security::{to, users, works};
 use crate::servers::{DISTRIBUTED, Running, eventually};
-use crate::verbs::{flags, lifetimes, many_keys, single_keys, speaking, told_flags, versions};
+use crate::verbs::{check_sent_flags, flags, lifetimes, many_keys, single_keys, speaking, versions};
 
 fn before_3_0() -> impl Iterator<Item = ProtocolVersion> {
     versions(ProtocolVersion::V2_0).filter(|version| *version < ProtocolVersion::V3_0)
 }
 
-/// What is newer than the spoken version fails by its name; the rest is done.
+/// Expects an operation newer than the version to fail with that error, and others to succeed.
 #[track_caller]
 fn done_from<T: std::fmt::Debug>(
     since: ProtocolVersion,
@@ -30,8 +30,8 @@ fn done_from<T: std::fmt::Debug>(
 ) -> Option<T> {
     match outcome {
         Ok(done) if spoken >= since => Some(done),
-        Err(ClientError::Unsupported { needed, spoken: told, .. }) if spoken < since => {
-            assert_eq!((needed, told), (since, spoken));
+        Err(ClientError::Unsupported { needed, spoken: version, .. }) if spoken < since => {
+            assert_eq!((needed, version), (since, spoken));
             None
         }
         other => panic!("{since} is needed, {spoken} is spoken: {other:?}"),
@@ -68,7 +68,7 @@ async fn s002_22_all_verbs_work_in_every_version_before_3_0() {
     assert_eq!(spoken, ["2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "2.9"]);
 }
 
-/// To servers of that time, spans of more than 30 days are points in time.
+/// Old servers take spans above 30 days as points in time.
 async fn long_lifetimes(client: &Client) {
     let cache = client.cache::<String, u32>("c");
     let span = Duration::from_secs(40 * 24 * 60 * 60);
@@ -78,7 +78,7 @@ async fn long_lifetimes(client: &Client) {
     assert!(kept.abs_diff(span) < Duration::from_secs(60), "{kept:?}");
 }
 
-/// In 2.0 there is no request for many keys: each has one of its own.
+/// Version 2.0 has no bulk requests: each key has its own.
 async fn bulk(client: &Client) {
     many_keys(client).await;
     let cache = client.cache::<String, u32>("c");
@@ -87,15 +87,15 @@ async fn bulk(client: &Client) {
     cache.clear().await.unwrap();
 }
 
-/// In 2.0 each key has a request of its own, and all are there before the first is answered.
+/// Version 2.0: one request per key, all sent before the first response.
 #[tokio::test]
-async fn s002_22_many_keys_are_asked_for_together_where_no_request_is_for_many() {
-    let played = Played::listen().await;
+async fn s002_22_bulk_reads_send_one_request_per_key_in_version_2_0() {
+    let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}?protocol_version=2.0", played.at());
     let serving = async {
-        let mut conversation = played.accept().await;
+        let mut conversation = played.accept_without_pong().await;
         let ping = conversation.next().await.unwrap();
-        conversation.answer(&ping, pong(0)).await;
+        conversation.reply(&ping, pong(0)).await;
         conversation
     };
     let (client, mut server) = tokio::join!(Client::connect(&uri), serving);
@@ -109,7 +109,7 @@ async fn s002_22_many_keys_are_asked_for_together_where_no_request_is_for_many()
         requests.push(request);
     }
     for (request, value) in requests.iter().zip(["1", "2"]).rev() {
-        server.answer(request, ResponseBody::Map(map::Response::Value(value.into()))).await;
+        server.reply(request, ResponseBody::Map(map::Response::Value(value.into()))).await;
     }
     let expected: Vec<Option<Bytes>> = ["1", "2", "1"].map(|value| Some(value.into())).into();
     assert_eq!(getting.await.unwrap().unwrap(), expected);
@@ -120,7 +120,7 @@ async fn s002_22_many_keys_are_asked_for_together_where_no_request_is_for_many()
         let request = server.next().await.unwrap();
         let RequestBody::Map(map::Request::Put(to)) = &request.body else { panic!("{request:?}") };
         assert_eq!((&to.key[..], &to.value[..]), (key.as_bytes(), value.as_bytes()));
-        server.answer(&request, ResponseBody::Empty).await;
+        server.reply(&request, ResponseBody::Empty).await;
     }
     putting.await.unwrap().unwrap();
 }
@@ -159,46 +159,46 @@ async fn listeners(client: &Client, version: ProtocolVersion) {
     let cache = client.cache::<u32, u32>("c");
     cache.put(&7, &1).await.unwrap();
     let mut events = cache.listen().with_state().start().await.unwrap();
-    let told = next(&mut events).await;
+    let event = next(&mut events).await;
     assert!(
-        matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Existing, key: 7, .. })),
-        "{told:?} in {version}"
+        matches!(&event, Event::Entry(EntryEvent { kind: EventKind::Existing, key: 7, .. })),
+        "{event:?} in {version}"
     );
     assert_eq!(next(&mut events).await, Event::Complete);
-    // Servers of versions before 2.6 are not told which kinds are wanted.
+    // Servers before 2.6 send events of all kinds.
     let mut removals = cache.listen().kinds([EventKind::Removed]).start().await.unwrap();
     cache.put(&7, &2).await.unwrap();
     cache.remove(&7).await.unwrap();
     for expected in [EventKind::Modified, EventKind::Removed] {
-        let told = next(&mut events).await;
+        let event = next(&mut events).await;
         assert!(
-            matches!(&told, Event::Entry(EntryEvent { kind, key: 7, .. }) if *kind == expected),
-            "{told:?}"
+            matches!(&event, Event::Entry(EntryEvent { kind, key: 7, .. }) if *kind == expected),
+            "{event:?}"
         );
     }
-    let told = next(&mut removals).await;
-    assert!(matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Removed, key: 7, .. })), "{told:?}");
+    let event = next(&mut removals).await;
+    assert!(matches!(&event, Event::Entry(EntryEvent { kind: EventKind::Removed, key: 7, .. })), "{event:?}");
     let filtered = client.raw("c").listen().filter(Filter::key_prefix("a")).start().await;
     done_from(ProtocolVersion::V2_1, version, filtered);
 }
 
-/// Before 3.1 there are no filters; before 2.6 the client is told more than it wants to know.
+/// No filters before 3.1; unwanted event kinds before 2.6.
 async fn near(client: &Client) {
     let written = client.cache::<u32, u32>("c");
-    let cache = written.near(Near::default()).await.unwrap();
+    let cache = written.near(NearCacheConfig::default()).await.unwrap();
     written.put(&1, &10).await.unwrap();
     for _ in 0..2 {
         assert_eq!(cache.get(&1).await.unwrap(), Some(10));
     }
-    eventually("it is kept", async || {
+    eventually("the entry is cached", async || {
         cache.get(&1).await.unwrap();
         cache.near_stats().unwrap().hits > 0
     })
     .await;
     written.put(&1, &11).await.unwrap();
-    eventually("it is told", async || cache.get(&1).await.unwrap() == Some(11)).await;
+    eventually("the event arrives", async || cache.get(&1).await.unwrap() == Some(11)).await;
     written.remove(&1).await.unwrap();
-    eventually("it is told", async || cache.get(&1).await.unwrap().is_none()).await;
+    eventually("the event arrives", async || cache.get(&1).await.unwrap().is_none()).await;
 }
 
 async fn counters(client: &Client, version: ProtocolVersion) {
@@ -225,7 +225,7 @@ async fn administration(client: &Client, version: ProtocolVersion) {
     }
 }
 
-/// S002-25: what S002-19 says of the versions from 3.0 on.
+/// S002-25: as S002-19 for versions before 3.0.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_25_flags_belong_to_a_handle_that_tasks_share_in_every_version_before_3_0() {
     let (server, _admin) = Running::with_cache("legacy-flags", "c").await;
@@ -233,11 +233,11 @@ async fn s002_25_flags_belong_to_a_handle_that_tasks_share_in_every_version_befo
         let client = speaking(&server, version).await.unwrap();
         flags(&client).await;
         client.close().await;
-        told_flags(version).await;
+        check_sent_flags(version).await;
     }
 }
 
-/// S002-22: who one is is shown in the old version, too.
+/// S002-22: authentication uses the old version, too.
 #[tokio::test]
 async fn s002_22_users_are_known_in_every_version_before_3_0() {
     let server = Running::secured("legacy-users", "A", users()).await;
@@ -246,28 +246,28 @@ async fn s002_22_users_are_known_in_every_version_before_3_0() {
         let client = to(&server).user("admin", "secret").version(version).connect().await.unwrap();
         assert_eq!(client.cache::<String, u32>("c").get("apples").await.unwrap(), Some(3));
         let stranger = to(&server).user("admin", "wrong").version(version).connect().await.unwrap_err();
-        assert!(stranger.to_string().contains("does not accept who we say we are"), "{stranger}");
+        assert!(stranger.to_string().contains("authentication failed"), "{stranger}");
     }
 }
 
-/// S002-22: a server of 2.4 as it is met by who does not know that it is one.
+/// S002-22: the client detects a server of 2.4.
 #[tokio::test]
 async fn s002_22_an_old_server_is_found_out_and_spoken_to_in_its_version() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}", played.at());
     let serving = async {
         let mut tried = Vec::new();
         loop {
-            let mut conversation = played.accept().await;
+            let mut conversation = played.accept_without_pong().await;
             let ping = conversation.next().await.unwrap();
             assert_eq!(ping.body, RequestBody::Server(server::Request::Ping));
             tried.push(ping.header.version);
             if ping.header.version <= ProtocolVersion::V2_4 {
-                conversation.answer(&ping, pong(0)).await;
+                conversation.reply(&ping, pong(0)).await;
                 return (tried, conversation);
             }
             conversation.refuse(&ping, Status::UnknownVersion, "Unknown version").await;
-            assert!(conversation.next().await.is_none(), "nothing more is said there");
+            assert!(conversation.next().await.is_none(), "the client closes the connection");
         }
     };
     let (client, (tried, mut server)) = tokio::join!(Client::connect(&uri), serving);
@@ -276,21 +276,21 @@ async fn s002_22_an_old_server_is_found_out_and_spoken_to_in_its_version() {
     let reading = begin(&client.unwrap().raw("c"), |cache| async move { cache.get(&b"k"[..]).await });
     let request = server.next().await.unwrap();
     assert_eq!(request.header.version, ProtocolVersion::V2_4);
-    server.answer(&request, ResponseBody::Map(map::Response::Value(Bytes::from("v")))).await;
+    server.reply(&request, ResponseBody::Map(map::Response::Value(Bytes::from("v")))).await;
     assert_eq!(reading.await.unwrap().unwrap().unwrap(), "v");
 }
 
-/// S002-22: it is said which version the server refuses, and nothing else is tried.
+/// S002-22: the error names the refused version, and the client tries no other.
 #[tokio::test]
 async fn s002_22_a_forced_version_that_the_server_does_not_know_is_refused() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}?protocol_version=2.8", played.at());
     let serving = async {
-        let mut conversation = played.accept().await;
+        let mut conversation = played.accept_without_pong().await;
         let ping = conversation.next().await.unwrap();
         assert_eq!(ping.header.version, ProtocolVersion::V2_8);
         conversation.refuse(&ping, Status::UnknownVersion, "Unknown version 28").await;
-        assert!(conversation.next().await.is_none(), "the client goes");
+        assert!(conversation.next().await.is_none(), "the client closes the connection");
     };
     let (client, ()) = tokio::join!(Client::connect(&uri), serving);
     let text = client.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Listeners: what they are told, and what becomes of them when servers are lost or readers are slow.
+//! Listeners: their events, lost servers and slow readers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use consort_hotrod::ops::listener::Request;
 use consort_hotrod::{RequestBody, ResponseBody};
 use tokio::time::timeout;
 
-use crate::foreign::{Played, begin};
+use crate::scripted_server::{ScriptedServer, begin};
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, connections_to, eventually};
 use crate::verbs::{speaking, versions};
 
@@ -19,7 +19,7 @@ pub(crate) async fn next<K>(events: &mut Events<K>) -> Event<K> {
     timeout(PATIENCE, events.next()).await.expect("an event").expect("no end").unwrap()
 }
 
-/// What has happened, and to which key.
+/// The kind and key of the next event.
 async fn entry(events: &mut Events<String>) -> (EventKind, String) {
     match next(events).await {
         Event::Entry(EntryEvent { kind, key, version, is_repeated: false }) => {
@@ -31,16 +31,16 @@ async fn entry(events: &mut Events<String>) -> (EventKind, String) {
     }
 }
 
-/// A cache whose writes take locks of their keys.
+/// A cache whose writes lock their keys.
 const TRANSACTIONAL: &str = r#"{"distributed-cache": {"owners": 2, "transaction": {"mode": "NON_XA"}}}"#;
 
 fn of(kind: EventKind, key: &str) -> (EventKind, String) {
     (kind, key.to_owned())
 }
 
-/// Whatever writes it, one key or all of them.
+/// Covers all write operations, on one key and on all.
 #[tokio::test]
-async fn who_writes_may_ask_that_no_listener_is_told_in_every_version() {
+async fn writes_that_skip_listeners_cause_no_events_in_every_version() {
     let (server, writer) = Running::with_cache("silent", "c").await;
     for (nth, settings) in [DISTRIBUTED, TRANSACTIONAL].into_iter().enumerate() {
         let name = format!("c{nth}");
@@ -52,7 +52,7 @@ async fn who_writes_may_ask_that_no_listener_is_told_in_every_version() {
             let silent = loud.with_flags(Flags::SKIP_LISTENER_NOTIFICATION);
             assert!(silent.put_if_absent("a", &1).await.unwrap());
             silent.put("a", &2).await.unwrap();
-            assert_eq!(silent.swap("a", &3).await.unwrap(), Some(2), "with what else is asked for");
+            assert_eq!(silent.swap("a", &3).await.unwrap(), Some(2), "with the operation's own flags");
             silent.put_all([("b", &1), ("d", &1)]).await.unwrap();
             loud.put("b", &2).await.unwrap();
             assert_eq!(entry(&mut events).await, of(EventKind::Modified, "b"));
@@ -67,7 +67,7 @@ async fn who_writes_may_ask_that_no_listener_is_told_in_every_version() {
 }
 
 #[tokio::test]
-async fn a_value_in_pieces_is_told_nobody_either() {
+async fn chunked_writes_that_skip_listeners_cause_no_events() {
     let (_server, client) = Running::with_cache("silent-pieces", "c").await;
     let raw = client.raw("c");
     let mut events = raw.listen().start().await.unwrap();
@@ -83,7 +83,7 @@ async fn a_value_in_pieces_is_told_nobody_either() {
 }
 
 #[tokio::test]
-async fn changes_are_told_in_their_order_on_the_one_connection_in_every_version() {
+async fn events_come_in_order_on_the_shared_connection_in_every_version() {
     let (server, writer) = Running::with_cache("events", "c").await;
     let written = writer.cache::<String, u32>("c");
     for version in versions(ProtocolVersion::V2_1) {
@@ -113,7 +113,7 @@ async fn changes_are_told_in_their_order_on_the_one_connection_in_every_version(
 }
 
 #[tokio::test]
-async fn what_is_there_comes_first_and_filters_and_kinds_are_as_asked_for() {
+async fn initial_state_comes_first_and_filters_and_kinds_apply() {
     let (_server, client) = Running::with_cache("event-state", "c").await;
     let cache = client.raw("c");
     for key in ["a1", "a2", "b1"] {
@@ -135,22 +135,22 @@ async fn what_is_there_comes_first_and_filters_and_kinds_are_as_asked_for() {
     cache.put(&b"b2"[..], &b"1"[..]).await.unwrap();
     cache.put(&b"a3"[..], &b"1"[..]).await.unwrap();
     cache.remove(&b"b2"[..]).await.unwrap();
-    let told = next(&mut events).await;
-    assert!(matches!(&told, Event::Entry(EntryEvent { key, .. }) if key == "a3"), "{told:?}");
-    let told = next(&mut removals).await;
-    let Event::Entry(EntryEvent { kind: EventKind::Removed, key, .. }) = told else { panic!("{told:?}") };
+    let event = next(&mut events).await;
+    assert!(matches!(&event, Event::Entry(EntryEvent { key, .. }) if key == "a3"), "{event:?}");
+    let event = next(&mut removals).await;
+    let Event::Entry(EntryEvent { kind: EventKind::Removed, key, .. }) = event else { panic!("{event:?}") };
     assert_eq!(key, "b2");
 }
 
-/// The next one is of this kind, and a converter has made something of it that begins so.
+/// Expects an event of this kind whose converted data begins with these bytes.
 async fn made(events: &mut Events<Bytes>, kind: EventKind, made: &[u8]) {
     match next(events).await {
-        Event::Converted { kind: told, data } => assert_eq!((told, &data[..made.len()]), (kind, made)),
+        Event::Converted { kind: event, data } => assert_eq!((event, &data[..made.len()]), (kind, made)),
         other => panic!("{other:?}"),
     }
 }
 
-/// As bytes: the converter's form is the same in every version.
+/// With plain bytes, because the converter's format is the same in every version.
 #[tokio::test]
 async fn a_converter_of_the_servers_tells_values_in_every_version() {
     let (server, writer) = Running::with_cache("event-converter", "c").await;
@@ -175,9 +175,9 @@ async fn a_converter_of_the_servers_tells_values_in_every_version() {
     }
 }
 
-/// The server answers at once, and on another thread than the one that begins to listen.
+/// The server answers at once, on another thread than the caller's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_there_is_told_however_soon_it_comes() {
+async fn initial_state_that_arrives_before_the_response_is_delivered() {
     let (_server, client) = Running::with_cache("event-soon", "c").await;
     let cache = client.cache::<String, u32>("c");
     cache.put("there", &1).await.unwrap();
@@ -205,7 +205,7 @@ async fn listeners_that_servers_refuse_do_not_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_server_is_lost_another_one_tells_the_state_again() {
+async fn a_listener_with_state_gets_the_state_again_when_its_server_is_lost() {
     let first = Running::start("events-failover", "A").await;
     let others = [Running::start("events-failover", "B").await, Running::start("events-failover", "C").await];
     let writer = others[0].client().await;
@@ -213,7 +213,7 @@ async fn when_a_server_is_lost_another_one_tells_the_state_again() {
     let written = writer.cache::<String, u32>("c").with_timeout(PATIENCE);
     written.put("before", &1).await.unwrap();
     let client = first.client().await;
-    // A listener stays where it was begun; another server is not known before something is asked.
+    // A listener stays at its server; the client learns of others from responses.
     let cache = client.cache::<String, u32>("c");
     let mut events = cache.listen().with_state().start().await.unwrap();
     assert_eq!(entry(&mut events).await, of(EventKind::Existing, "before"));
@@ -225,14 +225,14 @@ async fn when_a_server_is_lost_another_one_tells_the_state_again() {
     .await;
     first.owners.are(3).await;
     drop(first);
-    let mut told = next(&mut events).await;
-    assert_eq!(told, Event::Gap);
-    // There is another one for each attempt that fails.
-    while told == Event::Gap {
-        told = next(&mut events).await;
+    let mut event = next(&mut events).await;
+    assert_eq!(event, Event::Gap);
+    // Each failed attempt adds a gap.
+    while event == Event::Gap {
+        event = next(&mut events).await;
     }
     assert!(
-        matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Existing, key, .. }) if key == "before")
+        matches!(&event, Event::Entry(EntryEvent { kind: EventKind::Existing, key, .. }) if key == "before")
     );
     assert_eq!(next(&mut events).await, Event::Complete);
     written.put("after", &1).await.unwrap();
@@ -240,14 +240,14 @@ async fn when_a_server_is_lost_another_one_tells_the_state_again() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_has_a_gap_and_holds_nobody_up() {
+async fn a_slow_reader_has_a_gap_and_does_not_block_the_connection() {
     let (_server, client) = Running::with_cache("events-slow", "c").await;
     let cache = client.cache::<String, u32>("c");
-    let mut events = cache.listen().events_max(10).start().await.unwrap();
+    let mut events = cache.listen().queue_len_max(10).start().await.unwrap();
     for n in 0..100 {
         cache.put(&n.to_string(), &n).await.unwrap();
     }
-    eventually("all are told", async || client.traffic().events == 100).await;
+    eventually("all events have arrived", async || client.traffic().events == 100).await;
     assert_eq!(next(&mut events).await, Event::Gap);
     let mut last = None;
     for _ in 0..9 {
@@ -262,23 +262,23 @@ async fn a_slow_reader_has_a_gap_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_dropped_listener_is_removed_and_late_events_disturb_nobody() {
-    let played = Played::listen().await;
+async fn a_dropped_listener_is_removed_and_late_events_are_ignored() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let listening = begin(&client.raw("c"), |cache: RawCache| async move { cache.listen().start().await });
     let request = server.next().await.unwrap();
     let RequestBody::Listener(Request::Add(listener)) = &request.body else { panic!("{request:?}") };
-    server.answer(&request, ResponseBody::Empty).await;
+    server.reply(&request, ResponseBody::Empty).await;
     let events = listening.await.unwrap().unwrap();
     drop(events);
     let request = server.next().await.unwrap();
     assert_eq!(request.body, RequestBody::Listener(Request::Remove(listener.id.clone())));
     let late = crate::near::modified(listener.id.clone(), "k");
-    server.tell(&late).await;
-    server.answer(&request, ResponseBody::Empty).await;
+    server.send_event(&late).await;
+    server.reply(&request, ResponseBody::Empty).await;
     let pinging = begin(&client.raw("c"), |cache: RawCache| async move { cache.ping().await });
     let request = server.next().await.unwrap();
-    server.answer(&request, crate::foreign::pong(41)).await;
+    server.reply(&request, crate::scripted_server::pong(41)).await;
     pinging.await.unwrap().unwrap();
     assert_eq!(client.traffic().events, 1);
 }

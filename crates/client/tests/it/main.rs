@@ -1,10 +1,8 @@
 //! The client against servers of this process, over real sockets.
 
-mod acknowledged;
 mod certificates;
 mod counters;
 mod failover;
-mod foreign;
 mod http;
 mod iteration;
 #[cfg(feature = "legacy")]
@@ -14,8 +12,10 @@ mod multimaps;
 mod near;
 mod pieces;
 mod queries;
+mod scripted_server;
 mod security;
 mod servers;
 mod sharing;
 mod sites;
 mod verbs;
+mod write_tracker;

@@ -1,4 +1,4 @@
-//! Multimaps: keys with any number of values.
+//! Multimaps: several values per key.
 
 use consort_client::{ClientError, ProtocolVersion};
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ async fn with_duplicates_a_key_has_a_value_as_often_as_it_was_put() {
         map.put("a", &value).await.unwrap();
     }
     assert_eq!(map.get("a").await.unwrap(), [1, 2, 1, 1]);
-    assert_eq!(sorted(once.get("a").await.unwrap()), [1, 2], "each once for who wants it so");
+    assert_eq!(sorted(once.get("a").await.unwrap()), [1, 2], "each value once without duplicates");
     assert_eq!(map.size().await.unwrap(), 4);
     assert!(once.remove_entry("a", &1).await.unwrap());
     assert_eq!(map.get("a").await.unwrap(), [2, 1, 1], "one of them is gone");
@@ -66,7 +66,7 @@ async fn with_duplicates_a_key_has_a_value_as_often_as_it_was_put() {
 }
 
 #[tokio::test]
-async fn what_was_not_put_by_a_multimap_is_an_error_and_stays() {
+async fn a_value_that_is_no_bucket_is_an_error_and_stays() {
     let (_server, client) = Running::with_cache("mixed", "m").await;
     let (cache, map) = (client.cache::<String, u32>("m"), client.multimap::<String, u32>("m"));
     cache.put("plain", &7).await.unwrap();
@@ -80,12 +80,12 @@ async fn what_was_not_put_by_a_multimap_is_an_error_and_stays() {
         assert!(error.to_string().contains("not put by a multimap"), "{error}");
     }
     assert_eq!(cache.get("plain").await.unwrap(), Some(7));
-    assert_eq!(map.size().await.unwrap(), 1, "others are not counted");
+    assert_eq!(map.size().await.unwrap(), 1, "plain values are not counted");
     assert!(!map.contains_value(&7).await.unwrap());
     assert!(map.remove("plain").await.unwrap(), "a key can be freed");
 }
 
-/// Every change of a key's values is atomic, whichever server is asked.
+/// Every change of a key's values is atomic on all servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_value_is_lost_when_many_put_to_one_key_through_two_servers() {
     const CALLERS: u32 = 10;
@@ -102,7 +102,7 @@ async fn no_value_is_lost_when_many_put_to_one_key_through_two_servers() {
                 for n in 0..VALUES {
                     let value = (number as u32 * CALLERS + caller) * VALUES + n;
                     map.put("key", &value).await.unwrap();
-                    // Every other one goes again.
+                    // Removes every other value.
                     if n % 2 == 1 {
                         assert!(map.remove_entry("key", &value).await.unwrap());
                     }

@@ -1,4 +1,4 @@
-//! Who shares the caches of a server.
+//! The owners of a server's caches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use super::PATIENCE;
 
-/// Of each cache of a server, how many servers have what they are to have; none while it moves.
+/// For each cache of a server, the number of servers that own its segments; zero during a rebalance.
 pub(crate) struct Owners(watch::Receiver<BTreeMap<Arc<str>, usize>>);
 
 impl Owners {
-    /// From when this is asked for.
+    /// Counts from now on.
     pub(crate) fn of(manager: &CacheManager) -> Self {
         let (settled, owners) = watch::channel(BTreeMap::new());
         let mut events = manager.events();
@@ -31,8 +31,8 @@ impl Owners {
         Self(owners)
     }
 
-    /// Waits until all caches of clients are shared by so many servers, this one among them. While the newest does not,
-    /// those that had them before may be too few without one of them to know that they are the ones that are left.
+    /// Waits until all user caches are owned by this many servers, this one included. During a topology
+    /// change the previous owners may be too few, so all of them must know.
     pub(crate) async fn are(&self, servers: usize) {
         let mut owners = self.0.clone();
         let is_of_clients = |name: &Arc<str>| !name.starts_with("___");

@@ -1,4 +1,4 @@
-//! Large values that are read and written in pieces.
+//! Large values read and written in chunks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use consort_hotrod::ops::{map, stream};
 use consort_hotrod::{Metadata, Request, RequestBody, ResponseBody, Status};
 use tokio::task::JoinHandle;
 
-use crate::foreign::{Conversation, Played};
+use crate::scripted_server::{ScriptedConnection, ScriptedServer};
 use crate::servers::{Running, connections_to};
 use crate::verbs::speaking;
 
-/// Bytes by which one sees where a piece has come from.
+/// Bytes that depend on their position.
 fn pattern(at: usize, length: usize) -> Vec<u8> {
     (at..at + length).map(|n| (n * 7 + n / 251) as u8).collect()
 }
 
 async fn write(cache: &RawCache, key: &[u8], length: usize) {
     let mut writer = cache.writer(key).unwrap();
-    // In parts that are no pieces.
+    // In parts that do not match chunks.
     for at in (0..length).step_by(50_000) {
         writer.write(&pattern(at, 50_000.min(length - at))).await.unwrap();
     }
@@ -83,7 +83,7 @@ async fn a_value_is_put_under_its_condition_and_with_its_lifetime() {
 }
 
 #[tokio::test]
-async fn who_reads_has_one_value_throughout_and_a_writer_that_is_dropped_changes_nothing() {
+async fn a_reader_sees_one_value_throughout_and_a_dropped_writer_changes_nothing() {
     let (_server, client) = Running::with_cache("throughout", "c").await;
     let (cache, key) = (client.raw("c"), &b"key"[..]);
     write(&cache, key, 5 * PIECE_BYTES).await;
@@ -95,7 +95,7 @@ async fn who_reads_has_one_value_throughout_and_a_writer_that_is_dropped_changes
     assert!(cache.get(key).await.unwrap().unwrap() == pattern(0, 5 * PIECE_BYTES));
     cache.put(key, &b"another"[..]).await.unwrap();
     assert!(rest(&mut reader).await == pattern(PIECE_BYTES, 4 * PIECE_BYTES));
-    // One that is not read to its end disturbs nobody.
+    // An abandoned reader disturbs no other.
     write(&cache, key, 5 * PIECE_BYTES).await;
     for _ in 0..1_000 {
         let mut reader = cache.reader(key).await.unwrap().unwrap();
@@ -136,19 +136,19 @@ async fn a_value_that_is_too_large_is_refused_and_changes_nothing() {
     assert_eq!(cache.get(key).await.unwrap().as_deref(), Some(&b"before"[..]));
 }
 
-/// S002-15: between any two pieces a small request goes out on the same connection, and has its answer.
+/// S002-15: between any two chunks a small request goes out and is answered on the same connection.
 #[tokio::test]
 async fn s002_15_small_requests_go_between_the_pieces_on_one_connection() {
     const PIECES: usize = 200;
     let (server, client) = Running::with_cache("between", "c").await;
     let cache = client.raw("c");
     cache.put(&b"small"[..], &b"value"[..]).await.unwrap();
-    let small = async || cache.get(&b"small"[..]).await.unwrap().expect("it is there");
+    let small = async || cache.get(&b"small"[..]).await.unwrap().expect("the value");
     let mut writer = cache.writer(&b"large"[..]).unwrap();
     for n in 0..PIECES {
         writer.write(&pattern(n * PIECE_BYTES, PIECE_BYTES)).await.unwrap();
         assert_eq!(small().await, "value");
-        assert!(cache.get(&b"large"[..]).await.unwrap().is_none(), "no part of it is seen");
+        assert!(cache.get(&b"large"[..]).await.unwrap().is_none(), "no part is visible");
     }
     assert!(writer.finish().await.unwrap());
     let mut reader = cache.reader(&b"large"[..]).await.unwrap().unwrap();
@@ -166,18 +166,18 @@ fn get_small(cache: &RawCache) -> JoinHandle<Result<Option<Bytes>, ClientError>>
     tokio::spawn(async move { cache.get(&b"small"[..]).await })
 }
 
-/// The next request, which is that.
-async fn small_is_asked(server: &mut Conversation) -> Request {
+/// Expects the small request next.
+async fn small_is_asked(server: &mut ScriptedConnection) -> Request {
     let get = server.next().await.unwrap();
     assert!(matches!(&get.body, RequestBody::Map(map::Request::Get(key)) if key == "small"), "{get:?}");
     get
 }
 
-/// S002-15: nothing waits for a stream; its pieces are in order, and no more than two are not acknowledged while others ask
-/// something.
+/// S002-15: other requests do not wait for a stream; its chunks are in order, and at most two are
+/// unacknowledged while the connection has other requests.
 #[tokio::test]
-async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
-    let played = Played::listen().await;
+async fn s002_15_two_chunks_are_in_flight_and_other_requests_do_not_wait() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let waiting = get_small(&cache);
@@ -195,7 +195,7 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
     let start = server.next().await.unwrap();
     let RequestBody::Stream(stream::Request::StartPut(target)) = &start.body else { panic!("{start:?}") };
     assert_eq!((&target.key[..], target.version), (&b"large"[..], 0));
-    server.answer(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
+    server.reply(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
     let mut pieces = Vec::new();
     for expected in 0..2 {
         let piece = server.next().await.unwrap();
@@ -205,13 +205,13 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
         assert_eq!((bytes.len(), bytes[0]), (PIECE_BYTES, expected));
         pieces.push(piece);
     }
-    // Neither is acknowledged, and the next request is another's.
+    // Neither chunk is acknowledged, and the next request is the small one.
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
-    server.answer(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert_eq!(reading.await.unwrap().unwrap().as_deref(), Some(&b"value"[..]));
     for expected in 2..5 {
-        server.answer(&pieces.remove(0), ResponseBody::Empty).await;
+        server.reply(&pieces.remove(0), ResponseBody::Empty).await;
         let piece = server.next().await.unwrap();
         let RequestBody::Stream(stream::Request::NextPut(77, is_last, bytes)) = &piece.body else {
             panic!("{piece:?}")
@@ -220,18 +220,18 @@ async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
         pieces.push(piece);
     }
     for piece in &pieces {
-        server.answer(piece, ResponseBody::Empty).await;
+        server.reply(piece, ResponseBody::Empty).await;
     }
     assert!(writing.await.unwrap().unwrap());
-    server.answer(&waits, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&waits, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert!(waiting.await.unwrap().unwrap().is_some());
 }
 
-/// S002-17: while nobody else asks, six pieces are under way.
+/// S002-17: without other requests six chunks are in flight.
 #[tokio::test]
 async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
     const PIECES: u8 = 9;
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let writing = tokio::spawn({
@@ -245,9 +245,9 @@ async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
         }
     });
     let start = server.next().await.unwrap();
-    server.answer(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
+    server.reply(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
     let mut pieces = VecDeque::new();
-    let sent = async |server: &mut Conversation, pieces: &mut VecDeque<Request>, expected: u8| {
+    let sent = async |server: &mut ScriptedConnection, pieces: &mut VecDeque<Request>, expected: u8| {
         let piece = server.next().await.unwrap();
         let RequestBody::Stream(stream::Request::NextPut(77, is_last, bytes)) = &piece.body else {
             panic!("{piece:?}")
@@ -258,28 +258,28 @@ async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
     for expected in 0..6 {
         sent(&mut server, &mut pieces, expected).await;
     }
-    // Nothing more comes before the first is acknowledged.
+    // No further chunk comes before the first is acknowledged.
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
     for expected in 6..PIECES {
-        // While that waits there are two at most.
+        // While the small request waits, at most two chunks are in flight.
         while pieces.len() >= 2 {
-            server.answer(&pieces.pop_front().unwrap(), ResponseBody::Empty).await;
+            server.reply(&pieces.pop_front().unwrap(), ResponseBody::Empty).await;
         }
         sent(&mut server, &mut pieces, expected).await;
     }
     for piece in &pieces {
-        server.answer(piece, ResponseBody::Empty).await;
+        server.reply(piece, ResponseBody::Empty).await;
     }
     assert!(writing.await.unwrap().unwrap());
-    server.answer(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert!(reading.await.unwrap().unwrap().is_some());
 }
 
-/// S002-17: eight pieces are asked for ahead, two together; three while others ask something.
+/// S002-17: eight chunks are requested ahead, two together; three while the connection has other requests.
 #[tokio::test]
-async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
-    let played = Played::listen().await;
+async fn s002_17_chunks_are_requested_ahead_and_fewer_beside_other_requests() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let begin = tokio::spawn({
@@ -295,10 +295,10 @@ async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
         }))
     };
     let start = server.next().await.unwrap();
-    server.answer(&start, piece(0, true)).await;
+    server.reply(&start, piece(0, true)).await;
     let mut reader = begin.await.unwrap().unwrap().unwrap();
     let read = async |reader: &mut ValueReader| reader.next().await.unwrap().map(|piece| piece[0]);
-    let asked = async |server: &mut Conversation, count: usize| {
+    let asked = async |server: &mut ScriptedConnection, count: usize| {
         let mut requests = Vec::new();
         for _ in 0..count {
             let next = server.next().await.unwrap();
@@ -307,41 +307,42 @@ async fn s002_17_pieces_are_asked_for_ahead_and_fewer_beside_others() {
         }
         requests
     };
-    // Who asks for the next one asks for eight.
+    // Reading the next chunk requests eight.
     assert_eq!(read(&mut reader).await, Some(0));
     let mut waiting = asked(&mut server, 8).await;
     for n in 1..=2 {
-        server.answer(&waiting.remove(0), piece(n, false)).await;
+        server.reply(&waiting.remove(0), piece(n, false)).await;
     }
     for n in 1..=2 {
         assert_eq!(read(&mut reader).await, Some(n));
     }
     waiting.extend(asked(&mut server, 2).await);
-    // Eight wait again when somebody else asks; then there are three at most, and each that comes is given.
+    // Eight are in flight when another request comes; then at most three, and each chunk is returned as it
+    // arrives.
     let reading = get_small(&cache);
     let get = small_is_asked(&mut server).await;
     for n in 3..=11 {
-        server.answer(&waiting.remove(0), piece(n, false)).await;
+        server.reply(&waiting.remove(0), piece(n, false)).await;
         assert_eq!(read(&mut reader).await, Some(n));
         if waiting.len() < 3 && n < 11 {
             waiting.extend(asked(&mut server, 1).await);
         }
     }
     assert_eq!(read(&mut reader).await, None);
-    server.answer(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    server.reply(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
     assert!(reading.await.unwrap().unwrap().is_some());
 }
 
 #[tokio::test]
 async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let begin = async |server: &mut Conversation, writer: &mut consort_client::ValueWriter| {
+    let begin = async |server: &mut ScriptedConnection, writer: &mut consort_client::ValueWriter| {
         let write = writer.write(&[7; PIECE_BYTES + 1]);
         let serve = async {
             let start = server.next().await.unwrap();
-            server.answer(&start, ResponseBody::Stream(stream::Response::Started(1))).await;
+            server.reply(&start, ResponseBody::Stream(stream::Response::Started(1))).await;
             server.next().await.unwrap()
         };
         let (written, piece) = tokio::join!(write, serve);
@@ -351,22 +352,22 @@ async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
     let (mut torn, mut last) = (cache.writer(&b"torn"[..]).unwrap(), cache.writer(&b"last"[..]).unwrap());
     begin(&mut server, &mut torn).await;
     let piece = begin(&mut server, &mut last).await;
-    server.answer(&piece, ResponseBody::Empty).await;
+    server.reply(&piece, ResponseBody::Empty).await;
     let finishing = tokio::spawn(last.finish());
     server.next().await.expect("the last piece");
     drop(server);
-    // The last piece may have done it.
+    // The last chunk may have completed the put.
     let error = finishing.await.unwrap().unwrap_err();
-    assert!(matches!(error, ClientError::Uncertain { .. }) && error.may_be_done(), "{error}");
-    // Without it nothing was done, also when there is another connection.
-    let _again = played.meet().await;
+    assert!(matches!(error, ClientError::Uncertain { .. }) && error.is_outcome_unknown(), "{error}");
+    // Without the last chunk nothing was changed, also on a new connection.
+    let _again = played.accept().await;
     let error = torn.finish().await.unwrap_err();
-    assert!(matches!(error, ClientError::StreamLost { .. }) && !error.may_be_done(), "{error}");
+    assert!(matches!(error, ClientError::StreamLost { .. }) && !error.is_outcome_unknown(), "{error}");
 }
 
 #[tokio::test]
 async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
     let reading = tokio::spawn(async move { cache.reader(&b"key"[..]).await });
@@ -377,7 +378,7 @@ async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
         metadata: is_first.then(|| Metadata::immortal(1)),
         bytes: bytes.into(),
     };
-    server.answer(&start, ResponseBody::Stream(stream::Response::Piece(piece(b"one", true)))).await;
+    server.reply(&start, ResponseBody::Stream(stream::Response::Piece(piece(b"one", true)))).await;
     let mut reader = reading.await.unwrap().unwrap().unwrap();
     assert_eq!(reader.next().await.unwrap().as_deref(), Some(&b"one"[..]));
     let next = server.next().await.unwrap();
@@ -388,20 +389,20 @@ async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
     }
 }
 
-/// What a server does for who streams: it takes all, and gives as much as is wanted.
-async fn serve_streams(played: Played, length: usize) {
-    let mut client = played.meet().await;
+/// Serves streams: accepts all writes, and returns as many bytes as requested.
+async fn serve_streams(played: ScriptedServer, length: usize) {
+    let mut client = played.accept().await;
     let value = Bytes::from(vec![7; PIECE_BYTES]);
     let mut given = 0;
     while let Some(request) = client.next().await {
         let RequestBody::Stream(asked) = &request.body else {
-            client.answer(&request, ResponseBody::Map(map::Response::Value("value".into()))).await;
+            client.reply(&request, ResponseBody::Map(map::Response::Value("value".into()))).await;
             continue;
         };
         let body = match asked {
             stream::Request::StartPut(_) => stream::Response::Started(1),
             stream::Request::NextPut(..) | stream::Request::EndPut(_) | stream::Request::EndGet(_) => {
-                client.answer(&request, ResponseBody::Empty).await;
+                client.reply(&request, ResponseBody::Empty).await;
                 continue;
             }
             _ => {
@@ -415,25 +416,25 @@ async fn serve_streams(played: Played, length: usize) {
                 })
             }
         };
-        client.answer(&request, ResponseBody::Stream(body)).await;
+        client.reply(&request, ResponseBody::Stream(body)).await;
     }
 }
 
-/// S002-16: of a value of 550 MB that is written, and one that is read, the client has a few pieces in memory.
+/// S002-16: while the client writes and reads values of 550 MB, only a few chunks are in memory.
 #[test]
 fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
     const LENGTH: usize = 9_000 * PIECE_BYTES;
-    let (told, tells) = std::sync::mpsc::channel();
-    // The allocations that are counted are those of a thread: the server has another.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // Allocations are counted per thread; the server has its own.
     let serving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let played = Played::listen().await;
-            told.send(played.at()).unwrap();
+            let played = ScriptedServer::listen().await;
+            sender.send(played.at()).unwrap();
             serve_streams(played, LENGTH).await;
         });
     });
-    let at = tells.recv().unwrap();
+    let at = receiver.recv().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(consort_client::Client::connect(&format!("hotrod://{at}"))).unwrap();
     let cache = client.raw("c");
@@ -458,10 +459,10 @@ fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
         });
     });
     let most = [writing.bytes_max, reading.bytes_max];
-    // Nine pieces, which are parts of what was received with them: twice as much at most.
+    // Nine chunks, slices of buffers: twice as much at most.
     let allowed = 18 * PIECE_BYTES as u64;
     assert!(most.iter().all(|bytes| *bytes < allowed), "{most:?} of {allowed} bytes");
-    // What was asked for beyond the end is answered before this.
+    // Chunks requested beyond the end are answered before this.
     runtime.block_on(cache.get(&b"small"[..])).unwrap();
     runtime.block_on(client.close());
     drop((cache, client, runtime));

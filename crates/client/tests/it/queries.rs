@@ -1,7 +1,7 @@
-//! Queries, in every version that the client speaks.
+//! Queries, in every version.
 
 use bytes::Bytes;
-use consort_client::{Found, ProtocolVersion, RawCache, Wrapped};
+use consort_client::{ProtocolVersion, QueryResult, RawCache, Wrapped};
 use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_NAME, VARINT, put_bytes, put_tag, put_varint};
 
 use crate::servers::{DISTRIBUTED, Running};
@@ -9,7 +9,7 @@ use crate::verbs::{speaking, versions};
 
 const SCHEMA: &str = "syntax = \"proto3\"; package shop; message Book { string title = 1; int32 pages = 2; }";
 
-/// An entity as clients wrap it that know its type by its name.
+/// An entity as wrapped by clients that use its type name.
 fn book(title: &str, pages: u64) -> Bytes {
     let (mut message, mut out) = (Vec::new(), Vec::new());
     put_tag(&mut message, 1, LENGTH);
@@ -39,22 +39,22 @@ async fn queries_find_entities_and_rows_and_take_away_in_every_version() {
         let books = client.raw("books");
         fill(&books).await;
         let query = books.query("FROM shop.Book WHERE pages >= :p ORDER BY title DESC").parameter("p", 5);
-        let Found { told, count, is_exact } = query.skip(1).limit(2).entities().await.unwrap();
-        assert_eq!((told, count, is_exact), (vec![book("b18", 18), book("b17", 17)], 15, true));
+        let QueryResult { hits, count, is_exact } = query.skip(1).limit(2).entities().await.unwrap();
+        assert_eq!((hits, count, is_exact), (vec![book("b18", 18), book("b17", 17)], 15, true));
         let sums =
             books.query("SELECT COUNT(*), SUM(pages), MIN(title) FROM shop.Book WHERE title LIKE 'b1%'");
         let found = sums.local().rows().await.unwrap();
         let row = [Wrapped::from(10_i64), Wrapped::from(145_i64), Wrapped::from("b10")].map(Some).to_vec();
-        assert_eq!(found, Found { told: vec![row], count: 1, is_exact: true });
+        assert_eq!(found, QueryResult { hits: vec![row], count: 1, is_exact: true });
         let none = books.query("SELECT SUM(pages) FROM shop.Book WHERE pages > 100").rows().await.unwrap();
-        assert_eq!(none.told, [[None]]);
+        assert_eq!(none.hits, [[None]]);
         assert_eq!(books.query("DELETE FROM shop.Book WHERE pages < 5").delete().await.unwrap(), 5);
         assert_eq!(books.size().await.unwrap(), 15);
     }
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_query_is_told_with_its_place() {
+async fn a_query_error_names_its_position() {
     let (_server, client) = Running::with_cache("queries-wrong", "books").await;
     client.administration().create("others", DISTRIBUTED).await.unwrap();
     let wrong = client.raw("others").query("FROM shop.Film").entities().await.unwrap_err();

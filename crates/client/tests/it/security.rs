@@ -1,4 +1,4 @@
-//! Clients that have to show who they are, and connections within TLS.
+//! Authentication and TLS.
 
 use std::time::{Duration, Instant};
 
@@ -32,26 +32,26 @@ pub(crate) fn to(server: &Running) -> ClientBuilder {
     Client::builder().server(address)
 }
 
-/// Certificates that these tests need and no others.
+/// Special certificates.
 impl Authority {
-    /// Its own certificate as that of a server.
+    /// The authority's own certificate as a server certificate.
     fn own(&self) -> Files {
         let key = self.directory.join("ca-key.pem");
         std::fs::write(&key, self.issuer.key().serialize_pem()).unwrap();
         Files { cert: self.file(), key }
     }
 
-    /// A certificate of a client whose subject has two common names.
+    /// A client certificate with two common names in its subject.
     fn certify_two_names(&self, names: [&str; 2]) -> Files {
         let mut both = DistinguishedName::new();
         both.push(DnType::CommonName, names[0]);
-        // The same attribute by its number: rcgen has one of each type.
+        // The attribute by its number, because rcgen allows one of each type.
         both.push(DnType::CustomDnType(vec![2, 5, 4, 3]), names[1]);
         self.certify_subject(both, &names.join("-"), &[])
     }
 }
 
-/// Why the only server could not be used.
+/// Why the only server was unusable.
 fn cause(error: ConnectError) -> ConnectionError {
     match error {
         ConnectError::Unreachable(mut causes) if causes.len() == 1 => causes.remove(0).1,
@@ -88,7 +88,7 @@ async fn a_user_is_known_by_every_mechanism_of_passwords() {
     assert_eq!(reader.cache::<String, u32>("c").get("apples").await.unwrap(), Some(3));
 }
 
-/// SASLprep maps the soft hyphen to nothing, and the Roman numeral nine to two letters.
+/// SASLprep removes the soft hyphen and maps the Roman numeral nine to two letters.
 #[tokio::test]
 async fn names_and_passwords_are_the_same_in_all_forms_that_saslprep_makes_one() {
     let lines = "IX admin password:secret-IX\n\"no\u{ad}hyphen\" admin password:secret-\u{2168}\n";
@@ -111,7 +111,7 @@ async fn names_and_passwords_are_the_same_in_all_forms_that_saslprep_makes_one()
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_do_is_denied_by_name() {
+async fn an_operation_without_permission_is_denied() {
     let server = Running::secured("denied", "A", users()).await;
     works(&to(&server).user("admin", "secret").connect().await.unwrap()).await;
     let reader = to(&server).user("reader", "p@ss w:rd/").connect().await.unwrap();
@@ -120,9 +120,9 @@ async fn what_a_user_may_not_do_is_denied_by_name() {
     let error = cache.put("apples", &4).await.unwrap_err();
     let ClientError::Denied { message, .. } = &error else { panic!("{error}") };
     assert!(message.contains("user 'reader' lacks 'WRITE' permission, which PUT needs"), "{message}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
     assert_eq!(cache.get("apples").await.unwrap(), Some(3));
-    // Who does not say who it is can find out that somebody is there, and nothing else.
+    // Without authentication a client can detect the server, and nothing else.
     let stranger = to(&server).connect().await.unwrap();
     let error = stranger.cache::<String, u32>("c").get("apples").await.unwrap_err();
     assert!(
@@ -131,7 +131,7 @@ async fn what_a_user_may_not_do_is_denied_by_name() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_is_told_before_anything_is() {
+async fn credentials_are_checked_before_any_are_sent() {
     let server = Running::secured("cannot", "A", users()).await;
     let error = login_error(to(&server).token("a.b.c")).await;
     assert!(
@@ -140,22 +140,22 @@ async fn what_cannot_be_shown_is_told_before_anything_is() {
     let error = login_error(to(&server).user("admin", "secret").mechanism(Mechanism::Plain)).await;
     assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
     let error = login_error(to(&server).user("admin", "\u{7}")).await;
-    assert_eq!(error, LoginError::Unpreparable);
+    assert_eq!(error, LoginError::InvalidNameOrPassword);
     let open = Running::start("cannot-open", "A").await;
     let error = login_error(to(&open).user("admin", "secret")).await;
     assert!(matches!(error, LoginError::NotAsked(_)), "{error}");
 }
 
-/// Also those to servers that the client was told of, and those that are made again.
+/// Also connections to learnt servers, and reconnections.
 #[tokio::test]
-async fn every_connection_shows_whose_it_is() {
+async fn every_connection_is_authenticated() {
     let a = Running::secured("every-connection", "A", users()).await;
     let client = to(&a).user("admin", "secret").connect().await.unwrap();
     works(&client).await;
     let b = Running::secured("every-connection", "B", users()).await;
     let c = Running::secured("every-connection", "C", users()).await;
     let cache = client.raw("c");
-    eventually("it knows all", async || {
+    eventually("the client knows all servers", async || {
         cache.put(&b"k"[..], &b"v"[..]).await.unwrap();
         client.servers().len() == 3
     })
@@ -163,7 +163,7 @@ async fn every_connection_shows_whose_it_is() {
     a.owners.are(3).await;
     drop(a);
     let write = async |n: u32| cache.put(&n.to_be_bytes()[..], &b"v"[..]).await;
-    eventually("the others serve all", async || {
+    eventually("the other servers own everything", async || {
         let mut all_done = true;
         for n in 0..20 {
             all_done &= write(n).await.is_ok();
@@ -202,7 +202,7 @@ async fn values_of_all_sizes_go_through_tls() {
 }
 
 #[tokio::test]
-async fn certificates_that_nobody_vouches_for_are_not_believed() {
+async fn untrusted_certificates_are_refused() {
     let (authority, other) = (Authority::new("right"), Authority::new("wrong"));
     let server =
         Running::secured("tls-believed", "A", within_tls(&authority, ClientCertificates::NotAsked)).await;
@@ -216,9 +216,9 @@ async fn certificates_that_nobody_vouches_for_are_not_believed() {
     works(&to(&server).tls(named).connect().await.unwrap()).await;
 }
 
-/// Certificates are renewed while a server serves.
+/// The server's certificate is renewed while it runs.
 #[tokio::test]
-async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
+async fn a_new_certificate_is_served_to_new_connections_and_open_ones_continue() {
     let (before, after) = (Authority::new("before"), Authority::new("after"));
     let asked = |authority: &Authority| ClientCertificates::Asked(authority.roots());
     let server = Running::secured("tls-renewed", "A", within_tls(&before, asked(&before))).await;
@@ -227,7 +227,7 @@ async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
     works(&there).await;
     let handle = server.tls.clone().unwrap();
     let renewed = || after.certify("renewed", &["127.0.0.1"]).identity();
-    // Which mechanisms there are was decided when it started.
+    // The offered mechanisms are fixed at the start.
     let error = handle.replace(renewed(), ClientCertificates::NotAsked).unwrap_err().to_string();
     assert!(error.contains("decided when the server starts"), "{error}");
     works(&trusting(&before).connect().await.unwrap()).await;
@@ -236,7 +236,7 @@ async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
     works(&trusting(&after).connect().await.unwrap()).await;
     let refused = cause(trusting(&before).connect().await.unwrap_err());
     assert!(matches!(&refused, ConnectionError::Tls(text) if text.contains("UnknownIssuer")), "{refused}");
-    // Clients' certificates are held against the new roots.
+    // Client certificates are checked against the new roots.
     let own =
         |authority: &Authority| Tls::new(after.roots()).identity(authority.certify("c", &[]).identity());
     works(&to(&server).tls(own(&after)).connect().await.unwrap()).await;
@@ -244,7 +244,7 @@ async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
     works(&there).await;
 }
 
-/// In a session that is resumed the server shows no certificate: a client would go on to trust the old one.
+/// In a resumed session the server sends no certificate: a client would continue to trust the old one.
 #[tokio::test]
 async fn sessions_are_resumed_until_the_certificate_is_renewed_and_not_after_that() {
     let authority = Authority::new("resumed");
@@ -276,7 +276,7 @@ async fn the_certificate_of_an_authority_is_refused_as_that_of_a_server() {
 }
 
 #[tokio::test]
-async fn one_side_without_tls_is_told_so() {
+async fn a_peer_without_tls_is_reported() {
     let authority = Authority::new("one-side");
     let server =
         Running::secured("tls-one-side", "A", within_tls(&authority, ClientCertificates::NotAsked)).await;
@@ -288,7 +288,7 @@ async fn one_side_without_tls_is_told_so() {
 }
 
 #[tokio::test]
-async fn within_tls_passwords_may_be_sent_and_certificates_show_who_one_is() {
+async fn over_tls_plain_and_external_authenticate() {
     let authority = Authority::new("external");
     let builder = within_tls(&authority, ClientCertificates::Asked(authority.roots()));
     let builder = builder.users(Users::parse("users", USERS).unwrap());
@@ -319,7 +319,7 @@ async fn within_tls_passwords_may_be_sent_and_certificates_show_who_one_is() {
     assert!(matches!(without, LoginError::NoMechanism { .. }), "{without}");
 }
 
-/// Otherwise an authority that checks one of them would vouch for the other, too.
+/// Otherwise an authority that checks only one of the names would vouch for the other.
 #[tokio::test]
 async fn a_client_certificate_with_two_common_names_is_that_of_no_user() {
     let authority = Authority::new("two-names");
@@ -338,7 +338,7 @@ async fn a_client_certificate_with_two_common_names_is_that_of_no_user() {
 }
 
 #[tokio::test]
-async fn without_a_certificate_that_is_needed_nobody_gets_in() {
+async fn a_connection_without_a_required_certificate_is_refused() {
     let (authority, other) = (Authority::new("needed"), Authority::new("needed-not"));
     let builder = within_tls(&authority, ClientCertificates::Needed(authority.roots()));
     let server = Running::secured("tls-needed", "A", builder).await;
@@ -353,7 +353,7 @@ async fn without_a_certificate_that_is_needed_nobody_gets_in() {
 }
 
 #[tokio::test]
-async fn a_token_shows_who_one_is_while_it_is_good() {
+async fn a_token_authenticates_its_user_until_it_expires() {
     const MINUTE: i64 = 60;
     let (authority, other) = (Authority::new("tokens"), Authority::new("tokens-of-others"));
     let ((key, token), (_, forged)) = (authority.tokens(), other.tokens());
@@ -374,7 +374,7 @@ async fn a_token_shows_who_one_is_while_it_is_good() {
         let error = login_error(with(&token)).await;
         assert!(matches!(&error, LoginError::Rejected { message, .. } if message.ends_with(told)), "{error}");
     }
-    // Without TLS it is not sent.
+    // Without TLS the token is not sent.
     let open = Server::builder().users(Users::parse("users", USERS).unwrap()).allow_secrets_in_the_open();
     let open = Running::secured("tokens-open", "A", open.mechanisms([Mechanism::Plain])).await;
     let error = login_error(to(&open).token("a.b.c")).await;
@@ -383,7 +383,7 @@ async fn a_token_shows_who_one_is_while_it_is_good() {
 
 #[tokio::test]
 async fn a_connection_lasts_after_its_token_has_expired() {
-    /// By this many seconds the clocks of servers and issuers may differ.
+    /// The tolerated difference of clocks, in seconds.
     const LEEWAY: i64 = 30;
     let authority = Authority::new("tokens-expired");
     let (key, token) = authority.tokens();
@@ -392,7 +392,8 @@ async fn a_connection_lasts_after_its_token_has_expired() {
     let builder = builder.tokens(Tokens::from_file(key, "shop").unwrap());
     let server = Running::secured("tokens-expired", "A", builder).await;
     let with = |token: &str| to(&server).tls(Tls::new(authority.roots())).token(token);
-    // The token is good until the end of this second. If the second ends before the login, another one has to be made.
+    // The token is valid until the end of this second. If the second ends before the login, make another
+    // token.
     let (there, token) = loop {
         let token = token("shop", "admin", -LEEWAY);
         if let Ok(client) = with(&token).connect().await {
@@ -406,7 +407,7 @@ async fn a_connection_lasts_after_its_token_has_expired() {
 }
 
 #[tokio::test]
-async fn who_signs_tokens_changes_its_key_by_way_of_both() {
+async fn a_token_issuer_changes_its_key_while_both_keys_are_accepted() {
     const MINUTE: i64 = 60;
     let (authority, next) = (Authority::new("tokens-changed"), Authority::new("tokens-next"));
     let ((key, token), (next_key, next_token)) = (authority.tokens(), next.tokens());
@@ -439,7 +440,7 @@ async fn who_signs_tokens_changes_its_key_by_way_of_both() {
     assert!(error.contains("there are more than 8 keys in it"), "{error}");
 }
 
-/// A handshake that is begun or none at all costs the server no more than a moment, and others nothing.
+/// An incomplete handshake costs the server little and other clients nothing.
 #[tokio::test]
 async fn half_handshakes_are_not_waited_for() {
     let authority = Authority::new("half");
@@ -448,7 +449,7 @@ async fn half_handshakes_are_not_waited_for() {
     let server = Running::secured("tls-half", "A", builder).await;
     let client = to(&server).tls(Tls::new(authority.roots())).connect().await.unwrap();
     works(&client).await;
-    // The header of a record with a client's greeting of 512 bytes, of which nothing comes; and what is no record.
+    // The header of a TLS record of 512 bytes without its content; and bytes that are no TLS record.
     let begun = Instant::now();
     for (said, is_waited_for) in
         [(&b"\x16\x03\x01\x02\x00"[..], true), (b"", true), (b"GET / HTTP/1.1\r\n\r\n", false)]

@@ -1,4 +1,4 @@
-//! Servers of Consort's in this process.
+//! Consort servers in this process.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,26 +17,26 @@ mod owners;
 
 use owners::Owners;
 
-/// Nothing in these tests takes a tenth of this.
+/// Ten times as long as any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A death is noticed within a second or two.
+/// Detects a crash within two seconds.
 const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><MERGE3/>\
     <FD_ALL3 timeout=\"1500\" interval=\"200\"/><VERIFY_SUSPECT2 timeout=\"300\"/><NAKACK2/><UNICAST3/>\
     <STABLE/><GMS join_timeout=\"200\"/><UFC/><MFC/><FRAG4/></config>";
 
-/// A cache with two owners of each key.
+/// A cache with two owners per key.
 pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"owners": 2}}"#;
 
-/// A server with threads of its own, so that it can be killed: by dropping it.
+/// A server with its own threads. Dropping it kills it.
 pub(crate) struct Running {
     pub(crate) at: SocketAddr,
     pub(crate) owners: Owners,
-    /// By which it is given another certificate, if it has TLS.
+    /// Replaces the certificate, if the server has TLS.
     pub(crate) tls: Option<TlsHandle>,
-    /// By which it is told to believe other tokens, if it believes any.
+    /// Replaces the tokens' keys, if the server accepts tokens.
     pub(crate) tokens: Option<TokensHandle>,
-    /// Its port for health, if it has one.
+    /// The health port, if any.
     pub(crate) health: Option<SocketAddr>,
     runtime: Option<Runtime>,
 }
@@ -46,11 +46,11 @@ impl Running {
         Self::secured(cluster, name, Server::builder()).await
     }
 
-    /// One that is like this.
+    /// Starts a server of this configuration.
     pub(crate) async fn secured(cluster: &'static str, name: &'static str, builder: ServerBuilder) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (told, tells) = oneshot::channel();
+        let (sender, started) = oneshot::channel();
         runtime.spawn(async move {
             let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
             let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
@@ -58,11 +58,11 @@ impl Running {
             let owners = Owners::of(&manager);
             let server = builder.port(0).start(manager).await.unwrap();
             let handles = (server.tls(), server.tokens(), server.health_address());
-            assert!(told.send((server.address(), owners, handles)).is_ok());
+            assert!(sender.send((server.address(), owners, handles)).is_ok());
             server.serve_until(std::future::pending()).await.unwrap();
         });
         let (at, owners, (tls, tokens, health)) =
-            timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
+            timeout(PATIENCE, started).await.expect("the server starts").expect("the server starts");
         Self { at, owners, tls, tokens, health, runtime: Some(runtime) }
     }
 
@@ -74,7 +74,7 @@ impl Running {
         Client::connect(&self.uri()).await.unwrap()
     }
 
-    /// With a client that has made a cache of this name.
+    /// Starts a server, and a client that has created a cache.
     pub(crate) async fn with_cache(cluster: &'static str, cache: &str) -> (Self, Client) {
         let server = Self::start(cluster, "A").await;
         let client = server.client().await;
@@ -84,7 +84,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Ends it at once, as `kill -9` would: its sockets are closed, and nobody is told.
+    /// Kills the server like `kill -9`: its sockets close without a notice.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -92,19 +92,19 @@ impl Drop for Running {
     }
 }
 
-/// What this host has of sockets at a port (Linux).
+/// The sockets of this host at a port (Linux).
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Sockets {
     pub(crate) listening: usize,
-    /// The servers' ends of connections.
+    /// The servers' ends.
     pub(crate) served: usize,
     /// The clients' ends.
     pub(crate) made: usize,
 }
 
 impl Sockets {
-    /// The kernel writes its table page by page, while sockets of other tests come and go: one may be left out, or be
-    /// there more than once. So each counts once, and two readings have to agree.
+    /// The kernel writes the table page by page while other tests open and close sockets, so an item may be
+    /// missing or repeated. Each counts once, and two readings must agree.
     pub(crate) fn of(port: u16) -> Self {
         let mut before = lines_with(port);
         let lines = loop {
@@ -147,12 +147,12 @@ fn lines_with(port: u16) -> BTreeSet<Socket> {
     sockets.collect()
 }
 
-/// How many connections to a port clients here have.
+/// The number of client connections to a port.
 pub(crate) fn connections_to(port: u16) -> usize {
     Sockets::of(port).made
 }
 
-/// Waits until this is so.
+/// Waits until the condition holds.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {

@@ -1,4 +1,4 @@
-//! One connection for all: how many there are, and what they cost.
+//! Connection sharing: the number of connections and their costs.
 
 use std::sync::Arc;
 
@@ -28,14 +28,14 @@ async fn s002_1_all_callers_share_one_connection() {
             most = most.max(connections_to(server.at.port()));
         }
         assert_eq!(most, 1);
-        // S002-9: three descriptors at the port, with both ends here.
+        // S002-9: three descriptors at the port, counting both ends.
         let sockets = Sockets::of(server.at.port());
         assert_eq!(sockets, Sockets { listening: 1, served: 1, made: 1 });
     }
 }
 
-/// S002-8: a client for each caller is what a pool of connections comes to: with 22 there are 45 descriptors at the port,
-/// where one client has 3 (S002-9).
+/// S002-8: one client per caller, like a connection pool: 22 callers need 45 descriptors, where a shared
+/// client needs 3 (S002-9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_8_a_connection_for_each_of_22_callers_takes_45_descriptors() {
     const CALLERS: usize = 22;
@@ -62,7 +62,7 @@ async fn s002_8_a_connection_for_each_of_22_callers_takes_45_descriptors() {
     assert_eq!(sockets.listening + sockets.served + sockets.made, 45);
 }
 
-/// S002-2: less than half a system call to write a request.
+/// S002-2: less than half a system call per written request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_2_requests_of_22_callers_share_writes() {
     let (_server, client) = Running::with_cache("writes", "c").await;
@@ -83,7 +83,7 @@ async fn s002_2_requests_of_22_callers_share_writes() {
     assert!(traffic.writes * 2 < traffic.requests, "{traffic:?}");
 }
 
-/// S002-11: as many connections as clients times servers, whatever the callers do.
+/// S002-11: clients times servers, independent of the callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_11_connections_are_clients_times_servers() {
     let first = Running::start("times", "A").await;
@@ -111,18 +111,18 @@ async fn s002_11_connections_are_clients_times_servers() {
                 done.unwrap().unwrap();
             }
         }
-        // The one that made the cache has asked no cache anything, and knows its first server only.
+        // The client that created the cache has sent no cache operation and knows only its first server.
         let connections: Vec<usize> = servers.iter().map(|server| connections_to(server.at.port())).collect();
         assert_eq!(connections, [count + 1, count, count]);
         for client in clients {
             client.close().await;
         }
-        eventually("they are closed", async || connections_to(servers[2].at.port()) == 0).await;
+        eventually("the connections are closed", async || connections_to(servers[2].at.port()) == 0).await;
     }
 }
 
 #[tokio::test]
-async fn what_is_dropped_leaves_no_connection_and_no_task() {
+async fn a_dropped_client_leaves_no_connection_and_no_task() {
     let (server, client) = Running::with_cache("dropped", "c").await;
     let cache = client.cache::<u32, u32>("c");
     cache.put(&1, &1).await.unwrap();
@@ -131,7 +131,7 @@ async fn what_is_dropped_leaves_no_connection_and_no_task() {
     drop(client);
     assert_eq!(cache.get(&1).await.unwrap(), Some(1), "the handle is still one");
     drop(cache);
-    eventually("nothing is left", async || {
+    eventually("the connection is closed", async || {
         connections_to(server.at.port()) == 0
             && tokio::runtime::Handle::current().metrics().num_alive_tasks() == 0
     })
@@ -148,14 +148,14 @@ async fn a_closed_client_says_so() {
     assert!(matches!(error, ClientError::Closed), "{error}");
 }
 
-/// Futures that are dropped while they wait leave the connection as it was.
+/// Dropping pending futures leaves the connection usable.
 #[tokio::test]
-async fn callers_that_give_up_disturb_nobody() {
+async fn abandoned_operations_do_not_disturb_the_connection() {
     let (_server, client) = Running::with_cache("given-up", "c").await;
     let cache = Arc::new(client.cache::<u32, u32>("c"));
     for n in 0..10_000 {
         let mut put = Box::pin(cache.put(&n, &n));
-        // It is sent, and nobody waits for it.
+        // The request is sent and abandoned.
         let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(put.as_mut().poll(cx).is_ready()));
         polled.await;
     }
@@ -163,7 +163,7 @@ async fn callers_that_give_up_disturb_nobody() {
     assert_eq!(cache.get(&0).await.unwrap(), Some(1));
 }
 
-/// S002-12, S002-14: values are parts of what was received, and a get or put of a few bytes allocates twice at most.
+/// S002-12, S002-14: values are slices of receive buffers, and a small get or put allocates at most twice.
 #[test]
 fn s002_12_a_small_get_or_put_allocates_twice_at_most() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -194,11 +194,11 @@ fn s002_12_a_small_get_or_put_allocates_twice_at_most() {
     });
     let per = |count: u64| count as f64 / TIMES as f64;
     let (gets, puts) = (per(gets.count_total), per(puts.count_total));
-    // The buffer that answers are parts of is made anew every few hundred of them.
+    // A new receive buffer is allocated every few hundred responses.
     assert!(gets <= 2.01 && puts <= 2.01, "{gets} per get, {puts} per put");
 }
 
-/// S002-20: the same flags again cost nothing.
+/// S002-20: setting the same flags again costs nothing.
 #[test]
 fn s002_20_a_handle_with_flags_allocates_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,18 +1,18 @@
-//! Clusters that know nothing of each other, and a client that goes from one to the other.
+//! Failover of a client between independent clusters.
 
 use std::time::Duration;
 
 use consort_client::{
-    Client, ClientError, ConnectError, DEFAULT_CLUSTER, EntryEvent, Event, EventKind, Events, Near,
-    ServerAddress,
+    Client, ClientError, ConnectError, DEFAULT_CLUSTER, EntryEvent, Event, EventKind, Events,
+    NearCacheConfig, ServerAddress,
 };
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use tokio::time::timeout;
 
-use crate::foreign::{Played, begin, topology, value};
+use crate::scripted_server::{ScriptedServer, begin, topology, value};
 use crate::servers::{PATIENCE, Running, eventually};
 
-/// A server with the cache `c`, in which `where` is a number.
+/// A server with the cache `c`, whose entry `where` is this number.
 async fn site(cluster: &'static str, number: u32) -> (Running, Client) {
     let (server, client) = Running::with_cache(cluster, "c").await;
     client.cache::<String, u32>("c").put("where", &number).await.unwrap();
@@ -23,7 +23,7 @@ fn address(server: &Running) -> ServerAddress {
     ServerAddress { host: server.at.ip().to_string().into(), port: server.at.port() }
 }
 
-/// A client of the first that knows the second by the name NYC.
+/// A client of the first cluster with the second as NYC.
 async fn client(first: &Running, second: &Running) -> Client {
     let uri = format!("{}?cluster.NYC={}", first.uri(), second.at);
     Client::connect(&uri).await.unwrap()
@@ -38,7 +38,7 @@ async fn when_a_site_is_lost_the_client_goes_on_with_the_next_one_and_back_by_ha
     let ((lon, _lon), (nyc, there)) = (site("lost-lon", 1).await, site("lost-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c").with_timeout(PATIENCE);
-    let near = cache.near(Near::default()).await.unwrap();
+    let near = cache.near(NearCacheConfig::default()).await.unwrap();
     let mut events = cache.listen().start().await.unwrap();
     assert_eq!(client.cluster(), DEFAULT_CLUSTER);
     for _ in 0..2 {
@@ -46,23 +46,23 @@ async fn when_a_site_is_lost_the_client_goes_on_with_the_next_one_and_back_by_ha
     }
     assert_eq!(near.near_stats().unwrap().hits, 1);
     drop(lon);
-    eventually("the client is elsewhere", async || client.cluster() == "NYC").await;
+    eventually("the client has switched", async || client.cluster() == "NYC").await;
     assert_eq!(cache.get("where").await.unwrap(), Some(2));
-    assert_eq!(near.get("where").await.unwrap(), Some(2), "what was near is forgotten");
+    assert_eq!(near.get("where").await.unwrap(), Some(2), "the near cache was emptied");
     cache.put("written", &7).await.unwrap();
     assert_eq!(there.cache::<String, u32>("c").get("written").await.unwrap(), Some(7));
     assert_eq!(next(&mut events).await, Event::Gap);
     let told = there.cache::<String, u32>("c");
-    eventually("changes there are told", async || {
+    eventually("events of the second cluster arrive", async || {
         told.put("told", &1).await.unwrap();
         let event = timeout(Duration::from_millis(100), events.next()).await;
         matches!(event, Ok(Some(Ok(Event::Entry(EntryEvent { key, .. })))) if key == "told")
     })
     .await;
-    eventually("it is near again", async || near.near_stats().unwrap().is_on).await;
+    eventually("the near cache is on again", async || near.near_stats().unwrap().is_on).await;
     told.put("where", &3).await.unwrap();
-    eventually("it is told", async || near.get("where").await.unwrap() == Some(3)).await;
-    // A site that is not there is left again.
+    eventually("the event arrives", async || near.get("where").await.unwrap() == Some(3)).await;
+    // An unreachable cluster is left again.
     client.switch_to_default_cluster();
     assert_eq!(client.cluster(), DEFAULT_CLUSTER);
     assert_eq!(cache.get("where").await.unwrap(), Some(3));
@@ -74,7 +74,7 @@ async fn a_site_is_left_by_hand_while_it_is_there_and_come_back_to() {
     let ((lon, _lon), (nyc, _nyc)) = (site("hand-lon", 1).await, site("hand-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c");
-    let near = cache.near(Near::default()).await.unwrap();
+    let near = cache.near(NearCacheConfig::default()).await.unwrap();
     let mut events = cache.listen().with_state().start().await.unwrap();
     let existing = |event: &Event<String>| matches!(event, Event::Entry(EntryEvent { kind: EventKind::Existing, key, .. }) if key == "where");
     assert!(existing(&next(&mut events).await));
@@ -88,59 +88,59 @@ async fn a_site_is_left_by_hand_while_it_is_there_and_come_back_to() {
         assert_eq!(cache.get("where").await.unwrap(), Some(number));
         assert_eq!(near.get("where").await.unwrap(), Some(number));
         assert_eq!(client.states().len(), 1);
-        let mut told = next(&mut events).await;
-        while told == Event::Gap {
-            told = next(&mut events).await;
+        let mut event = next(&mut events).await;
+        while event == Event::Gap {
+            event = next(&mut events).await;
         }
-        assert!(existing(&told), "{told:?} in {name}");
+        assert!(existing(&event), "{event:?} in {name}");
         assert_eq!(next(&mut events).await, Event::Complete);
     }
     client.close().await;
 }
 
 #[tokio::test]
-async fn a_walk_does_not_go_on_through_another_site() {
+async fn an_iteration_does_not_continue_on_another_site() {
     let ((lon, _lon), (nyc, _nyc)) = (site("walk-lon", 1).await, site("walk-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c");
     for n in 0..100 {
         cache.put(&n.to_string(), &n).await.unwrap();
     }
-    let mut walk = cache.entries().batch(4);
-    walk.next().await.unwrap().unwrap();
+    let mut stream = cache.entries().batch(4);
+    stream.next().await.unwrap().unwrap();
     client.switch_to_cluster("NYC").unwrap();
     let end = loop {
-        match walk.next().await.unwrap() {
-            // What has come before.
+        match stream.next().await.unwrap() {
+            // An entry from before the switch.
             Ok((_, number)) => assert_ne!(number, 2),
             Err(error) => break error,
         }
     };
-    assert!(matches!(&end, ClientError::Interrupted { cache } if cache == "c"), "{end}");
-    assert!(walk.next().await.is_none());
+    assert!(matches!(&end, ClientError::IterationInterrupted { cache } if cache == "c"), "{end}");
+    assert!(stream.next().await.is_none());
     assert_eq!(cache.entries().next().await.unwrap().unwrap(), ("where".to_owned(), 2));
 }
 
 #[tokio::test]
 async fn a_client_begins_at_another_site_if_the_first_is_not_there() {
     let (nyc, _nyc) = site("begin-nyc", 2).await;
-    let nobody = Played::listen().await.address();
-    let builder = Client::builder().server(nobody.clone());
-    let client = builder.clone().cluster("SYD", [nobody.clone()]).cluster("NYC", [address(&nyc)]);
+    let closed = ScriptedServer::listen().await.address();
+    let builder = Client::builder().server(closed.clone());
+    let client = builder.clone().cluster("SYD", [closed.clone()]).cluster("NYC", [address(&nyc)]);
     let client = client.connect().await.unwrap();
     assert_eq!(client.cluster(), "NYC");
     assert_eq!(client.cache::<String, u32>("c").get("where").await.unwrap(), Some(2));
-    let error = builder.cluster("SYD", [nobody]).connect().await.unwrap_err();
+    let error = builder.cluster("SYD", [closed]).connect().await.unwrap_err();
     let ConnectError::Unreachable(causes) = error else { panic!("{error}") };
     assert_eq!(causes.len(), 2);
 }
 
-/// What was sent before is still answered, and what it says of owners is of the other site.
+/// Requests in flight are still answered, and the topologies in these responses are ignored.
 #[tokio::test]
 async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_not_believed() {
-    let (lon, nyc) = (Played::listen().await, Played::listen().await);
+    let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let builder = Client::builder().server(lon.address()).cluster("NYC", [nyc.address()]);
-    let (client, mut there) = tokio::join!(builder.connect(), lon.meet());
+    let (client, mut there) = tokio::join!(builder.connect(), lon.accept());
     let client = client.unwrap();
     let cache = client.raw("c");
     let read = begin(&cache, |cache| async move { cache.get(&b"key1"[..]).await });
@@ -149,45 +149,45 @@ async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_no
     client.switch_to_cluster("NYC").unwrap();
     let mut response = Response::new(request.header.id, Status::Success, value("from LON"));
     response.topology = Some(topology(7, &[&lon], 0).into());
-    there.say(&request, response).await;
+    there.send(&request, response).await;
     assert_eq!(read.await.unwrap().unwrap().unwrap(), "from LON");
     assert!(there.next().await.is_none(), "the connection is closed");
 
-    let mut here = nyc.meet().await;
+    let mut here = nyc.accept().await;
     let read = begin(&cache, |cache| async move { cache.get(&b"key1"[..]).await });
     let request = here.next().await.unwrap();
     assert_eq!(request.header.topology_id, -2, "as Java's clients say that they have switched");
-    here.answer(&request, value("from NYC")).await;
+    here.reply(&request, value("from NYC")).await;
     assert_eq!(read.await.unwrap().unwrap().unwrap(), "from NYC");
     assert_eq!(client.states().len(), 1);
 }
 
-/// One that is started again is not lost.
+/// A restarted cluster does not count as lost.
 #[tokio::test]
 async fn a_site_is_not_left_before_it_was_tried_as_often_as_is_said() {
-    let (lon, nyc) = (Played::listen().await, Played::listen().await);
+    let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let builder = Client::builder().server(lon.address()).cluster("NYC", [nyc.address()]).switch_after(2);
-    let (client, there) = tokio::join!(builder.connect(), lon.meet());
+    let (client, there) = tokio::join!(builder.connect(), lon.accept());
     let client = client.unwrap();
     let answering = tokio::spawn(async move {
-        let mut here = nyc.meet().await;
+        let mut here = nyc.accept().await;
         while let Some(request) = here.next().await {
-            here.answer(&request, ResponseBody::Empty).await;
+            here.reply(&request, ResponseBody::Empty).await;
         }
         nyc
     });
     drop(there);
-    // The connection is refused as the server's own would be: no PING is answered.
-    drop(lon.accept().await);
-    let mut again = lon.meet().await;
+    // The connection closes before the PING is answered, like that of a stopping server.
+    drop(lon.accept_without_pong().await);
+    let mut again = lon.accept().await;
     let write = begin(&client.raw("c"), |cache| async move { cache.put(&b"k"[..], &b"v"[..]).await });
     let request = again.next().await.unwrap();
     assert!(matches!(request.body, RequestBody::Map(_)));
-    again.answer(&request, ResponseBody::Empty).await;
+    again.reply(&request, ResponseBody::Empty).await;
     write.await.unwrap().unwrap();
     assert_eq!(client.cluster(), DEFAULT_CLUSTER);
-    // It was up between: the attempts are counted anew.
+    // The cluster was reachable meanwhile, so the attempts count from zero.
     drop((again, lon));
-    eventually("the client is elsewhere", async || client.cluster() == "NYC").await;
+    eventually("the client has switched", async || client.cluster() == "NYC").await;
     answering.abort();
 }

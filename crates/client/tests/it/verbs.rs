@@ -1,4 +1,4 @@
-//! Every verb, in every version that is spoken.
+//! Every operation in every version.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use consort_client::{
 };
 use consort_hotrod::ResponseBody;
 
-use crate::foreign::{Played, begin};
+use crate::scripted_server::{ScriptedServer, begin};
 use crate::servers::{Running, eventually};
 
-/// Those from this one on that are spoken.
+/// The supported versions from this one on.
 pub(crate) fn versions(from: ProtocolVersion) -> impl Iterator<Item = ProtocolVersion> {
     let oldest = if cfg!(feature = "legacy") { ProtocolVersion::V2_0 } else { ProtocolVersion::V3_0 };
     ProtocolVersion::ALL.into_iter().filter(move |version| *version >= from.max(oldest))
@@ -102,7 +102,7 @@ pub(crate) async fn many_keys(client: &Client) {
 }
 
 #[tokio::test]
-async fn of_many_keys_the_error_says_which_ones_it_is_about() {
+async fn bulk_errors_name_the_affected_keys() {
     let (_server, client) = Running::with_cache("which", "c").await;
     let full = r#"{"distributed-cache": {"memory": {"max-size": "10000", "when-full": "EXCEPTION"}}}"#;
     client.administration().create("full", full).await.unwrap();
@@ -112,11 +112,11 @@ async fn of_many_keys_the_error_says_which_ones_it_is_about() {
         cache.put_all([("z", &small), ("user:7", &large), ("a", &small)].map(of_bytes)).await.unwrap_err();
     assert_eq!(failed.places, [2, 1, 0], "all of its request, in the order of the request");
     let told = failed.to_string();
-    assert!(told.starts_with("of the keys, one of those at 2, 1, 0: "), "{told}");
+    assert!(told.starts_with("one of the keys 2, 1, 0: "), "{told}");
     assert!(told.contains(": of the request's keys, that at 1, \"user:7\": memory of "), "{told}");
     let failed = cache.get_all([&b"a"[..], &endless]).await.unwrap_err();
     assert_eq!(failed.places, [1]);
-    assert!(failed.to_string().starts_with("of the keys, that at 1: key of "), "{failed}");
+    assert!(failed.to_string().starts_with("key 1: key of "), "{failed}");
     let failed = cache.remove_all([&endless[..], b"a"]).await.unwrap_err();
     assert!(failed.places == [0] && matches!(failed.error, ClientError::TooLarge { .. }), "{failed}");
 }
@@ -139,12 +139,12 @@ async fn values_are_of_their_types_and_large_ones_arrive() {
     assert_eq!(raw.get(&b"large"[..]).await.unwrap().as_deref(), Some(&large[..]));
     let error = raw.put(&vec![0; 70_000][..], &b"v"[..]).await.unwrap_err();
     assert!(matches!(error, ClientError::TooLarge { what: "key", length: 70_000, .. }), "{error}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
     raw.put(&b"after"[..], &b"v"[..]).await.unwrap();
 }
 
 #[tokio::test]
-async fn lifetimes_are_told_and_kept() {
+async fn lifetimes_are_sent_and_returned() {
     let (_server, client) = Running::with_cache("lifetimes", "c").await;
     lifetimes(&client).await;
     let cache = client.cache::<String, u32>("c");
@@ -167,7 +167,7 @@ pub(crate) async fn lifetimes(client: &Client) {
     assert!(entry.last_used.is_some());
 }
 
-/// S002-19: the flags are the handle's.
+/// S002-19: flags belong to the handle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_19_flags_belong_to_a_handle_that_tasks_share() {
     let (_server, client) = Running::with_cache("flags", "c").await;
@@ -194,27 +194,27 @@ pub(crate) async fn flags(client: &Client) {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(both.swap(&1, &2).await.unwrap(), Some(1), "with those that the operation asks for");
+    assert_eq!(both.swap(&1, &2).await.unwrap(), Some(1), "with the operation's own flags");
     assert_eq!(flagged.with_options(CacheOptions::default()).options().flags, Flags::NONE);
     plain.clear().await.unwrap();
 }
 
-/// S002-19: servers hear of the flags of the handle that asks, and of no other's.
+/// S002-19: requests carry the flags of their handle, and of no other.
 #[tokio::test]
-async fn s002_19_servers_are_told_the_flags_of_each_handle() {
+async fn s002_19_requests_carry_the_flags_of_their_handle() {
     for version in versions(ProtocolVersion::V3_0) {
-        told_flags(version).await;
+        check_sent_flags(version).await;
     }
 }
 
-/// What the server of a client is told that speaks this version.
-pub(crate) async fn told_flags(version: ProtocolVersion) {
-    let played = Played::listen().await;
+/// Checks the flags that a server of this version receives.
+pub(crate) async fn check_sent_flags(version: ProtocolVersion) {
+    let played = ScriptedServer::listen().await;
     let speaking = Client::builder().server(played.address()).version(version).connect();
-    let (client, mut server) = tokio::join!(speaking, played.meet());
+    let (client, mut server) = tokio::join!(speaking, played.accept());
     let plain = client.unwrap().raw("c");
     let flagged = plain.with_flags(Flags::SKIP_INDEXING);
-    // These say with flags that the server's spans are meant.
+    // These versions mark default lifetimes by flags.
     let spans = Flags::DEFAULT_LIFESPAN | Flags::DEFAULT_MAX_IDLE;
     let spans = if version < ProtocolVersion::V2_2 { spans } else { Flags::NONE };
     for (cache, swaps, expected) in [
@@ -229,7 +229,7 @@ pub(crate) async fn told_flags(version: ProtocolVersion) {
         });
         let request = server.next().await.unwrap();
         assert_eq!((request.header.version, request.header.flags), (version, expected));
-        server.answer(&request, ResponseBody::Empty).await;
+        server.reply(&request, ResponseBody::Empty).await;
         writing.await.unwrap().unwrap();
     }
 }

@@ -1,32 +1,33 @@
-//! Authentication by SASL (facts sections 2.6 and 5.1).
+//! SASL authentication (facts sections 2.6 and 5.1).
 
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, TEXT, VALUE};
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::text::Text;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Which mechanisms are there?
+    /// List the mechanisms.
     Mechanisms,
-    /// A step of a mechanism, and what the client has to say in it. Later steps may leave its name out.
+    /// A step of a mechanism with the client's message. Later steps may omit the name.
     Step(Text, Bytes),
 }
 
-/// What is answered.
+/// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// Names.
+    /// The mechanisms.
     Mechanisms(Vec<Text>),
-    /// What the server has to say.
+    /// The server's message.
     Challenge(Bytes),
-    /// The client is who it says. Clients do not read what a mechanism says with its end: that is a challenge, too.
+    /// Authentication has succeeded. Clients ignore a final message here: a final server message is a
+    /// challenge, too.
     Done,
 }
 
@@ -45,7 +46,7 @@ pub(crate) const fn response_layout(opcode: Opcode) -> Fields {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Mechanisms => Opcode::AuthMechList,
@@ -69,8 +70,8 @@ impl Request {
 }
 
 impl Response {
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        if asked.opcode == Opcode::AuthMechList {
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        if context.opcode == Opcode::AuthMechList {
             return Ok(Self::Mechanisms(from.counted(Reader::text)?));
         }
         let is_done = from.bool()?;

@@ -5,31 +5,31 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::opcode::Opcode;
 use crate::ops::{KEY, NOTHING, VALUE};
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::version::ProtocolVersion;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// No key is to have anything.
+    /// Remove all entries.
     Clear,
-    /// How many keys are there?
+    /// Count the entries.
     Size,
-    /// Entries, so many at most; all of them if that is zero.
+    /// Get up to this many entries; zero for all.
     BulkGet(u32),
-    /// Keys. The scope says nothing to a server.
+    /// Get the keys. The scope is ignored by servers.
     BulkGetKeys(u32),
-    /// These keys are to have these values.
+    /// Put these entries.
     PutAll(Expiration, Vec<(Bytes, Bytes)>),
-    /// What do these keys have?
+    /// Get the values of these keys.
     GetAll(Vec<Bytes>),
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// SIZE.
@@ -38,13 +38,14 @@ pub enum Response {
     Entries(Vec<(Bytes, Bytes)>),
     /// BULK_GET_KEYS.
     Keys(Vec<Bytes>),
-    /// GET_ALL: those that have something, each once.
+    /// GET_ALL: the existing entries, each once.
     Found(Vec<(Bytes, Bytes)>),
-    /// Any of these as a server writes it: a [`Listing`].
+    /// Any of these in the server's encoded form: a [`Listing`].
     Written(Vec<Bytes>),
 }
 
-/// Entries or keys of a response that are written as they are found: they take no more memory than on the line.
+/// Entries or keys of a response, encoded as they are found, so that they use no more memory than their
+/// encoding.
 #[derive(Default, Debug)]
 pub struct Listing {
     out: Output,
@@ -52,43 +53,43 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// One more entry of BULK_GET.
+    /// Adds an entry of BULK_GET.
     pub fn entry(&mut self, key: &Bytes, value: &Bytes) {
         self.out.u8(1);
         self.out.array(key);
         self.out.array(value);
     }
 
-    /// One more key of BULK_GET_KEYS.
+    /// Adds a key of BULK_GET_KEYS.
     pub fn key(&mut self, key: &Bytes) {
         self.out.u8(1);
         self.out.array(key);
     }
 
-    /// One more entry of GET_ALL.
+    /// Adds an entry of GET_ALL.
     pub fn found(&mut self, key: &Bytes, value: &Bytes) {
         self.count += 1;
         self.out.array(key);
         self.out.array(value);
     }
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// The response of BULK_GET or BULK_GET_KEYS.
+    /// Returns the response to BULK_GET or BULK_GET_KEYS.
     pub fn into_response(mut self) -> Response {
         self.out.u8(0);
         Response::Written(self.out.into_pieces().into())
     }
 
-    /// The response of GET_ALL.
+    /// Returns the response to GET_ALL.
     pub fn into_found(self) -> Response {
         let mut pieces = self.out.into_pieces();
         let mut count = Output::new();
@@ -133,7 +134,7 @@ fn write_entries(entries: &[(Bytes, Bytes)], out: &mut Output) {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Clear => Opcode::Clear,
@@ -145,7 +146,7 @@ impl Request {
         }
     }
 
-    /// How many keys and values it has.
+    /// Returns the number of keys and values.
     pub(crate) const fn items(&self) -> usize {
         match self {
             Self::PutAll(_, entries) => 2 * entries.len(),
@@ -192,9 +193,9 @@ impl Request {
 }
 
 impl Response {
-    /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    /// For non-empty layouts.
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::Size => Self::Size(from.vlong()?),
             Opcode::BulkGet => Self::Entries(from.while_one(entry)?),
             Opcode::BulkGetKeys => Self::Keys(from.while_one(Reader::array)?),

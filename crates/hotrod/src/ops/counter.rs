@@ -12,84 +12,84 @@ use crate::reader::Reader;
 use crate::status::Status;
 use crate::text::Text;
 
-/// What a counter promises.
+/// The kind of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterKind {
-    /// Every answer is exact.
+    /// Linearizable.
     Strong,
-    /// Every answer is exact, and it stays within these bounds.
+    /// Linearizable and bounded.
     Bounded {
-        /// The least value.
+        /// The lower bound.
         lower: i64,
-        /// The greatest value.
+        /// The upper bound.
         upper: i64,
     },
-    /// Cheap to add to; what it has is known in the end.
+    /// Fast to add to; reads are eventually consistent.
     Weak {
-        /// How many may add beside each other.
+        /// The concurrency level of additions.
         concurrency: u32,
     },
 }
 
-/// What a counter is like.
+/// The configuration of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CounterConfig {
-    /// What it promises.
+    /// The kind.
     pub kind: CounterKind,
-    /// Whether it outlives a restart of all servers.
+    /// Whether it survives a restart of all servers.
     pub is_persistent: bool,
-    /// What it has at first.
+    /// The initial value.
     pub initial: i64,
 }
 
-/// What is asked of the counter of a name.
+/// An action on a counter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It is to be there.
+    /// Create it.
     Create(CounterConfig),
-    /// What is it like?
+    /// Get the configuration.
     Configuration,
-    /// Is it there?
+    /// Check that it exists.
     IsDefined,
-    /// It changes by so much, and what has it then?
+    /// Add, and return the new value.
     AddAndGet(i64),
-    /// It has what it had at first.
+    /// Reset to the initial value.
     Reset,
-    /// What does it have?
+    /// Get the value.
     Get,
-    /// If it has the first, it has the second from now on.
+    /// If it has the first value, set the second.
     CompareAndSwap(i64, i64),
-    /// This listener is told of it.
+    /// Add a listener of this id.
     AddListener(Bytes),
-    /// This listener is told of it no more.
+    /// Remove the listener of this id.
     RemoveListener(Bytes),
-    /// It is not to be there.
+    /// Remove it.
     Remove,
-    /// It has this from now on, and what had it before?
+    /// Set the value, and return the previous one.
     GetAndSet(i64),
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Something of one counter.
+    /// An action on the counter of this name.
     Of(Text, Action),
-    /// Which ones are there?
+    /// List the names.
     Names,
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// A value.
     Value(i64),
-    /// What one is like.
+    /// A configuration.
     Configuration(CounterConfig),
-    /// Which ones there are.
+    /// The names of counters.
     Names(Vec<Text>),
 }
 
-// As the Java client's code has it; the text of the facts has the last two the other way round, its example does not.
+// As in the Java client's code. The text of the facts has the last two swapped, its example does not.
 const UNBOUNDED: u8 = 0;
 const WEAK: u8 = 1;
 const BOUNDED: u8 = 2;
@@ -162,7 +162,7 @@ impl CounterConfig {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         let Self::Of(_, action) = self else { return Opcode::CounterGetNames };
         match action {
@@ -218,7 +218,7 @@ impl Request {
 }
 
 impl Response {
-    /// For layouts that are not empty.
+    /// For non-empty layouts.
     pub(crate) fn read(opcode: Opcode, from: &mut Reader) -> Result<Self> {
         Ok(match opcode {
             Opcode::CounterGetConfiguration => Self::Configuration(CounterConfig::read(from)?),

@@ -1,4 +1,4 @@
-//! What a server says unasked: entries and counters that have changed (facts sections 2.7 and 2.14).
+//! Events: changes of entries and counters (facts sections 2.7 and 2.14).
 
 use bytes::Bytes;
 
@@ -10,33 +10,33 @@ use crate::output::Output;
 use crate::reader::Reader;
 use crate::text::Text;
 
-/// What has happened to an entry.
+/// The kind of an entry event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum EventKind {
-    /// It is new.
+    /// The entry is new.
     Created = 0x60,
-    /// It has another value.
+    /// The entry has a new value.
     Modified = 0x61,
-    /// It was taken away.
+    /// The entry was removed.
     Removed = 0x62,
-    /// Its time was over.
+    /// The entry expired.
     Expired = 0x63,
 }
 
-/// What is said of an entry.
+/// The data of an entry event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EventData {
-    /// Its key, and its version if it is there.
+    /// The key, and the version if the entry exists.
     Key(Bytes, Option<i64>),
-    /// What a converter made of it.
+    /// A converter's output.
     Custom(Bytes),
-    /// What a converter made of it that works on bytes as they are. From 2.1 on.
+    /// The output of a converter of raw bytes. From 2.1 on.
     Raw(Bytes),
 }
 
-/// What the converter [`KEY_VALUE_VERSION`](super::listener::KEY_VALUE_VERSION) makes of a key, and of a value with its
-/// version.
+/// The output of the converter [`KEY_VALUE_VERSION`](super::listener::KEY_VALUE_VERSION) for a key and an
+/// optional value with version.
 pub fn key_value_version(key: &Bytes, value: Option<(&Bytes, i64)>) -> Bytes {
     let mut out = Output::new();
     out.array(key);
@@ -47,43 +47,43 @@ pub fn key_value_version(key: &Bytes, value: Option<(&Bytes, i64)>) -> Bytes {
     out.into_bytes()
 }
 
-/// An entry has changed.
+/// An entry event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Zero, or the id of the request that added the listener, in events for what was there already.
+    /// Zero, or for initial state the id of the request that added the listener.
     pub id: u64,
-    /// What has happened.
+    /// The kind.
     pub kind: EventKind,
     /// The listener.
     pub listener: Bytes,
-    /// Whether it may have been said before.
+    /// Whether it may be a duplicate.
     pub is_retried: bool,
-    /// What is said.
+    /// The data.
     pub data: EventData,
 }
 
-/// Where a bounded counter is.
+/// The state of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CounterState {
-    /// Within its bounds.
+    /// Within the bounds.
     #[default]
     Valid,
-    /// At its lower bound.
+    /// At the lower bound.
     LowerBound,
-    /// At its upper bound.
+    /// At the upper bound.
     UpperBound,
 }
 
-/// A counter has changed.
+/// A counter event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CounterEvent {
     /// The counter.
     pub counter: Text,
     /// The listener.
     pub listener: Bytes,
-    /// What it had.
+    /// The previous value.
     pub old: (i64, CounterState),
-    /// What it has.
+    /// The new value.
     pub new: (i64, CounterState),
 }
 
@@ -91,7 +91,7 @@ const PLAIN: u8 = 0;
 const CUSTOM: u8 = 1;
 const CUSTOM_RAW: u8 = 2;
 
-/// What follows opcode, status and topology marker.
+/// The layout after opcode, status and topology marker.
 pub(crate) const fn layout(kind: EventKind) -> Fields {
     match kind {
         EventKind::Created | EventKind::Modified => &[ID, Field::Choice("marker", with_version)],
@@ -117,7 +117,7 @@ const fn without_version(marker: u8) -> Option<Fields> {
     }
 }
 
-/// The same of a counter's.
+/// The same for counter events.
 pub(crate) const COUNTER: Fields = &[TEXT, ID, Field::Fixed(1 + 8 + 8)];
 
 impl EventKind {

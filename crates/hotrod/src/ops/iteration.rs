@@ -1,11 +1,11 @@
-//! Walks over a cache's entries, batch by batch (facts section 2.10).
+//! Iterations over a cache's entries, in batches (facts section 2.10).
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::bit_set::BitSet;
 use crate::error::Result;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::metadata::{self, Metadata};
 use crate::opcode::Opcode;
@@ -17,65 +17,65 @@ use crate::status::Status;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
-/// The filter and converter that gives keys with empty values, which servers must know.
+/// The filter and converter that replaces values by empty ones; servers must support it.
 pub const TO_EMPTY_BYTES: &str =
     "org.infinispan.server.hotrod.HotRodServer$ToEmptyBytesKeyValueFilterConverter";
 
-/// A walk to begin.
+/// The parameters of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// Which segments, all if it does not say.
+    /// The segments; `None` for all.
     pub segments: Option<BitSet>,
-    /// Decides which entries, and what is said of them.
+    /// Filters and converts entries.
     pub filter: Option<Factory>,
-    /// How many entries at a time.
+    /// Entries per batch.
     pub batch: u32,
-    /// Whether metadata is wanted. From 2.4 on.
+    /// Whether to return metadata. From 2.4 on.
     pub with_metadata: bool,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// A walk begins.
+    /// Start an iteration.
     Start(Start),
-    /// Its next batch.
+    /// Get the next batch.
     Next(Text),
-    /// Its end.
+    /// End the iteration.
     End(Text),
 }
 
-/// What a walk has of an entry's value: that, or what a converter has made of it, which may be several.
+/// The value of an entry, or the outputs of a converter.
 pub type Values = SmallVec<[Bytes; 1]>;
 
-/// An entry of a walk.
+/// An entry of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its metadata, if it is wanted. From 2.5 on.
+    /// The metadata, if requested. From 2.5 on.
     pub metadata: Option<Metadata>,
-    /// Its key.
+    /// The key.
     pub key: Bytes,
-    /// Its value, or what a converter made of it.
+    /// The value, or the outputs of a converter.
     pub values: Values,
 }
 
-/// A batch of a walk.
+/// A batch of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Segments all of whose entries have been given.
+    /// Segments that are complete.
     pub finished: BitSet,
-    /// Values per entry: one, and another number from 2.4 on. No meaning without entries.
+    /// Values per entry: one, or from 2.4 on another number. Meaningless without entries.
     pub projections: u32,
-    /// The entries; none at the end.
+    /// The entries; empty at the end.
     pub entries: Vec<Entry>,
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// The walk's id.
+    /// The iteration's id.
     Started(Text),
-    /// What comes next.
+    /// A batch.
     Batch(Batch),
 }
 
@@ -91,8 +91,8 @@ pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
     }
 }
 
-fn with_metadata(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V2_4 { &[Field::Fixed(1)] } else { NOTHING }
+fn with_metadata(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V2_4 { &[Field::Fixed(1)] } else { NOTHING }
 }
 
 pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
@@ -105,9 +105,9 @@ pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
     }
 }
 
-fn of_entry(asked: Asked) -> Fields {
-    let tells = asked.version >= ProtocolVersion::V2_5;
-    if tells { &[Field::Choice("metadata of an entry", optional_metadata)] } else { NOTHING }
+fn of_entry(context: RequestContext) -> Fields {
+    let has_metadata = context.version >= ProtocolVersion::V2_5;
+    if has_metadata { &[Field::Choice("metadata of an entry", optional_metadata)] } else { NOTHING }
 }
 
 const fn optional_metadata(marker: u8) -> Option<Fields> {
@@ -119,8 +119,9 @@ const fn optional_metadata(marker: u8) -> Option<Fields> {
 }
 
 impl Start {
-    /// The first version that can ask for it: 2.3 has walks; clients of 2.3 do not say how many parameters a filter has, and
-    /// servers read it (facts section 2.10); answers have metadata from 2.5 on.
+    /// Returns the first version that can encode it. 2.3 has iterations, but its clients do not send the
+    /// number of a filter's parameters, which servers read (facts section 2.10). Responses have metadata from
+    /// 2.5 on.
     pub const fn since(&self) -> ProtocolVersion {
         if self.with_metadata {
             ProtocolVersion::V2_5
@@ -133,7 +134,7 @@ impl Start {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Start(_) => Opcode::IterationStart,
@@ -176,8 +177,8 @@ impl Batch {
     fn read(from: &mut Reader, version: ProtocolVersion) -> Result<Self> {
         let finished = BitSet::from_bytes(from.array()?);
         let count = from.vint()?;
-        let tells = count > 0 && version >= ProtocolVersion::V2_4;
-        let projections = if tells { from.vint()? } else { 1 };
+        let has_projections = count > 0 && version >= ProtocolVersion::V2_4;
+        let projections = if has_projections { from.vint()? } else { 1 };
         let entries = from.times(count, |from| {
             let has_metadata = version >= ProtocolVersion::V2_5 && from.bool()?;
             Ok(Entry {
@@ -207,11 +208,11 @@ impl Batch {
 }
 
 impl Response {
-    /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    /// For non-empty layouts.
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::IterationStart => Self::Started(from.text()?),
-            _ => Self::Batch(Batch::read(from, asked.version)?),
+            _ => Self::Batch(Batch::read(from, context.version)?),
         })
     }
 

@@ -1,10 +1,10 @@
-//! Clients that want to hear of changes, near caches among them (facts sections 2.7 and 2.12).
+//! Listeners, including near caches (facts sections 2.7 and 2.12).
 
 use bytes::Bytes;
 
 use crate::bit_set::BitSet;
 use crate::error::Result;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, VALUE};
@@ -13,82 +13,82 @@ use crate::reader::Reader;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
-/// The filter of Consort's servers that lets entries through whose key begins with its one parameter.
+/// The filter of Consort's servers for entries whose key begins with its one parameter.
 pub const KEY_PREFIX: &str = "consort-key-prefix";
 
-/// The filter of Consort's servers that lets entries through whose value begins with its one parameter. A listener is told
-/// of a change if the value before it or the value after it does.
+/// The filter of Consort's servers for entries whose value begins with its one parameter. An event passes if
+/// the previous or the new value does.
 pub const VALUE_PREFIX: &str = "consort-value-prefix";
 
-/// The converter of all servers that tells values, too: [`key_value_version`](super::event::key_value_version). With a
-/// parameter, whatever that is, it also tells what was there of what is gone.
+/// The converter of all servers that adds values: [`key_value_version`](super::event::key_value_version).
+/// With any parameter, removals have the previous value.
 pub const KEY_VALUE_VERSION: &str = "___eager-key-value-version-converter";
 
-/// A filter or a converter that the server has, and what it is given: 255 parameters at most.
+/// A named filter or converter of the server, with at most 255 parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Factory {
-    /// Its name.
+    /// The name.
     pub name: Text,
-    /// Its parameters.
+    /// The parameters.
     pub params: Vec<Bytes>,
 }
 
-/// Which kinds of events a listener wants.
+/// The kinds of events that a listener receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interests(u32);
 
 impl Interests {
-    /// Entries that are new.
+    /// Created entries.
     pub const CREATED: u32 = 1;
-    /// Entries with another value.
+    /// Modified entries.
     pub const MODIFIED: u32 = 2;
-    /// Entries that were taken away.
+    /// Removed entries.
     pub const REMOVED: u32 = 4;
-    /// Entries whose time was over.
+    /// Expired entries.
     pub const EXPIRED: u32 = 8;
-    /// Everything.
+    /// All kinds.
     pub const ALL: Self = Self(15);
-    /// What a near cache wants to know.
+    /// The kinds for near caches.
     pub const NEAR_CACHE: Self = Self(14);
 
-    /// From the number that clients send: zero is everything.
+    /// Converts the number sent by clients: zero means all.
     pub const fn from_bits(bits: u32) -> Self {
         if bits & 15 == 0 { Self::ALL } else { Self(bits & 15) }
     }
 
-    /// Whether it wants this kind.
+    /// Returns whether it includes this kind.
     pub const fn contains(self, kind: u32) -> bool {
         self.0 & kind != 0
     }
 }
 
-/// A listener to be added.
+/// A listener to add.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listener {
-    /// By which its events are told.
+    /// The id that its events carry.
     pub id: Bytes,
-    /// Whether it wants an event for everything that is there.
+    /// Whether existing entries are sent first.
     pub includes_state: bool,
-    /// Decides which events it wants. Named by some.
+    /// The filter of events.
     pub filter: Option<Factory>,
-    /// Decides what is in an event.
+    /// The converter of events.
     pub converter: Option<Factory>,
-    /// Whether filter and converter work on bytes as they are. From 2.1 on.
+    /// Whether filter and converter work on raw bytes. From 2.1 on.
     pub is_raw: bool,
-    /// What it wants. From 2.6 on.
+    /// The kinds of events. From 2.6 on.
     pub interests: Interests,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// A listener is added.
+    /// Add a listener.
     Add(Listener),
-    /// One is removed.
+    /// Remove a listener.
     Remove(Bytes),
-    /// One is added for a near cache whose keys are in a filter of so many bits, in none if that is zero.
+    /// Add a listener of a near cache with a Bloom filter of this many bits; zero for none.
     AddBloom(Bytes, u32),
-    /// The bits of this connection's filter for the cache are these.
+    /// Replace the bits of this connection's Bloom filter of the cache.
     UpdateBloom(BitSet),
 }
 
@@ -107,12 +107,12 @@ pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
     }
 }
 
-fn is_raw(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V2_1 { &[Field::Fixed(1)] } else { NOTHING }
+fn is_raw(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V2_1 { &[Field::Fixed(1)] } else { NOTHING }
 }
 
-fn interests(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V2_6 { &[Field::VInt("interests")] } else { NOTHING }
+fn interests(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V2_6 { &[Field::VInt("interests")] } else { NOTHING }
 }
 
 impl Factory {
@@ -171,7 +171,7 @@ impl Listener {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Add(_) => Opcode::AddClientListener,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::metadata::{self, Metadata, PREVIOUS, Previous};
 use crate::opcode::Opcode;
 use crate::ops::{KEY, NOTHING, VALUE};
@@ -14,46 +14,46 @@ use crate::reader::Reader;
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// A key, what it is to have, and for how long.
+/// A key with its value and expiration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Assignment {
     /// The key.
     pub key: Bytes,
-    /// For how long.
+    /// The expiration.
     pub expiration: Expiration,
     /// The value.
     pub value: Bytes,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Whatever the key had.
+    /// Put unconditionally.
     Put(Assignment),
-    /// If it had nothing.
+    /// Put if absent.
     PutIfAbsent(Assignment),
-    /// If it had something.
+    /// Put if present.
     Replace(Assignment),
-    /// If it had this version.
+    /// Put if the entry has this version.
     ReplaceIfUnmodified(Assignment, i64),
-    /// The key is to have nothing.
+    /// Remove.
     Remove(Bytes),
-    /// If it had this version.
+    /// Remove if the entry has this version.
     RemoveIfUnmodified(Bytes, i64),
-    /// Does the key have something?
+    /// Check for a value.
     ContainsKey(Bytes),
-    /// What does it have?
+    /// Get the value.
     Get(Bytes),
-    /// And in which version?
+    /// Get value and version.
     GetWithVersion(Bytes),
-    /// And how long does it live?
+    /// Get value and metadata.
     GetWithMetadata(Bytes),
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// What the key had before a write, or still has.
+    /// The value before a write, or the current one of a failed write.
     Previous(Option<Previous>),
     /// GET.
     Value(Bytes),
@@ -85,7 +85,7 @@ pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Put(_) => Opcode::Put,
@@ -101,7 +101,7 @@ impl Request {
         }
     }
 
-    /// The key.
+    /// Returns the key.
     pub const fn key(&self) -> &Bytes {
         match self {
             Self::Put(to) | Self::PutIfAbsent(to) | Self::Replace(to) | Self::ReplaceIfUnmodified(to, _) => {
@@ -185,13 +185,13 @@ impl Assignment {
 }
 
 impl Response {
-    /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    /// For non-empty layouts.
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::Get => Self::Value(from.array()?),
             Opcode::GetWithVersion => Self::WithVersion(from.i64()?, from.array()?),
             Opcode::GetWithMetadata => Self::WithMetadata(Metadata::read(from)?, from.array()?),
-            _ => Self::Previous(Previous::read(from, asked.version)?),
+            _ => Self::Previous(Previous::read(from, context.version)?),
         })
     }
 

@@ -1,4 +1,4 @@
-//! The operations' bodies, a module for each family: what is asked, what is answered, and the layouts of both.
+//! The bodies of operations, one module per family: requests, responses and their layouts.
 
 pub mod auth;
 pub mod bulk;

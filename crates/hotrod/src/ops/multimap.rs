@@ -1,11 +1,11 @@
-//! Multimaps: a key has any number of values (facts section 2.15).
+//! Multimaps: several values per key (facts section 2.15).
 
 use bytes::Bytes;
 
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::metadata::{self, Metadata};
 use crate::opcode::Opcode;
 use crate::ops::map::Assignment;
@@ -15,56 +15,56 @@ use crate::reader::Reader;
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// What is asked of a multimap.
+/// An action on a multimap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Which values does a key have?
+    /// Get the values of a key.
     Get(Bytes),
-    /// And how long do they live?
+    /// Get the values of a key with metadata.
     GetWithMetadata(Bytes),
-    /// A key has this value, too.
+    /// Add a value to a key.
     Put(Assignment),
-    /// A key has no values.
+    /// Remove all values of a key.
     RemoveKey(Bytes),
-    /// A key has this value no more.
+    /// Remove one value of a key.
     RemoveEntry(Assignment),
-    /// How many values are there?
+    /// Count the values.
     Size,
-    /// Does this key have this value?
+    /// Check for a value of a key.
     ContainsEntry(Assignment),
-    /// Does this key have any?
+    /// Check for any value of a key.
     ContainsKey(Bytes),
-    /// Does any key have this value?
+    /// Check for a value of any key.
     ContainsValue(Expiration, Bytes),
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The action.
     pub action: Action,
     /// Whether a key can have a value more than once. From 4.0 on.
     pub allows_duplicates: bool,
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// A key's values.
+    /// The values of a key.
     Values(Vec<Bytes>),
-    /// A key's values and how long they live.
+    /// The values of a key with metadata.
     WithMetadata(Metadata, Vec<Bytes>),
-    /// How many there are.
+    /// The number of values.
     Size(u64),
-    /// Whether it is so, or was done.
+    /// Whether the check or change succeeded.
     Is(bool),
 }
 
 const DUPLICATES: Field = Field::Sub(duplicates);
 const VALUES: Field = Field::Counted("values", Count::Items, &[VALUE]);
 
-fn duplicates(asked: Asked) -> Fields {
-    if asked.version >= ProtocolVersion::V4_0 { &[Field::Fixed(1)] } else { NOTHING }
+fn duplicates(context: RequestContext) -> Fields {
+    if context.version >= ProtocolVersion::V4_0 { &[Field::Fixed(1)] } else { NOTHING }
 }
 
 pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
@@ -96,7 +96,7 @@ pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match &self.action {
             Action::Get(_) => Opcode::MultimapGet,
@@ -111,7 +111,7 @@ impl Request {
         }
     }
 
-    /// The key, if it is about one.
+    /// Returns the key, if the action has one.
     pub const fn key(&self) -> Option<&Bytes> {
         match &self.action {
             Action::Get(key)
@@ -170,7 +170,7 @@ impl Request {
 }
 
 impl Response {
-    /// For layouts that are not empty.
+    /// For non-empty layouts.
     pub(crate) fn read(opcode: Opcode, from: &mut Reader) -> Result<Self> {
         Ok(match opcode {
             Opcode::MultimapGet => Self::Values(from.counted(Reader::array)?),

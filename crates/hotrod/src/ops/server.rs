@@ -1,7 +1,7 @@
-//! What is asked of a server as such: is it there, and how has it been (facts sections 2.4 and 2.5)?
+//! Operations on the server: PING and STATS (facts sections 2.4 and 2.5).
 
 use crate::error::Result;
-use crate::layout::{Asked, Count, Field, Fields};
+use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::media_type::{self, MediaType};
 use crate::opcode::Opcode;
 use crate::ops::{NOTHING, TEXT};
@@ -10,16 +10,16 @@ use crate::reader::Reader;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Is the server there, and the cache?
+    /// Check the server and the cache.
     Ping,
-    /// How has the cache been?
+    /// Get the cache's statistics.
     Stats,
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// PING from 2.9 on.
@@ -28,21 +28,21 @@ pub enum Response {
     Stats(Vec<(Text, Text)>),
 }
 
-/// What a server says of a cache and of itself.
+/// The description of a cache and its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pong {
-    /// What the cache's keys are.
+    /// The media type of keys.
     pub key_type: MediaType,
-    /// What its values are.
+    /// The media type of values.
     pub value_type: MediaType,
-    /// The newest version that the server speaks: a byte that need not be one of ours. From 3.0 on.
+    /// The server's newest version as a byte, which may be unknown here. From 3.0 on.
     pub newest: u8,
-    /// What it can do, each once: request opcodes, which need not be ours. From 3.0 on.
+    /// The server's request opcodes, each once; some may be unknown here. From 3.0 on.
     pub opcodes: Vec<u16>,
 }
 
 impl Pong {
-    /// Of a cache whose keys and values may be anything.
+    /// The response for a cache without media types.
     pub fn untyped(newest: u8, opcodes: Vec<u16>) -> Self {
         Self { key_type: MediaType::Unspecified, value_type: MediaType::Unspecified, newest, opcodes }
     }
@@ -55,11 +55,11 @@ pub(crate) const fn response_layout(opcode: Opcode) -> Fields {
     }
 }
 
-fn pong(asked: Asked) -> Fields {
+fn pong(context: RequestContext) -> Fields {
     const TYPE: Field = media_type::FIELD;
-    if asked.version < ProtocolVersion::V2_9 {
+    if context.version < ProtocolVersion::V2_9 {
         NOTHING
-    } else if asked.version < ProtocolVersion::V3_0 {
+    } else if context.version < ProtocolVersion::V3_0 {
         &[TYPE, TYPE]
     } else {
         &[TYPE, TYPE, Field::Fixed(1), Field::Counted("opcodes", Count::Items, &[Field::Fixed(2)])]
@@ -67,7 +67,7 @@ fn pong(asked: Asked) -> Fields {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Ping => Opcode::Ping,
@@ -84,16 +84,16 @@ impl Request {
 }
 
 impl Response {
-    /// `None` if this version says nothing.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Option<Self>> {
-        if asked.opcode == Opcode::Stats {
+    /// `None` in versions without a body.
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Option<Self>> {
+        if context.opcode == Opcode::Stats {
             return Ok(Some(Self::Stats(from.counted(|from| Ok((from.text()?, from.text()?)))?)));
         }
-        if asked.version < ProtocolVersion::V2_9 {
+        if context.version < ProtocolVersion::V2_9 {
             return Ok(None);
         }
         let (key_type, value_type) = (MediaType::read(from)?, MediaType::read(from)?);
-        let tells_more = asked.version >= ProtocolVersion::V3_0;
+        let tells_more = context.version >= ProtocolVersion::V3_0;
         let newest = if tells_more { from.u8()? } else { 0 };
         let opcodes = if tells_more { from.counted(Reader::u16)? } else { Vec::new() };
         Ok(Some(Self::Pong(Pong { key_type, value_type, newest, opcodes })))

@@ -1,11 +1,11 @@
-//! Large values in pieces: the form of 2.6, and that of 4.1, whose pieces are requests of their own (facts section 2.11).
+//! Large values in chunks: the form of 2.6, and that of 4.1 with a request per chunk (facts section 2.11).
 
 use bytes::Bytes;
 
 use crate::error::Result;
 use crate::expiration::{self, Expiration};
 use crate::header::RequestHeader;
-use crate::layout::{Asked, Field, Fields};
+use crate::layout::{Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::metadata::{self, Metadata, PREVIOUS, Previous};
 use crate::opcode::Opcode;
@@ -15,68 +15,68 @@ use crate::reader::Reader;
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// A value to be written in pieces.
+/// The target of a chunked write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The key.
     pub key: Bytes,
-    /// How long it lives.
+    /// The expiration.
     pub expiration: Expiration,
-    /// Zero in any case; less if the key has nothing; else if it has this version.
+    /// Zero for unconditional; negative for put-if-absent; else the required version.
     pub version: i64,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// GET_STREAM: a value from this byte on.
+    /// GET_STREAM: get a value from this byte on.
     Get(Bytes, u32),
-    /// PUT_STREAM: a value, in pieces that are not empty.
+    /// PUT_STREAM: put a value in non-empty chunks.
     Put(Target, Vec<Bytes>),
-    /// A value in pieces of so many bytes.
+    /// Start reading a value in chunks of this size.
     StartGet(Bytes, u32),
-    /// Its next piece.
+    /// Get the next chunk.
     NextGet(i32),
-    /// No more of it.
+    /// End the read.
     EndGet(i32),
-    /// A value is to be written.
+    /// Start writing a value.
     StartPut(Target),
-    /// Its next piece, and whether it is the last.
+    /// Send the next chunk, and whether it is the last.
     NextPut(i32, bool, Bytes),
-    /// It is not to be written after all.
+    /// Cancel the write.
     EndPut(i32),
 }
 
-/// A piece of a value that is read.
+/// A chunk of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// The stream.
     pub stream: i32,
-    /// Whether it is the last.
+    /// Whether it is the last one.
     pub is_last: bool,
-    /// The entry's metadata, in the first one.
+    /// The entry's metadata, in the first chunk.
     pub metadata: Option<Metadata>,
     /// The bytes.
     pub bytes: Bytes,
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// GET_STREAM.
     Value(Metadata, Bytes),
-    /// PUT_STREAM, if what was there is wanted.
+    /// PUT_STREAM, if the previous value is requested.
     Previous(Option<Previous>),
-    /// A piece.
+    /// A chunk.
     Piece(Piece),
-    /// A stream to write to.
+    /// The id of a write.
     Started(i32),
 }
 
 const STREAM: Field = Field::Fixed(4);
 const TARGET: Field = Field::Sub(target);
 
-fn target(_: Asked) -> Fields {
+fn target(_: RequestContext) -> Fields {
     &[KEY, expiration::FIELD, Field::Fixed(8)]
 }
 
@@ -119,7 +119,7 @@ impl Target {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Get(..) => Opcode::GetStream,
@@ -133,7 +133,7 @@ impl Request {
         }
     }
 
-    /// The key, if it names one. What goes on with a stream does not.
+    /// Returns the key; requests that continue a stream have none.
     pub const fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Get(key, _) | Self::StartGet(key, _) => Some(key),
@@ -195,13 +195,13 @@ impl Request {
 }
 
 impl Response {
-    /// For layouts that are not empty.
-    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
-        Ok(match asked.opcode {
+    /// For non-empty layouts.
+    pub(crate) fn read(context: RequestContext, from: &mut Reader) -> Result<Self> {
+        Ok(match context.opcode {
             Opcode::GetStream => Self::Value(Metadata::read(from)?, from.array()?),
-            Opcode::PutStream => Self::Previous(Previous::read(from, asked.version)?),
+            Opcode::PutStream => Self::Previous(Previous::read(from, context.version)?),
             Opcode::StartGetStream | Opcode::NextGetStream => {
-                let is_first = asked.opcode == Opcode::StartGetStream;
+                let is_first = context.opcode == Opcode::StartGetStream;
                 Self::Piece(Piece {
                     stream: from.i32()?,
                     is_last: from.bool()?,

@@ -1,4 +1,4 @@
-//! What a server runs by name, administration among it, and queries (facts sections 2.8 and 2.9).
+//! Tasks, including administration, and queries (facts sections 2.8 and 2.9).
 
 use bytes::Bytes;
 
@@ -10,12 +10,12 @@ use crate::output::Output;
 use crate::reader::Reader;
 use crate::text::Text;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// A task and its parameters, 127 at most.
+    /// Execute a task with at most 127 parameters.
     Exec(Text, Vec<(Text, Bytes)>),
-    /// A query, in a form that the header's value type says.
+    /// Run a query, encoded in the header's value type.
     Query(Bytes),
 }
 
@@ -26,7 +26,7 @@ pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
     }
 }
 
-/// What of a request decides whether it is permitted: the name of a task.
+/// The part of a request needed to check permissions: the task's name.
 pub(crate) const fn head_layout(opcode: Opcode) -> Fields {
     match opcode {
         Opcode::Exec => &[TEXT],
@@ -34,11 +34,11 @@ pub(crate) const fn head_layout(opcode: Opcode) -> Fields {
     }
 }
 
-/// The result of either.
+/// The layout of both results.
 pub(crate) const RESPONSE: Fields = &[VALUE];
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Exec(..) => Opcode::Exec,

@@ -14,100 +14,100 @@ use crate::reader::Reader;
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// A transaction's id.
+/// The id of a transaction.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Xid {
-    /// Whose it is.
+    /// The format id.
     pub format: i32,
-    /// Which transaction, 64 bytes at most.
+    /// The global id, at most 64 bytes.
     pub global: Bytes,
-    /// Which branch of it, 64 bytes at most.
+    /// The branch id, at most 64 bytes.
     pub branch: Bytes,
 }
 
-/// What a transaction has seen of a key.
+/// The read of a key by a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// It has not read it.
+    /// Not read.
     NotRead,
-    /// It was absent.
+    /// Absent.
     Absent,
-    /// It had this version.
+    /// Read with this version.
     Version(i64),
 }
 
-/// What a transaction does to a key.
+/// A change by a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Modification {
     /// The key.
     pub key: Bytes,
-    /// What it has seen.
+    /// The version read.
     pub seen: Seen,
-    /// What the key is to have and for how long; nothing if it is to be removed.
+    /// The new value with its expiration; `None` to remove the key.
     pub change: Option<(Expiration, Bytes)>,
 }
 
-/// A transaction to be prepared.
+/// A transaction to prepare.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prepare {
-    /// Its id.
+    /// The id.
     pub xid: Xid,
-    /// Whether it is committed at once.
+    /// Whether to commit at once.
     pub is_one_phase: bool,
-    /// What it does.
+    /// The changes.
     pub modifications: Vec<Modification>,
 }
 
-/// How it goes on if its client does not come back.
+/// The recovery settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
-    /// Whether it waits to be recovered.
+    /// Whether the transaction can be recovered.
     pub is_recoverable: bool,
-    /// After how many milliseconds it may be rolled back.
+    /// Milliseconds after which it may be rolled back.
     pub timeout: i64,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Can it be done? Without recovery it is PREPARE_TX, with it PREPARE_TX_2.
+    /// Prepare; PREPARE_TX without and PREPARE_TX_2 with recovery settings.
     Prepare(Prepare, Option<Recovery>),
-    /// It is to be done.
+    /// Commit.
     Commit(Xid),
-    /// It is not to be done.
+    /// Roll back.
     Rollback(Xid),
-    /// Nobody will ask for it again.
+    /// Forget the outcome.
     Forget(Xid),
-    /// Which ones wait to be recovered?
+    /// List the transactions to recover.
     FetchRecovery,
 }
 
-/// What is answered, if it is something.
+/// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// A code of XA.
+    /// An XA code.
     Code(i32),
-    /// Those that wait to be recovered.
+    /// The transactions to recover.
     Prepared(Vec<Xid>),
 }
 
-/// Codes of XA.
+/// XA codes.
 pub mod xa {
     /// Done.
     pub const OK: i32 = 0;
-    /// There was nothing to do.
+    /// No changes.
     pub const READ_ONLY: i32 = 3;
-    /// Some of it was done.
+    /// Partly committed.
     pub const HEURISTIC_MIXED: i32 = 5;
-    /// It was rolled back.
+    /// Rolled back.
     pub const HEURISTIC_ROLLBACK: i32 = 6;
-    /// It was done.
+    /// Committed.
     pub const HEURISTIC_COMMIT: i32 = 7;
-    /// It cannot be done, and is rolled back.
+    /// Cannot be committed; rolled back.
     pub const ROLLBACK: i32 = 100;
-    /// The server has failed.
+    /// The server failed.
     pub const SERVER_ERROR: i32 = -3;
-    /// There is no such transaction.
+    /// Unknown transaction.
     pub const UNKNOWN: i32 = -4;
 }
 
@@ -198,7 +198,7 @@ impl Modification {
 }
 
 impl Request {
-    /// Which operation it is.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Prepare(_, None) => Opcode::PrepareTx,
@@ -245,7 +245,7 @@ impl Request {
 }
 
 impl Response {
-    /// For layouts that are not empty.
+    /// For non-empty layouts.
     pub(crate) fn read(opcode: Opcode, from: &mut Reader) -> Result<Self> {
         Ok(match opcode {
             Opcode::FetchTxRecovery => Self::Prepared(from.counted(Xid::read)?),

@@ -1,4 +1,4 @@
-//! Where operations are: what has to be written for another one.
+//! The structure of operations: what has to be written for a new one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,21 +11,21 @@ fn source(path: impl AsRef<Path>) -> String {
     source.split("#[cfg(test)]").next().unwrap().to_owned()
 }
 
-/// The opcodes that a source names.
+/// The opcodes named in a source.
 fn named(source: &str) -> Vec<&str> {
     let name = |rest: &'_ str| rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
     source.split("Opcode::").skip(1).map(|rest| &rest[..name(rest)]).collect()
 }
 
-/// The functions of this name in what a source implements for a type itself.
+/// The functions of this name in a type's own implementation.
 fn functions(source: &str, of: &str, name: &str) -> usize {
     let body = source.split(&format!("\nimpl {of} {{\n")).nth(1).unwrap_or_default();
     let body = body.split("\n}\n").next().unwrap_or_default();
     body.matches(&format!(" fn {name}(")).count()
 }
 
-/// S002-13, S002-23: an operation is a line of the table of opcodes and variants in one file, where one function encodes
-/// requests and one decodes them, as well as answers. What finds these functions knows families of operations only.
+/// S002-13, S002-23: an operation is a line of the table of opcodes and a variant in one file, with one
+/// encoder and one decoder for requests and for responses. The dispatch knows only families.
 #[test]
 fn s002_13_an_operation_is_in_one_file_with_one_encoder_and_one_decoder() {
     let files = ["auth", "bulk", "counter", "iteration", "listener", "map", "multimap", "server", "stream"];
@@ -43,11 +43,11 @@ fn s002_13_an_operation_is_in_one_file_with_one_encoder_and_one_decoder() {
     }
     for (file, source) in &sources {
         assert_eq!(functions(source, "Request", "read"), 1, "{file}");
-        // There is nothing in what is asked of a server.
+        // Requests to the server have no body.
         assert_eq!(functions(source, "Request", "write"), usize::from(*file != "server"), "{file}");
         for function in ["read", "write"] {
             let count = functions(source, "Response", function);
-            // A listener's answer is a status, a task's is bytes.
+            // A listener's response is a status, a task's is bytes.
             assert_eq!(count, usize::from(!["listener", "task"].contains(file)), "{function} in {file}");
         }
     }

@@ -1,4 +1,4 @@
-//! What decoders refuse, and what they cost.
+//! Refusals of the decoders, and their costs.
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::{bulk, map};
@@ -9,7 +9,7 @@ fn refused(bytes: &[u8], limits: Limits) -> RequestError {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_the_requests_id_and_a_status() {
+fn a_decode_error_has_the_id_of_its_request_and_a_status() {
     let cases: [(&[u8], u64, Status); 5] = [
         (b"GET / HTTP/1.1", 0, Status::InvalidMagic),
         (b"\xa0\x07\x13\x03", 7, Status::UnknownVersion),
@@ -36,10 +36,10 @@ fn lengths_are_refused_before_their_bytes_are_there() {
     let error = refused(get, Limits::default()).error;
     let reason = Reason::TooLong { what: "key", length: 0x7fff_ffff, limit: 64 * 1024 };
     assert_eq!(error, DecodeError { at: 8, reason });
-    // So many keys.
+    // A large count of keys.
     let get_all = b"\xa0\x01\x15\x2f\x00\x00\x01\x00\xff\xff\xff\xff\x0f";
     assert_eq!(refused(get_all, Limits::default()).error.status(), Status::ParseError);
-    // A value that is allowed in a message that is not.
+    // An allowed value in a message that is too large.
     let put = b"\xa0\x01\x14\x01\x00\x00\x01\x00\x01k\x00\x00\x80\x80\x04";
     let limits = Limits { message: 64 * 1024, ..Limits::default() };
     assert!(matches!(refused(put, limits).error.reason, Reason::TooLong { what: "message", .. }));
@@ -50,8 +50,11 @@ fn a_response_nobody_has_asked_for_is_refused() {
     let mut buffer = BytesMut::from(&b"\xa1\x05\x02\x00\x00"[..]);
     let error = ResponseDecoder::default().decode(&mut buffer, |_| None).unwrap_err();
     assert_eq!(error.reason, Reason::UnknownId(5));
-    let get =
-        Asked { version: ProtocolVersion::V4_1, opcode: Opcode::Get, intelligence: Intelligence::Basic };
+    let get = RequestContext {
+        version: ProtocolVersion::V4_1,
+        opcode: Opcode::Get,
+        intelligence: Intelligence::Basic,
+    };
     let error = ResponseDecoder::default().decode(&mut buffer, |_| Some(get)).unwrap_err();
     assert_eq!(error.reason, Reason::OtherOpcode { found: 2, expected: 4 });
 }
@@ -98,7 +101,7 @@ fn headers_that_are_remembered_keep_no_buffer() {
     );
 }
 
-/// A million entries that come byte by byte would take days if each byte began at the first again.
+/// A million entries arriving byte by byte would take days if each byte restarted the scan.
 #[test]
 fn many_small_pieces_are_read_as_fast_as_one() {
     let entries = vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v")); 200_000];

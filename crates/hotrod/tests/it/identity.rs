@@ -1,4 +1,4 @@
-//! What one side writes the other side reads, in every operation and version, however the bytes are cut.
+//! Each side decodes what the other encodes, in every operation and version, with any fragmentation.
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::*;
@@ -8,13 +8,13 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::messages;
 
-/// Gives a decoder the bytes in two pieces, at every place where they can be cut, and one by one.
+/// Passes the bytes to a decoder in two pieces, split at every position, and one by one.
 fn however_cut<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     expected: &T,
     mut decoder: impl FnMut() -> Box<dyn FnMut(&mut BytesMut) -> Option<T>>,
 ) {
-    // What follows stays where it is.
+    // Following bytes stay in the buffer.
     let followed = [bytes, b"\xa0\xa1"].concat();
     let cuts = (0..=bytes.len()).step_by(if bytes.len() > 300 { 97 } else { 1 });
     for cut in cuts {
@@ -47,7 +47,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// As the other side reads it: before 2.2 default spans have set flags.
+/// The request as decoded: before 2.2 default spans have set flags.
 fn as_read(mut request: Request) -> Request {
     let bytes = encoded(|out| request.encode(out));
     let mut decoder = RequestDecoder::default();
@@ -68,14 +68,14 @@ fn check_request(request: Request) {
     });
 }
 
-fn check_incoming(bytes: &Bytes, asked: Option<Asked>, expected: &Incoming) {
+fn check_incoming(bytes: &Bytes, asked: Option<RequestContext>, expected: &Incoming) {
     however_cut(bytes, expected, || {
         let mut decoder = ResponseDecoder::default();
         Box::new(move |buffer| decoder.decode(buffer, |_| asked).unwrap())
     });
 }
 
-/// Some of each: one strategy for all operations would draw some of them too rarely.
+/// Samples each strategy; one strategy for all operations would cover some too rarely.
 fn some<T>(strategy: impl Strategy<Value = T>, mut check: impl FnMut(T)) {
     let mut runner = TestRunner::new_with_rng(Config::default(), fixed_rng());
     for _ in 0..12 {
@@ -118,7 +118,7 @@ fn any_request() -> impl Strategy<Value = Request> {
     proptest::sample::select(pairs).prop_flat_map(|(version, opcode)| messages::request(version, opcode))
 }
 
-/// Requests of one connection, some of which have the header of the one before, or nearly.
+/// Requests of one connection, some with the same header or nearly.
 fn requests_alike() -> impl Strategy<Value = Vec<Request>> {
     let alike = proptest::option::of((any::<u64>(), proptest::option::of(any::<i32>())));
     proptest::collection::vec((any_request(), alike), 2..6).prop_map(|drawn| {
@@ -126,12 +126,12 @@ fn requests_alike() -> impl Strategy<Value = Vec<Request>> {
         for (mut request, alike) in drawn {
             if let (Some(last), Some((id, topology_id))) = (requests.last(), alike) {
                 let topology_id = topology_id.unwrap_or(last.header.topology_id);
-                // A version of its own makes the same bytes mean something else.
+                // Another version gives the same bytes another meaning.
                 let version = request.header.version;
                 let header = if version == last.header.version { &last.header } else { &request.header };
                 request.header = RequestHeader { id, version, topology_id, ..header.clone() };
                 if version < ProtocolVersion::V2_2 {
-                    // They say what the spans are, and follow from this request's own.
+                    // These flags depend on the request's own spans.
                     request.header.flags.0 &= !6;
                 }
             }
@@ -172,7 +172,7 @@ proptest! {
         let bytes = [starts[start], &bytes].concat();
         let _ = RequestDecoder::default().decode(&mut BytesMut::from(&bytes[..]));
         for &opcode in Opcode::ALL {
-            let asked = Asked { version: ProtocolVersion::V4_1, opcode, intelligence: Intelligence::Hash };
+            let asked = RequestContext { version: ProtocolVersion::V4_1, opcode, intelligence: Intelligence::Hash };
             let _ = ResponseDecoder::default().decode(&mut BytesMut::from(&bytes[..]), |_| Some(asked));
         }
     }

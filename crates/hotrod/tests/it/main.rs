@@ -1,4 +1,4 @@
-//! The codec: what is written is read, however it is cut, and what others write is read as they mean it.
+//! The codec: round trips with any fragmentation, and messages of other implementations.
 
 mod commands;
 mod decoding;

@@ -1,4 +1,5 @@
-//! Requests and responses of every operation and version, as proptest draws them. The fuzz targets begin with them, too.
+//! Proptest strategies for requests and responses of every operation and version. The fuzz targets start with
+//! them, too.
 
 use std::sync::Arc;
 
@@ -12,12 +13,12 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Some bytes; now and then more than are copied.
+/// Some bytes, sometimes enough to be shared.
 fn bytes() -> impl Strategy<Value = Bytes> {
     prop_oneof![30 => vec(any::<u8>(), 0..20), 1 => vec(any::<u8>(), 4_000..5_000)].prop_map(Bytes::from)
 }
 
-/// Bytes that are something.
+/// Non-empty bytes.
 fn some_bytes() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 1..20).prop_map(Bytes::from)
 }
@@ -202,7 +203,8 @@ fn stream_body(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<stream
 fn transaction_body(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<transaction::Request> {
     use transaction::{Modification, Prepare, Recovery, Request as R, Seen};
     let seen = prop_oneof![Just(Seen::NotRead), Just(Seen::Absent), any::<i64>().prop_map(Seen::Version)];
-    // One flag for all entries: not even before 2.2, which has no transactions, do some say default.
+    // One flag for all entries: default spans occur only from 2.2 on, because older versions have no
+    // transactions.
     let spans = expiration(version.max(ProtocolVersion::V2_2));
     let spans =
         if version < ProtocolVersion::V2_2 { Just(Expiration::INFINITE).boxed() } else { spans.boxed() };
@@ -331,7 +333,7 @@ fn header(version: ProtocolVersion) -> impl Strategy<Value = RequestHeader> {
         .prop_map(move |(id, cache, flags, intelligence, topology_id, (key_type, value_type), params)| {
             let mut header = RequestHeader::new(id, version);
             header.cache = cache;
-            // Those that old versions say spans with are set by them.
+            // The flags of default spans are set by the spans.
             header.flags = Flags(flags & !6);
             header.intelligence = intelligence;
             header.topology_id = topology_id;
@@ -405,7 +407,7 @@ fn pong(version: ProtocolVersion) -> BoxedStrategy<ResponseBody> {
         .boxed()
 }
 
-/// What an operation answers that has been done and has something to say.
+/// The response to a successful operation with data.
 fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBody> {
     use ResponseBody as B;
     let of_map = |response: BoxedStrategy<map::Response>| response.prop_map(B::Map).boxed();
@@ -492,10 +494,13 @@ fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBod
     }
 }
 
-/// What a request of this operation and version may be answered with, and what was asked.
-pub(crate) fn response(version: ProtocolVersion, opcode: Opcode) -> impl Strategy<Value = (Asked, Response)> {
+/// A response to a request of this operation and version, with the request's context.
+pub(crate) fn response(
+    version: ProtocolVersion,
+    opcode: Opcode,
+) -> impl Strategy<Value = (RequestContext, Response)> {
     let done = (one_of_these(SUCCESS), answer(version, opcode)).boxed();
-    // Batches of walks are there whatever the status is.
+    // Batches have a body with every status.
     let not_done = match opcode {
         Opcode::IterationNext => done.clone(),
         _ => (one_of_these(NONE), Just(ResponseBody::Empty)).boxed(),
@@ -527,7 +532,7 @@ pub(crate) fn response(version: ProtocolVersion, opcode: Opcode) -> impl Strateg
         (any::<u64>(), topology(intelligence), of).prop_map(move |(id, topology, (status, body))| {
             let topology = topology
                 .filter(|_| intelligence > Intelligence::Basic && !matches!(body, ResponseBody::Error(_)));
-            (Asked { version, opcode, intelligence }, Response { id, status, topology, body })
+            (RequestContext { version, opcode, intelligence }, Response { id, status, topology, body })
         })
     })
 }
@@ -549,7 +554,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     )
 }
 
-/// A counter's event.
+/// A counter event.
 pub(crate) fn counter_event() -> impl Strategy<Value = CounterEvent> {
     let states = [CounterState::Valid, CounterState::LowerBound, CounterState::UpperBound];
     let value = move || (any::<i64>(), (0..3_usize).prop_map(move |at| states[at]));

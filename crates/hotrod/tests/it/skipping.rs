@@ -1,4 +1,4 @@
-//! Requests that are refused before they have arrived as a whole.
+//! Requests that are refused before they have arrived completely.
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::{map, task};

@@ -1,4 +1,4 @@
-//! The bytes of the facts (section 11): as clients write them, and as they want to read them.
+//! The byte vectors of the facts (section 11), as other clients write and read them.
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
@@ -17,7 +17,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// Reads and writes it.
+/// Decodes and encodes the request.
 #[track_caller]
 fn is_request(hex: &str, header: RequestHeader, body: RequestBody) {
     let (bytes, expected) = (bytes(hex), Request { header, body });
@@ -29,7 +29,7 @@ fn is_request(hex: &str, header: RequestHeader, body: RequestBody) {
 }
 
 #[track_caller]
-fn is_incoming(hex: &str, asked: Asked, expected: Incoming) {
+fn is_incoming(hex: &str, asked: RequestContext, expected: Incoming) {
     let bytes = bytes(hex);
     let mut buffer = BytesMut::from(&bytes[..]);
     let read = ResponseDecoder::default().decode(&mut buffer, |_| Some(asked)).unwrap();
@@ -44,20 +44,20 @@ fn is_incoming(hex: &str, asked: Asked, expected: Incoming) {
 }
 
 #[track_caller]
-fn is_response(hex: &str, asked: Asked, response: Response) {
+fn is_response(hex: &str, asked: RequestContext, response: Response) {
     is_incoming(hex, asked, Incoming::Response(response));
 }
 
-fn asked(version: ProtocolVersion, opcode: Opcode) -> Asked {
-    Asked { version, opcode, intelligence: Intelligence::Hash }
+fn asked(version: ProtocolVersion, opcode: Opcode) -> RequestContext {
+    RequestContext { version, opcode, intelligence: Intelligence::Hash }
 }
 
-/// As a client that knows owners, without a topology yet.
+/// A header of a hash-aware client without a topology.
 fn header(id: u64, version: ProtocolVersion, cache: &str) -> RequestHeader {
     RequestHeader { cache: cache.into(), intelligence: Intelligence::Hash, ..RequestHeader::new(id, version) }
 }
 
-/// The same with keys and values of protostream.
+/// As `header`, with protostream keys and values.
 fn typed(id: u64, version: ProtocolVersion, cache: &str) -> RequestHeader {
     let (key_type, value_type) = (MediaType::PROTOSTREAM, MediaType::PROTOSTREAM);
     RequestHeader { key_type, value_type, ..header(id, version, cache) }
@@ -210,7 +210,7 @@ fn topologies() {
         Response { topology: Some(topology.into()), ..Response::new(5, Status::Success, ResponseBody::Empty) }
     };
     let begin = "a1 05 02 00 01 07 02 08 31 30 2e 30 2e 30 2e 31 2b d6 08 31 30 2e 30 2e 30 2e 32 2b d6";
-    let knows_servers = Asked { intelligence: Intelligence::Topology, ..asked(v41, Opcode::Put) };
+    let knows_servers = RequestContext { intelligence: Intelligence::Topology, ..asked(v41, Opcode::Put) };
     is_response(begin, knows_servers, response(None));
     let owners = [[0, 1], [1, 0], [0, 1], [1, 0]].map(Owners::from);
     is_response(

@@ -4,8 +4,8 @@
 use consort_client::Client;
 use consort_interop::{PATIENCE, Tool, in_own_network};
 
-use crate::acknowledged::Callers;
 use crate::list::{self, Kind, eventually};
+use crate::write_tracker::Callers;
 use crate::{infinispan, prepared};
 
 /// The whole list with a client that follows the topology, and with one that does not.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_client::{
     Cache, Client, ClientError, CounterConfig, CounterEvent, CounterEvents, CounterKind, CounterState,
-    CounterValue, EntryEvent, Event, EventKind, Events, Filter, Lifetime, Near, ProtocolVersion, RawCache,
+    CounterValue, EntryEvent, Event, EventKind, Events, Filter, Lifetime, NearCacheConfig, ProtocolVersion,
+    RawCache,
 };
 use consort_interop::PATIENCE;
 use tokio::time::timeout;
@@ -332,7 +333,10 @@ async fn near(client: &Client) {
     let plain = client.cache::<u32, u32>(CACHE);
     for bloom in [true, false] {
         plain.put(&1, &10).await.unwrap();
-        let cache = plain.near(Near { bloom, max_entries: 100, ..Near::default() }).await.unwrap();
+        let cache = plain
+            .near(NearCacheConfig { bloom, max_entries: 100, ..NearCacheConfig::default() })
+            .await
+            .unwrap();
         assert_eq!(cache.get(&1).await.unwrap(), Some(10));
         assert_eq!(cache.get(&1).await.unwrap(), Some(10));
         let stats = cache.near_stats().unwrap();
@@ -445,7 +449,7 @@ async fn statistics(client: &Client) {
 pub(crate) async fn lose_a_server(client: &Client, lose: impl FnOnce()) {
     client.administration().create(CACHE, DISTRIBUTED).await.unwrap();
     let cache = client.cache::<u32, u32>(CACHE).with_timeout(PATIENCE);
-    let near = cache.near(Near::default()).await.unwrap();
+    let near = cache.near(NearCacheConfig::default()).await.unwrap();
     let mut events = cache.listen().start().await.unwrap();
     let entries = numbers(3_000);
     cache.put_all(&entries).await.unwrap();

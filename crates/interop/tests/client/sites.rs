@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use consort_client::{Client, DEFAULT_CLUSTER, Event, EventKind, Near};
+use consort_client::{Client, DEFAULT_CLUSTER, Event, EventKind, NearCacheConfig};
 use consort_interop::{PATIENCE, Tool, in_own_network};
 use tokio::time::timeout;
 
@@ -27,7 +27,7 @@ fn clients_go_on_at_another_site_when_one_is_killed() {
         let ((lon, _lon), (_nyc, nyc)) = (site(11222, "LON").await, site(11322, "NYC").await);
         let client = Client::connect("hotrod://127.0.0.1?cluster.NYC=127.0.0.1:11322").await.unwrap();
         let cache = client.raw("c");
-        let near = cache.near(Near::default()).await.unwrap();
+        let near = cache.near(NearCacheConfig::default()).await.unwrap();
         let mut events = cache.listen().kinds([EventKind::Removed]).start().await.unwrap();
         assert_eq!(near.get(&b"site"[..]).await.unwrap().unwrap(), "LON");
 
@@ -47,7 +47,7 @@ fn clients_go_on_at_another_site_when_one_is_killed() {
                                 written.fetch_add(1, Ordering::Relaxed);
                             }
                             // Whether the dead had it, nobody knows.
-                            Err(error) => assert!(error.may_be_done(), "{error}"),
+                            Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
                         }
                     }
                     (writer, last)

@@ -71,7 +71,7 @@ fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
         let second = Tool::run_consort(&["server", "--port", "11322", "--data", &data]);
         let told = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(
-            !second.status.success() && told.contains("open elsewhere") && told.contains(&data),
+            !second.status.success() && told.contains("in use by another store") && told.contains(&data),
             "{told}"
         );
         drop(server);
@@ -87,7 +87,7 @@ fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
         let file = Path::new(&data).join("___consort_caches").join("META");
         let intact = std::fs::read(&file).expect("a description");
         std::fs::write(&file, b"#!/bin/sh\n").expect("written");
-        assert!(complaint(&data).contains("META is damaged at byte 0: not a store's description"));
+        assert!(complaint(&data).contains("META is damaged at byte 0: invalid META file"));
         std::fs::write(&file, intact).expect("written");
         let foreign = directory.of("file");
         std::fs::write(&foreign, b"no directory").expect("written");

@@ -1,12 +1,12 @@
-//! What queries find.
+//! Results of queries.
 
 use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
-use consort_query::Found;
+use consort_query::QueryResult;
 
 use crate::shop::{Item, Shop, items};
 
 fn names(query: &str) -> Vec<String> {
-    Shop::open().told(&items(), &format!("SELECT name FROM shop.Item i {query} ORDER BY name"))
+    Shop::open().results(&items(), &format!("SELECT name FROM shop.Item i {query} ORDER BY name"))
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn conditions_hold_or_not_and_nothing_is_neither_less_nor_more() {
         ("WHERE price IN (7, 30)", &["-", "Go"]),
         ("WHERE price NOT IN (7, 30)", &["Alien", "Emma"]),
         ("WHERE stars = 3", &["-", "Emma", "Go"]),
-        // As Java has it, which knows two zeros.
+        // As in Java, which has two zeros.
         ("WHERE weight < 0", &["Go"]),
         ("WHERE weight <= 0 AND sold = TRUE", &["Go"]),
         ("WHERE false OR price = 12", &["Emma"]),
@@ -56,7 +56,7 @@ fn one_of_several_values_is_enough() {
 #[test]
 fn groups_are_counted_summed_and_held_against_what_they_are_to_have() {
     let shop = Shop::open();
-    for (query, told) in [
+    for (query, results) in [
         (
             "SELECT COUNT(*), SUM(price), AVG(price), MIN(name), MAX(weight) FROM shop.Item",
             &["4L 64L 16.0 Alien 0.5"][..],
@@ -73,7 +73,7 @@ fn groups_are_counted_summed_and_held_against_what_they_are_to_have() {
         ("SELECT DISTINCT stars FROM shop.Item ORDER BY stars DESC", &["5", "3"]),
         ("SELECT COUNT(*) FROM shop.Item GROUP BY kind HAVING false", &[]),
     ] {
-        assert_eq!(shop.told(&items(), query), told, "{query}");
+        assert_eq!(shop.results(&items(), query), results, "{query}");
     }
 }
 
@@ -140,7 +140,7 @@ fn requests_and_answers_are_read_as_they_were_written() {
     assert!(QueryRequest::from_json("{}").is_err());
     let shop = Shop::open();
     for (query, columns) in [("FROM shop.Item", 0), ("SELECT i, name FROM shop.Item i ORDER BY price", 2)] {
-        let Found { rows, count } = shop.page(&items(), query, 1, 2);
+        let QueryResult { rows, count } = shop.page(&items(), query, 1, 2);
         let response = QueryResponse { columns, rows, count, is_exact: true };
         let read = QueryResponse::read(&response.write(|column| column == 0)).unwrap();
         assert_eq!(read, response, "{query}");

@@ -1,11 +1,11 @@
-//! What one query may cost: each limit has an error with its number.
+//! The limits of a query: each has an error with its number.
 
 use bytes::Bytes;
 use consort_protostream::Wrapped;
-use consort_query::bounds::{
+use consort_query::limits::{
     CONSTANTS_BYTES_MAX, ENTITY_STEPS_MAX, JOINS_MAX, MISSPELLED_MAX, PATTERNS_MAX, TEXT_MAX,
 };
-use consort_query::{Exceeded, Finding, Unanswered, Work};
+use consort_query::{Exceeded, MergeError, ResultMerger, Work};
 
 use crate::shop::{Item, Shop};
 
@@ -27,7 +27,7 @@ fn entity_with_many_values_and_a_long_list_takes_no_more_steps_than_the_limit() 
     let mut work = Work::default();
     assert_eq!(compiled.plan.examine(&entity, 1, &mut work), Err(Exceeded));
     assert!(work.done() <= ENTITY_STEPS_MAX + 1_000, "{} steps", work.done());
-    // The same list is no problem for an entity as others have it.
+    // The same list passes with another entity.
     assert_eq!(compiled.plan.examine(&item_with_sizes(3), 1, &mut Work::default()), Ok(None));
 }
 
@@ -42,22 +42,22 @@ fn query_fails_with_the_limit_where_an_owner_could_not_examine_an_entity() {
         "SELECT price, MAX(stars) FROM shop.Item WHERE sizes = -1 GROUP BY price",
     ] {
         let compiled = shop.compile(query, &[]).unwrap();
-        let mut finding = Finding::new(&compiled, 0, 10);
+        let mut merger = ResultMerger::new(&compiled, 0, 10);
         let row = Bytes::from(compiled.plan.row(&entity, 1).expect("it says that it could not be made"));
-        let error = finding.row(row).unwrap_err();
-        assert_eq!(error, Unanswered::Exceeded(Exceeded), "{query}");
+        let error = merger.row(row).unwrap_err();
+        assert_eq!(error, MergeError::Exceeded(Exceeded), "{query}");
         assert!(error.to_string().contains(&ENTITY_STEPS_MAX.to_string()), "{error}");
         let mut made = Vec::new();
         compiled.plan.reduce(&mut made, &entity, 1);
         let made = Bytes::from(made);
         assert_eq!(
-            Finding::new(&compiled, 0, 10).part(&made),
-            Err(Unanswered::Exceeded(Exceeded)),
+            ResultMerger::new(&compiled, 0, 10).part(&made),
+            Err(MergeError::Exceeded(Exceeded)),
             "{query}"
         );
         assert_eq!(
-            Finding::new(&compiled, 0, 10).more(&made),
-            Err(Unanswered::Exceeded(Exceeded)),
+            ResultMerger::new(&compiled, 0, 10).more(&made),
+            Err(MergeError::Exceeded(Exceeded)),
             "{query}"
         );
         assert_eq!(compiled.plan.holds(&entity), Err(Exceeded), "{query}");
@@ -72,7 +72,7 @@ fn row_with_the_same_long_text_in_many_columns_is_not_made() {
     let compiled = shop.compile(&query, &[]).unwrap();
     let row = compiled.plan.row(&entity, 1).expect("it says that it could not be made");
     assert!(row.len() < 100, "{} bytes", row.len());
-    assert_eq!(Finding::new(&compiled, 0, 10).row(row.into()), Err(Unanswered::Exceeded(Exceeded)));
+    assert_eq!(ResultMerger::new(&compiled, 0, 10).row(row.into()), Err(MergeError::Exceeded(Exceeded)));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn query_with_too_many_patterns_constants_or_joins_is_refused_with_the_limit() {
         |count| format!("FROM shop.Item WHERE name LIKE '%a%'{}", " OR name LIKE 'b%'".repeat(count - 1));
     shop.compile(&likes(PATTERNS_MAX), &[]).unwrap();
     refused(&likes(PATTERNS_MAX + 1), &[], PATTERNS_MAX);
-    // A parameter counts as often as it is used.
+    // A parameter counts once per use.
     let text = ("p", Wrapped::Text("x".repeat(CONSTANTS_BYTES_MAX / 2)));
     let uses = |count: usize| format!("FROM shop.Item WHERE name = :p{}", " OR name = :p".repeat(count - 1));
     shop.compile(&uses(2), std::slice::from_ref(&text)).unwrap();
@@ -100,7 +100,7 @@ fn query_with_too_many_patterns_constants_or_joins_is_refused_with_the_limit() {
 fn name_that_is_too_long_to_be_a_misspelled_one_is_compared_with_none() {
     let shop = Shop::open();
     let name = format!("shop.Item{}", "x".repeat(3));
-    assert!(shop.compile(&format!("FROM {name}"), &[]).unwrap_err().to_string().contains("meant"));
+    assert!(shop.compile(&format!("FROM {name}"), &[]).unwrap_err().to_string().contains("Did you mean"));
     let name = format!("shop.Item{}", "x".repeat(MISSPELLED_MAX));
-    assert!(!shop.compile(&format!("FROM {name}"), &[]).unwrap_err().to_string().contains("meant"));
+    assert!(!shop.compile(&format!("FROM {name}"), &[]).unwrap_err().to_string().contains("Did you mean"));
 }

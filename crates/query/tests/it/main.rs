@@ -1,4 +1,4 @@
-//! Queries from their text to their answer, over entities in memory.
+//! Queries from text to result, over entities in memory.
 
 mod answers;
 mod limits;

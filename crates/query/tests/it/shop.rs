@@ -1,4 +1,4 @@
-//! A schema, entities of it, and their queries, as members do it together.
+//! A schema with entities, and queries over them as members run them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use consort_protostream::Wrapped;
 use consort_protostream::wire::{
     EIGHT, LENGTH, MESSAGE, TYPE_ID, TYPE_NAME, VARINT, put_bytes, put_tag, put_varint,
 };
-use consort_query::{Compiled, Finding, Found, Plan, QueryError, Source, Statement, Types, Value};
+use consort_query::{Compiled, Plan, QueryError, QueryResult, ResultMerger, Source, Statement, Types, Value};
 use protox::prost_reflect::{DescriptorPool, MessageDescriptor};
 
 const SCHEMA: &str = "syntax = \"proto2\"; package shop;\n\
@@ -17,7 +17,7 @@ const SCHEMA: &str = "syntax = \"proto2\"; package shop;\n\
     repeated string tags = 5; repeated Maker others = 6; optional double weight = 7; optional int32 stars = 8 [default = 3];\n\
     optional bytes code = 9; repeated int32 sizes = 10; optional bool sold = 11; }";
 
-/// The type has a number in what clients write.
+/// The type id.
 const ID: u32 = 1_000_042;
 
 pub(crate) struct Shop(DescriptorPool);
@@ -40,40 +40,40 @@ impl Shop {
         Statement::parse(query)?.compile(self, &parameters)
     }
 
-    /// What is found among these, of which the first are left out, and so many are told.
-    pub(crate) fn page(&self, entities: &[Bytes], query: &str, offset: usize, max: usize) -> Found {
+    /// Runs a query over these entities and returns a page of the result.
+    pub(crate) fn page(&self, entities: &[Bytes], query: &str, offset: usize, max: usize) -> QueryResult {
         let compiled = self.compile(query, &[]).unwrap_or_else(|error| panic!("{query}: {error}"));
         let plan = Plan::from_bytes(&compiled.plan.to_bytes()).expect("what was written is read");
         assert_eq!(plan, compiled.plan);
-        let mut finding = Finding::new(&compiled, offset, max);
+        let mut merger = ResultMerger::new(&compiled, offset, max);
         match compiled.source {
-            Source::Nothing => return Found { rows: Vec::new(), count: 0 },
+            Source::Nothing => return QueryResult { rows: Vec::new(), count: 0 },
             Source::Rows => {
                 for (version, entity) in (1..).zip(entities) {
                     if let Some(row) = plan.row(entity, version) {
-                        finding.row(row.into()).unwrap();
+                        merger.row(row.into()).unwrap();
                     }
                 }
             }
-            // Two owners have some each.
+            // Two owners with some of the entities each.
             Source::Parts => {
                 for (version, entities) in (1..).zip(entities.chunks(entities.len().div_ceil(2).max(1))) {
                     let mut made = Vec::new();
                     entities.iter().for_each(|entity| plan.reduce(&mut made, entity, version));
                     if !made.is_empty() {
-                        finding.part(&made.into()).unwrap();
+                        merger.part(&made.into()).unwrap();
                     }
                 }
             }
         }
-        finding.finish().unwrap()
+        merger.finish().unwrap()
     }
 
-    /// What is told of all that is found, by words.
-    pub(crate) fn told(&self, entities: &[Bytes], query: &str) -> Vec<String> {
-        let found = self.page(entities, query, 0, usize::MAX);
-        assert_eq!(found.count, found.rows.len() as u64, "{query}");
-        let told = |cell: &Bytes| match Value::read(cell.clone()) {
+    /// Returns all results as text.
+    pub(crate) fn results(&self, entities: &[Bytes], query: &str) -> Vec<String> {
+        let result = self.page(entities, query, 0, usize::MAX);
+        assert_eq!(result.count, result.rows.len() as u64, "{query}");
+        let results = |cell: &Bytes| match Value::read(cell.clone()) {
             None => "-".to_owned(),
             Some(Value::Text(text)) => text.into_owned(),
             Some(Value::Int(number)) => number.to_string(),
@@ -81,7 +81,7 @@ impl Shop {
             Some(Value::Double(number)) => format!("{number:?}"),
             Some(other) => format!("{other:?}"),
         };
-        found.rows.iter().map(|row| row.iter().map(told).collect::<Vec<_>>().join(" ")).collect()
+        result.rows.iter().map(|row| row.iter().map(results).collect::<Vec<_>>().join(" ")).collect()
     }
 }
 
@@ -99,7 +99,7 @@ impl Types for Shop {
     }
 }
 
-/// An entity that is being written.
+/// An entity under construction.
 #[derive(Clone, Default)]
 pub(crate) struct Item(Vec<u8>);
 
@@ -134,7 +134,7 @@ impl Item {
         self
     }
 
-    /// As clients write it that know the type's number.
+    /// Wrapped with the type id.
     pub(crate) fn wrapped(&self) -> Bytes {
         let mut out = Vec::new();
         put_tag(&mut out, TYPE_ID, VARINT);
@@ -144,7 +144,7 @@ impl Item {
         out.into()
     }
 
-    /// As others do, also for another type.
+    /// Wrapped with a type name.
     pub(crate) fn wrapped_as(&self, name: &str) -> Bytes {
         let mut out = Vec::new();
         put_tag(&mut out, TYPE_NAME, LENGTH);
@@ -155,7 +155,7 @@ impl Item {
     }
 }
 
-/// What is in the shop.
+/// The entities of the shop.
 pub(crate) fn items() -> Vec<Bytes> {
     vec![
         Item::named("Emma")

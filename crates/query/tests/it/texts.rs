@@ -1,4 +1,4 @@
-//! Whatever comes, it is read or refused.
+//! Any text is parsed or refused without a panic.
 
 use bytes::Bytes;
 use consort_protostream::{QueryRequest, QueryResponse};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::shop::{Shop, items};
 
-/// Pieces of queries, put together as nobody would.
+/// Random sequences of query fragments.
 fn pieces() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "FROM",
@@ -58,7 +58,7 @@ fn pieces() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..20).prop_map(|pieces| pieces.join(" "))
 }
 
-/// Conditions as people write them, of fields that there are.
+/// Random valid conditions.
 fn condition() -> impl Strategy<Value = String> {
     let test = prop::sample::select(vec![
         "price > 12",

@@ -1,4 +1,4 @@
-//! The side that shows who it is.
+//! The client side of SCRAM.
 
 use subtle::ConstantTimeEq;
 
@@ -6,28 +6,28 @@ use crate::scram::keys::{Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
 use crate::scram::message::{attribute, base64, escaped, text, unbase64, wrong};
 use crate::scram::{ScramError, server};
 
-/// It has said who it is.
+/// The state after the client's first message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct First {
     hash: Hash,
     nonce: String,
-    /// Its message without the header.
+    /// The message without the header.
     bare: String,
 }
 
-/// The server has said how to derive the keys.
+/// The state after the server's challenge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Challenged {
     hash: Hash,
     salt: Vec<u8>,
     iterations: u32,
-    /// What was said so far, and the beginning of what will be: what is signed.
+    /// The signed text: the messages so far and the beginning of the last one.
     said: String,
-    /// The beginning of what will be said.
+    /// The beginning of the last message.
     last: String,
 }
 
-/// It has shown who it is, and waits for the server to do so.
+/// The state after the client's proof.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Last {
     signature: Vec<u8>,
@@ -40,29 +40,30 @@ impl std::fmt::Debug for Last {
 }
 
 impl First {
-    /// Begins as this user, prepared, and says what to send. The nonce must be new, random, and without commas.
+    /// Begins as this normalised user. Returns the first message. The nonce must be new, random, and without
+    /// commas.
     pub fn begin(hash: Hash, name: &str, nonce: &str) -> (Self, Vec<u8>) {
         let bare = format!("n={},r={nonce}", escaped(name));
         let message = format!("{}{bare}", server::HEADER).into_bytes();
         (Self { hash, nonce: nonce.to_owned(), bare }, message)
     }
 
-    /// Reads the server's challenge.
+    /// Decodes the server's challenge.
     ///
     /// # Errors
     ///
-    /// If it is none, or one that must not be answered.
+    /// If it is invalid or unsafe to answer.
     pub fn challenged(self, challenge: &[u8]) -> Result<Challenged, ScramError> {
         let challenge = text(challenge)?;
         let mut attributes = challenge.split(',');
-        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?;
-        let salt = attribute(&mut attributes, 's', "it has no salt")?;
-        let iterations = attribute(&mut attributes, 'i', "it has no iterations")?;
+        let nonce = attribute(&mut attributes, 'r', "missing nonce")?;
+        let salt = attribute(&mut attributes, 's', "missing salt")?;
+        let iterations = attribute(&mut attributes, 'i', "missing iterations")?;
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
             return Err(ScramError::Nonce);
         }
-        let salt = unbase64(salt).filter(|salt| !salt.is_empty()).ok_or(wrong("its salt is none"))?;
-        let iterations = iterations.parse().map_err(|_| wrong("its iterations are no number"))?;
+        let salt = unbase64(salt).filter(|salt| !salt.is_empty()).ok_or(wrong("invalid salt"))?;
+        let iterations = iterations.parse().map_err(|_| wrong("invalid iterations"))?;
         if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
             return Err(ScramError::Iterations(iterations));
         }
@@ -73,22 +74,22 @@ impl First {
 }
 
 impl Challenged {
-    /// The hash to derive with.
+    /// Returns the hash of the key derivation.
     pub const fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// The salt to derive with.
+    /// Returns the salt of the key derivation.
     pub fn salt(&self) -> &[u8] {
         &self.salt
     }
 
-    /// How often.
+    /// Returns the iterations of the key derivation.
     pub const fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// Shows that it has these keys: what to send.
+    /// Returns the last message, which proves possession of the keys.
     pub fn prove(self, keys: &Keys) -> (Last, Vec<u8>) {
         let signature = self.hash.hmac(&keys.stored, self.said.as_bytes());
         let proof: Vec<u8> = keys.client.iter().zip(&signature).map(|(key, sign)| key ^ sign).collect();
@@ -98,15 +99,15 @@ impl Challenged {
 }
 
 impl Last {
-    /// Looks whether the server knows the user, too.
+    /// Checks the server's signature.
     ///
     /// # Errors
     ///
-    /// If it does not: it is not the server it seems to be.
+    /// If the server does not know the user's verifier: it is an impostor.
     pub fn check(self, message: &[u8]) -> Result<(), ScramError> {
         let mut attributes = text(message)?.split(',');
-        let signature = attribute(&mut attributes, 'v', "it has no signature")?;
-        let signature = unbase64(signature).ok_or(wrong("its signature is none"))?;
+        let signature = attribute(&mut attributes, 'v', "missing signature")?;
+        let signature = unbase64(signature).ok_or(wrong("invalid signature"))?;
         let is_right = bool::from(signature.ct_eq(&self.signature));
         if is_right { Ok(()) } else { Err(ScramError::Impostor) }
     }

@@ -1,11 +1,11 @@
-//! What follows from a password: the keys of both sides.
+//! Key derivation from passwords.
 
 use ring::{digest, hmac};
 
-/// Iterations that are too few to keep a password that somebody has the verifier of (RFC 7677, section 4).
+/// Minimum iterations to protect the password of a stolen verifier (RFC 7677, section 4).
 pub const ITERATIONS_MIN: u32 = 4_096;
 
-/// Iterations that are more than a client does for a server that may be anybody: a second of work.
+/// Maximum iterations that a client does for an unauthenticated server: a second of work.
 pub const ITERATIONS_MAX: u32 = 1_000_000;
 
 /// The hash of a mechanism.
@@ -20,10 +20,10 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// All of them.
+    /// All hashes.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// The mechanism's registered name.
+    /// Returns the mechanism's registered name.
     pub const fn mechanism(self) -> &'static str {
         match self {
             Self::Sha256 => "SCRAM-SHA-256",
@@ -64,7 +64,7 @@ impl Hash {
     }
 }
 
-/// What a client can show to be the user with, and know the server by.
+/// The keys to prove a client and check a server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     pub(crate) hash: Hash,
@@ -80,7 +80,8 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Derives them. This takes time, a millisecond or more per 1,000 iterations: not to be done where others wait.
+    /// Derives the keys. Takes a millisecond or more per 1,000 iterations; do not call it where other tasks
+    /// wait.
     pub fn derive(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Self {
         let mut derivation = Derivation::begin(hash, password, salt, iterations);
         loop {
@@ -98,14 +99,14 @@ impl Keys {
     }
 }
 
-/// Keys that are being derived from a password (PBKDF2, RFC 8018; one block of it, as RFC 5802 calls Hi), a part at a time: for
-/// those who have to let others run in between.
+/// A key derivation in steps (PBKDF2, RFC 8018; one block, Hi in RFC 5802), for callers that must let other
+/// tasks run in between.
 pub struct Derivation {
     hash: Hash,
     password: hmac::Key,
     last: hmac::Tag,
     sum: Vec<u8>,
-    /// Iterations that are still to be done.
+    /// Remaining iterations.
     left: u32,
 }
 
@@ -116,7 +117,7 @@ impl std::fmt::Debug for Derivation {
 }
 
 impl Derivation {
-    /// The first iteration. There is always one.
+    /// Does the first iteration.
     pub fn begin(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Self {
         let password = hash.key(password.as_bytes());
         let mut first = hmac::Context::with_key(&password);
@@ -127,7 +128,7 @@ impl Derivation {
         Self { hash, password, last, sum, left: iterations.saturating_sub(1) }
     }
 
-    /// So many iterations more, or as many as are left. The keys once all are done.
+    /// Does up to `iterations` further iterations. Returns the keys once all are done.
     pub fn go_on(&mut self, iterations: u32) -> Option<Keys> {
         let now = iterations.min(self.left);
         for _ in 0..now {
@@ -145,7 +146,7 @@ impl Derivation {
 mod tests {
     use super::*;
 
-    /// By another implementation of the whole, not by ours.
+    /// Compared with another implementation.
     #[test]
     fn parts_come_to_what_the_whole_does() {
         for (hash, algorithm) in [

@@ -1,26 +1,26 @@
-//! Attributes of SCRAM's messages: a letter, an equals sign, a value, a comma.
+//! Attributes of SCRAM messages: a letter, an equals sign, a value, a comma.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::Malformed;
 
-/// Bytes of a message. What is longer has a name, a nonce or a salt that nobody has.
+/// Maximum bytes of a message: names, nonces and salts are much shorter.
 pub(crate) const MESSAGE_MAX: usize = 4_096;
 
 pub(crate) const fn wrong(reason: &'static str) -> Malformed {
     Malformed { mechanism: "SCRAM", reason }
 }
 
-/// A message as text.
+/// Decodes a message as text.
 pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
     if message.len() > MESSAGE_MAX {
-        return Err(wrong("it is too long"));
+        return Err(wrong("message too long"));
     }
-    std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))
+    std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))
 }
 
-/// The next attribute, which has to be this one.
+/// Takes the next attribute, which must have this letter.
 pub(crate) fn attribute<'a>(
     attributes: &mut impl Iterator<Item = &'a str>,
     letter: char,
@@ -38,12 +38,12 @@ pub(crate) fn unbase64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// A name as it stands in a message.
+/// Escapes a name.
 pub(crate) fn escaped(name: &str) -> String {
     name.replace('=', "=3D").replace(',', "=2C")
 }
 
-/// A name out of a message.
+/// Unescapes a name.
 pub(crate) fn unescaped(text: &str) -> Result<String, Malformed> {
     let mut name = String::with_capacity(text.len());
     let mut rest = text;
@@ -53,11 +53,11 @@ pub(crate) fn unescaped(text: &str) -> Result<String, Malformed> {
         let (letter, after) = match escape {
             Some(("2C", after)) => (',', after),
             Some(("3D", after)) => ('=', after),
-            _ => return Err(wrong("a name has an equals sign that begins no escape")),
+            _ => return Err(wrong("invalid escape in a name")),
         };
         name.push(letter);
         rest = after;
     }
     name.push_str(rest);
-    if name.is_empty() { Err(wrong("a name is empty")) } else { Ok(name) }
+    if name.is_empty() { Err(wrong("empty name")) } else { Ok(name) }
 }

@@ -1,7 +1,7 @@
 //! SCRAM-SHA-256, SCRAM-SHA-384 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding.
 //!
-//! Who looks keeps a [`Verifier`], who shows derives its [`Keys`] from the password. The exchange has two steps on each side:
-//! [`client::First`] and [`client::Last`], [`server::First`] and [`server::Last`].
+//! The server stores a [`Verifier`], the client derives its [`Keys`] from the password. The exchange has two
+//! steps on each side: [`client::First`] and [`client::Last`], [`server::First`] and [`server::Last`].
 
 pub mod client;
 mod keys;
@@ -12,31 +12,31 @@ mod verifier;
 pub use keys::{Derivation, Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
 pub use verifier::{Verifier, VerifierError};
 
-/// A nonce of these random bytes.
+/// Encodes a nonce from random bytes.
 pub fn nonce(random: [u8; 18]) -> String {
     message::base64(&random)
 }
 
-/// Why an exchange ends before its time.
+/// The failure of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScramError {
-    /// The other side's message is none.
+    /// The peer's message is invalid.
     #[error(transparent)]
     Malformed(#[from] crate::Malformed),
-    /// The other side's nonce does not go on from ours: somebody repeats an old exchange.
-    #[error("the nonce of another exchange")]
+    /// The peer's nonce does not extend the own one: a replay of an old exchange.
+    #[error("the nonce belongs to another exchange")]
     Nonce,
-    /// The other side wants an exchange that is tied to its TLS connection.
+    /// The peer requires channel binding.
     #[error("channel binding is not supported")]
     ChannelBinding,
-    /// The server wants fewer iterations than are safe, or more than anybody should calculate for somebody unknown.
-    #[error("{0} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are done")]
+    /// The server's number of iterations is unsafe, or too expensive for an unauthenticated server.
+    #[error("{0} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are supported")]
     Iterations(u32),
     /// The client does not know the password.
-    #[error("the password is another one")]
+    #[error("wrong password")]
     Proof,
-    /// The server does not know the user's verifier: it is not the one it seems to be.
+    /// The server does not know the user's verifier: it is an impostor.
     #[error("the server does not prove that it knows the user")]
     Impostor,
 }
@@ -45,7 +45,7 @@ pub enum ScramError {
 mod tests {
     use super::*;
 
-    /// An exchange that was published.
+    /// A published exchange.
     struct Published {
         hash: Hash,
         client_nonce: &'static str,
@@ -69,7 +69,7 @@ mod tests {
                 "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
             ],
         },
-        // Nobody has published one: this is what Python's hashlib and hmac calculate, which calculate the others, too.
+        // Computed with Python's hashlib and hmac, which agree on the other examples.
         Published {
             hash: Hash::Sha384,
             client_nonce: "rOprNGfwEbeRWgbNEkqO",
@@ -83,7 +83,7 @@ mod tests {
                 "v=GxF1OOXz2P4ZqNYTUxOYhowAr/GSEtAaLFwigiJZY3+h1azx0xoXq5JWsCOuHHLv",
             ],
         },
-        // No RFC has one; this is the one that Apache Qpid and others are tested with.
+        // Not in an RFC; the test vector of Apache Qpid and others.
         Published {
             hash: Hash::Sha512,
             client_nonce: "rOprNGfwEbeRWgbNEkqO",
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_may_not_begin_with_is_refused() {
+    fn an_invalid_client_first_message_is_refused() {
         let begun = |message: &str| server::First::read(message.as_bytes()).err();
         assert_eq!(begun("y,,n=user,r=abc"), None);
         assert_eq!(begun("p=tls-exporter,,n=user,r=abc"), Some(ScramError::ChannelBinding));

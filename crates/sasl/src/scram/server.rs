@@ -1,4 +1,4 @@
-//! The side that looks who it is.
+//! The server side of SCRAM.
 
 use subtle::ConstantTimeEq;
 
@@ -6,10 +6,10 @@ use crate::scram::ScramError;
 use crate::scram::message::{attribute, base64, text, unbase64, unescaped, wrong};
 use crate::scram::verifier::Verifier;
 
-/// What a client's first message begins with: no channel binding, and nobody else to act as.
+/// The beginning of a client's first message: no channel binding, no authorization identity.
 pub(crate) const HEADER: &str = "n,,";
 
-/// A client has said who it is.
+/// The state after the client's first message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct First {
     header: String,
@@ -19,58 +19,58 @@ pub struct First {
     nonce: String,
 }
 
-/// A client was told how to derive its keys.
+/// The state after the challenge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Last {
     verifier: Verifier,
     header: String,
     nonce: String,
-    /// What was said so far.
+    /// The signed text so far.
     said: String,
 }
 
 impl First {
-    /// Reads a client's first message.
+    /// Decodes a client's first message.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// If it is invalid.
     pub fn read(message: &[u8]) -> Result<Self, ScramError> {
         let message = text(message)?;
         let mut parts = message.splitn(3, ',');
         let (Some(binding), Some(act_as), Some(bare)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(wrong("it has no header").into());
+            return Err(wrong("missing header").into());
         };
         match binding {
             "n" | "y" => {}
             binding if binding.starts_with("p=") => return Err(ScramError::ChannelBinding),
-            _ => return Err(wrong("its header is none").into()),
+            _ => return Err(wrong("invalid header").into()),
         }
         let header = format!("{binding},{act_as},");
         let act_as = match act_as {
             "" => String::new(),
-            act_as => unescaped(act_as.strip_prefix("a=").ok_or(wrong("its header is none"))?)?,
+            act_as => unescaped(act_as.strip_prefix("a=").ok_or(wrong("invalid header"))?)?,
         };
         let mut attributes = bare.split(',');
-        let name = unescaped(attribute(&mut attributes, 'n', "it has no name")?)?;
-        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?.to_owned();
+        let name = unescaped(attribute(&mut attributes, 'n', "missing name")?)?;
+        let nonce = attribute(&mut attributes, 'r', "missing nonce")?.to_owned();
         if nonce.is_empty() {
-            return Err(wrong("its nonce is empty").into());
+            return Err(wrong("empty nonce").into());
         }
         Ok(Self { header, bare: bare.to_owned(), act_as, name, nonce })
     }
 
-    /// The user's name, as it was sent: it is not prepared.
+    /// Returns the user's name as sent, not normalised.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As whom to act; as oneself if that is empty.
+    /// Returns the authorization identity; empty for the user.
     pub fn act_as(&self) -> &str {
         &self.act_as
     }
 
-    /// Tells the client how to derive its keys: what to send. The nonce must be new, random, and without commas.
+    /// Returns the challenge. The nonce must be new, random, and without commas.
     pub fn challenge(self, verifier: &Verifier, nonce: &str) -> (Last, Vec<u8>) {
         let nonce = format!("{}{nonce}", self.nonce);
         let (salt, iterations) = (base64(verifier.salt()), verifier.iterations());
@@ -81,17 +81,17 @@ impl First {
 }
 
 impl Last {
-    /// Looks whether the client has the keys: what to send, so that it knows the server, too.
+    /// Checks the client's proof. Returns the message that authenticates the server.
     ///
     /// # Errors
     ///
-    /// If it has not.
+    /// If the proof is wrong.
     pub fn check(self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let message = text(message)?;
-        let (without_proof, proof) = message.rsplit_once(",p=").ok_or(wrong("it has no proof"))?;
+        let (without_proof, proof) = message.rsplit_once(",p=").ok_or(wrong("missing proof"))?;
         let mut attributes = without_proof.split(',');
-        let header = attribute(&mut attributes, 'c', "it has no header")?;
-        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?;
+        let header = attribute(&mut attributes, 'c', "missing header")?;
+        let nonce = attribute(&mut attributes, 'r', "missing nonce")?;
         if unbase64(header).as_deref() != Some(self.header.as_bytes()) {
             return Err(ScramError::ChannelBinding);
         }
@@ -100,7 +100,7 @@ impl Last {
         }
         let hash = self.verifier.hash();
         let proof = unbase64(proof).filter(|proof| proof.len() == hash.len());
-        let proof = proof.ok_or(wrong("its proof is none"))?;
+        let proof = proof.ok_or(wrong("invalid proof"))?;
         let said = format!("{},{without_proof}", self.said);
         let signature = hash.hmac(self.verifier.stored_key(), said.as_bytes());
         let key: Vec<u8> = proof.iter().zip(&signature).map(|(proof, sign)| proof ^ sign).collect();

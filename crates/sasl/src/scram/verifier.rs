@@ -1,4 +1,4 @@
-//! What a server keeps of a user.
+//! The verifier of a user's password.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use subtle::ConstantTimeEq;
 use crate::scram::keys::{Derivation, Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
 use crate::scram::message::{base64, unbase64};
 
-/// What a server knows a user by. Who has it can try passwords on it, each at the price of its iterations, and can play the
-/// server; nobody can be the user with it.
+/// The data that a server stores of a user. A stolen verifier allows guesses of the password, each at the
+/// cost of its iterations, and impersonation of the server, but not of the user.
 ///
-/// As text it is `SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY` (RFC 5803), as PostgreSQL writes it, too.
+/// The text form is `SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY` (RFC 5803), as in PostgreSQL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     hash: Hash,
@@ -21,39 +21,39 @@ pub struct Verifier {
     server_key: Vec<u8>,
 }
 
-/// Text that is no verifier.
+/// The reason why a text is no verifier.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifierError {
-    /// Another mechanism, or none.
-    #[error("it does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$")]
+    /// Unknown mechanism.
+    #[error("the verifier does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$")]
     Mechanism,
-    /// Something is missing, or there is more.
-    #[error("after the mechanism there have to be ITERATIONS:SALT$STORED-KEY:SERVER-KEY")]
+    /// Wrong number of parts.
+    #[error("the mechanism must be followed by ITERATIONS:SALT$STORED-KEY:SERVER-KEY")]
     Parts,
-    /// Too few for anybody's password, or too many for clients to do.
-    #[error("{0:?} is no number of iterations from {ITERATIONS_MIN} to {ITERATIONS_MAX}")]
+    /// Too few iterations for security, or too many for clients.
+    #[error("invalid number of iterations {0:?}; use {ITERATIONS_MIN} to {ITERATIONS_MAX}")]
     Iterations(String),
-    /// Not base64, or not of its length.
-    #[error("its {part} has to be {expected} in base64")]
+    /// A part is not base64 or has the wrong length.
+    #[error("the {part} must be {expected} in base64")]
     Bytes {
-        /// Which part.
+        /// The part.
         part: &'static str,
-        /// What it should be.
+        /// The expected content.
         expected: &'static str,
     },
 }
 
 impl Verifier {
-    /// The verifier of a password, prepared. The salt must be random. This takes time, as [`Keys::derive`] does.
+    /// Derives the verifier of a normalised password. The salt must be random. As slow as [`Keys::derive`].
     pub fn derive(hash: Hash, password: &str, salt: Vec<u8>, iterations: u32) -> Self {
         let Keys { stored, server, .. } = Keys::derive(hash, password, &salt, iterations);
         Self { hash, iterations, salt, stored_key: stored, server_key: server }
     }
 
-    /// A verifier that no password fits, and that nobody can tell from another's: its salt follows from a secret, the mechanism
-    /// and the name, so that it is the same again whenever the name is asked for, and another one for another mechanism, as
-    /// users' salts are.
+    /// Returns a verifier that no password matches and that cannot be distinguished from a real one. Its salt
+    /// is derived from a secret, the mechanism and the name, so that it is stable per name and differs per
+    /// mechanism, like a user's.
     pub fn decoy(hash: Hash, secret: &[u8], name: &str, salt_len: usize, iterations: u32) -> Self {
         let follows =
             |what: &str| Hash::Sha512.hmac(secret, format!("{what} {} {name}", hash.mechanism()).as_bytes());
@@ -65,32 +65,32 @@ impl Verifier {
         Self { hash, iterations, salt, stored_key, server_key }
     }
 
-    /// Whether it is of this password, prepared. This takes time, as [`Keys::derive`] does.
+    /// Whether it matches a normalised password. As slow as [`Keys::derive`].
     pub fn fits(&self, password: &str) -> bool {
         self.is_of(&Keys::derive(self.hash, password, &self.salt, self.iterations))
     }
 
-    /// Derives the keys that [`Self::is_of`] takes from a password, prepared, a part at a time.
+    /// Starts a stepwise derivation of keys from a normalised password, for [`Self::is_of`].
     pub fn derivation(&self, password: &str) -> Derivation {
         Derivation::begin(self.hash, password, &self.salt, self.iterations)
     }
 
-    /// Whether it is of the password that these keys are derived from.
+    /// Whether it matches these keys.
     pub fn is_of(&self, keys: &Keys) -> bool {
         keys.stored.ct_eq(&self.stored_key).into()
     }
 
-    /// Its mechanism's hash.
+    /// Returns the hash of the mechanism.
     pub const fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// How often its password is hashed.
+    /// Returns the iterations.
     pub const fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// What its password is hashed with.
+    /// Returns the salt.
     pub fn salt(&self) -> &[u8] {
         &self.salt
     }
@@ -113,7 +113,7 @@ impl fmt::Display for Verifier {
     }
 }
 
-/// Without what passwords could be tried on.
+/// Omits the parts that allow guesses of the password.
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}${}:…", self.hash.mechanism(), self.iterations)
@@ -154,7 +154,7 @@ impl FromStr for Verifier {
 mod tests {
     use super::*;
 
-    /// The user of RFC 7677, whose keys other programs have, too.
+    /// The user of RFC 7677, also tested by other programs.
     const PENCIL: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
                           WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
 
@@ -170,22 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_verifier_is_refused_with_the_part_that_is_wrong() {
+    fn an_invalid_verifier_is_refused_with_its_invalid_part() {
         for (text, told) in [
-            ("", "it does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$"),
+            ("", "the verifier does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$"),
             (
                 "SCRAM-SHA-1$4096:QQ==$QQ==:QQ==",
-                "it does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$",
+                "the verifier does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$",
             ),
-            (
-                "SCRAM-SHA-256$4096",
-                "after the mechanism there have to be ITERATIONS:SALT$STORED-KEY:SERVER-KEY",
-            ),
+            ("SCRAM-SHA-256$4096", "the mechanism must be followed by ITERATIONS:SALT$STORED-KEY:SERVER-KEY"),
             ("SCRAM-SHA-256$1:W22ZaJ0SNY4=$a:b", "\"1\" is no number of iterations from 4096 to 1000000"),
             ("SCRAM-SHA-256$x:W22ZaJ0SNY4=$a:b", "\"x\" is no number of iterations from 4096 to 1000000"),
-            ("SCRAM-SHA-256$4096:QQ==$a:b", "its salt has to be 8 to 64 bytes in base64"),
-            ("SCRAM-SHA-256$4096:W22ZaJ0SNY4=$QQ==:b", "its stored key has to be 32 bytes in base64"),
-            ("SCRAM-SHA-512$4096:W22ZaJ0SNY4=$QQ==:b", "its stored key has to be 64 bytes in base64"),
+            ("SCRAM-SHA-256$4096:QQ==$a:b", "the salt must be 8 to 64 bytes in base64"),
+            ("SCRAM-SHA-256$4096:W22ZaJ0SNY4=$QQ==:b", "the stored key must be 32 bytes in base64"),
+            ("SCRAM-SHA-512$4096:W22ZaJ0SNY4=$QQ==:b", "the stored key must be 64 bytes in base64"),
         ] {
             assert_eq!(text.parse::<Verifier>().unwrap_err().to_string(), told, "{text}");
         }

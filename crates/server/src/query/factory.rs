@@ -55,6 +55,6 @@ pub(crate) fn compile(factory: &Factory, types: &Types) -> Result<Compiled, Refu
         return Err(Refusal::new(format!("'{}' takes nothing away", factory.name.as_str())));
     }
     let compiled = statement.compile(types, &parameters)?;
-    compiled.of_each()?;
+    compiled.check_per_entity()?;
     Ok(compiled)
 }

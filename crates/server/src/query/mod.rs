@@ -15,11 +15,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody};
 use consort_protostream::{QueryRequest, QueryResponse};
-use consort_query::{Compiled, Found, QueryError, Statement, Wrong};
+use consort_query::{Compiled, QueryError, QueryErrorKind, QueryResult, Statement};
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::computing::{QUERIES, computed};
+use crate::bounds::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::media::{Format, Types};
 use crate::security::Permission;
 use crate::served::Served;
@@ -120,14 +120,14 @@ async fn find(session: &Session, served: &Arc<Served>, query: Bytes, form: Form)
         }
         if request.offset.unwrap_or(0) != 0 || request.max.is_some_and(|max| usize::try_from(max) != Ok(TOLD))
         {
-            return Err(QueryError::from(Wrong::Paging).into());
+            return Err(QueryError::from(QueryErrorKind::Paging).into());
         }
         let count = run::delete(caches, served, &compiled, request.is_local).await?;
         QueryResponse { count, is_exact: true, ..QueryResponse::default() }
     } else {
         let (offset, max) = page(&request)?;
         let room = (&session.responses, &mut gathering);
-        let Found { rows, count } =
+        let QueryResult { rows, count } =
             run::select(caches, served, &compiled, request.is_local, (offset, max), room).await?;
         QueryResponse { columns: compiled.names.len(), rows, count, is_exact: true }
     };

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_cache::{Change, Condition, Segment, Version, Walk, Write};
 use consort_hotrod::Flags;
-use consort_query::{Compiled, Exceeded, Finding, Found, Plan, Source, Unanswered};
+use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMerger, Source};
 
 use super::owner::{PARTS, ROWS};
 use crate::answer::Refusal;
-use crate::bounds::DELETED_AT_ONCE;
 use crate::caches::Caches;
 use crate::computing::computed;
 use crate::gathering::{Gathering, Responses};
+use crate::bounds::DELETED_AT_ONCE;
 use crate::served::Served;
 
-impl From<Unanswered> for Refusal {
-    fn from(error: Unanswered) -> Self {
+impl From<MergeError> for Refusal {
+    fn from(error: MergeError) -> Self {
         Self::new(error.to_string())
     }
 }
@@ -60,12 +60,12 @@ pub(super) async fn select(
     is_local: bool,
     (offset, max): (usize, usize),
     (responses, gathering): (&Responses, &mut Gathering),
-) -> Result<Found, Refusal> {
+) -> Result<QueryResult, Refusal> {
     if compiled.source == Source::Nothing {
-        return Ok(Found { rows: Vec::new(), count: 0 });
+        return Ok(QueryResult { rows: Vec::new(), count: 0 });
     }
     loop {
-        let mut finding = Finding::new(compiled, offset, max);
+        let mut finding = ResultMerger::new(compiled, offset, max);
         let in_transit = responses.begin_walk().await?;
         let found = find(caches, served, compiled, is_local, &mut finding, gathering).await?;
         drop(in_transit);
@@ -93,7 +93,7 @@ async fn find(
     served: &Served,
     compiled: &Compiled,
     is_local: bool,
-    finding: &mut Finding,
+    finding: &mut ResultMerger,
     gathering: &mut Gathering,
 ) -> Result<Walked, Refusal> {
     let among = Among::of(caches, served, &compiled.plan, is_local);
@@ -127,7 +127,7 @@ async fn find(
 }
 
 /// What was found, in its order.
-async fn finish(finding: Finding) -> Result<Found, Refusal> {
+async fn finish(finding: ResultMerger) -> Result<QueryResult, Refusal> {
     Ok(computed(finding.held_bytes(), move || finding.finish()).await?)
 }
 

@@ -53,7 +53,7 @@ impl Watch {
         let version = event.version.0;
         let found = event.value.as_ref();
         if !self.is_continuous {
-            return found.map_or(Ok(None), |found| self.compiled.filtered(found, version));
+            return found.map_or(Ok(None), |found| self.compiled.filter_event(found, version));
         }
         let is_new = matches!(event.kind, EventKind::Created | EventKind::Existing);
         let is_gone = matches!(event.kind, EventKind::Removed | EventKind::Expired);
@@ -63,10 +63,10 @@ impl Watch {
             Some(previous) => Some(holds(&previous.value)?),
             None => is_new.then_some(false),
         };
-        let left = || (before != Some(false)).then(|| self.compiled.left(&event.key));
+        let left = || (before != Some(false)).then(|| self.compiled.left_event(&event.key));
         Ok(match found.filter(|_| !is_gone) {
             Some(value) => {
-                self.compiled.found(&event.key, value, version, before == Some(true))?.or_else(left)
+                self.compiled.match_event(&event.key, value, version, before == Some(true))?.or_else(left)
             }
             None if is_gone => left(),
             // What it has now comes with its next event.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
-use consort_hotrod::{Asked, Request, RequestBody, Response, ResponseBody, Status, Text};
+use consort_hotrod::{Request, RequestBody, RequestContext, Response, ResponseBody, Status, Text};
 
 use crate::answer::Answer;
 use crate::answering;
@@ -49,8 +49,8 @@ impl Admission {
         &mut self,
         session: &Arc<Session>,
         mut request: Request,
-    ) -> (Asked, Response, Verdict) {
-        let (asked, id) = (request.asked(), request.header.id);
+    ) -> (RequestContext, Response, Verdict) {
+        let (asked, id) = (request.context(), request.header.id);
         let (answer, verdict) = match &request.body {
             RequestBody::Server(server::Request::Ping) => {
                 // Which caches there are, and where, is not told to strangers.

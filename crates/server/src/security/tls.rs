@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
-use consort_hotrod::{Asked, Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, Response, Status};
+use consort_hotrod::{
+    Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, RequestContext, Response, Status,
+};
 use consort_tls::{ClientCertificates, Identity, TlsError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -90,8 +92,11 @@ async fn refuse(stream: &mut TcpStream, answer: &[u8]) -> io::Error {
 }
 
 fn hot_rod_only_tls() -> Bytes {
-    let asked =
-        Asked { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+    let asked = RequestContext {
+        version: ProtocolVersion::NEWEST,
+        opcode: Opcode::Ping,
+        intelligence: Intelligence::Basic,
+    };
     let mut output = Output::new();
     let text = "this server speaks TLS only: connect with hotrods:// or use_ssl";
     Response::error(0, Status::InvalidMagic, text).encode(asked, &mut output);

@@ -230,7 +230,7 @@ async fn after_some_failures_the_connection_ends() {
     let ping = crate::client::request(7, "", RequestBody::Server(server::Request::Ping));
     // It may be closed before or after this is written.
     let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, b"\xa0").await;
-    assert!(client.next(ping.asked()).await.is_none());
+    assert!(client.next(ping.context()).await.is_none());
     // Who mistypes a password once gets in.
     let mut client = server.client().await;
     refusal(&client.plain("alice", "wrong").await);
@@ -241,11 +241,11 @@ async fn after_some_failures_the_connection_ends() {
 async fn what_is_no_message_of_its_mechanism_is_told_so() {
     let server = Running::secured("no-message", users()).await;
     for (mechanism, message, told) in [
-        ("PLAIN", &b""[..], "Invalid credentials: not a message of PLAIN: it has not three parts"),
-        ("PLAIN", b"\xff\0\0", "Invalid credentials: not a message of PLAIN: it is not UTF-8"),
+        ("PLAIN", &b""[..], "Invalid credentials: invalid PLAIN message: three parts are required"),
+        ("PLAIN", b"\xff\0\0", "Invalid credentials: invalid PLAIN message: not UTF-8"),
         ("PLAIN", b"admin\0alice\0wonderland", "Invalid credentials: nobody acts as another user here"),
-        ("SCRAM-SHA-256", b"", "Invalid credentials: not a message of SCRAM: it has no header"),
-        ("SCRAM-SHA-256", b"n,,n=alice", "Invalid credentials: not a message of SCRAM: it has no nonce"),
+        ("SCRAM-SHA-256", b"", "Invalid credentials: invalid SCRAM message: missing header"),
+        ("SCRAM-SHA-256", b"n,,n=alice", "Invalid credentials: invalid SCRAM message: missing nonce"),
         (
             "SCRAM-SHA-512",
             b"p=tls-unique,,n=alice,r=a",
@@ -432,7 +432,7 @@ async fn a_connection_has_one_answer_at_a_time_until_its_client_is_known() {
     client.send(&requests).await;
     for request in &requests {
         assert_eq!(
-            client.next_of(|id| requests[id as usize - 1].asked()).await.unwrap().id,
+            client.next_of(|id| requests[id as usize - 1].context()).await.unwrap().id,
             request.header.id
         );
     }

@@ -73,7 +73,7 @@ async fn pipelined_bulk_reads_of_a_client_that_does_not_read_stay_within_the_bud
     }
     // It has all of its responses when it reads.
     for _ in 0..READS {
-        let response = greedy.next(reads[0].asked()).await.unwrap();
+        let response = greedy.next(reads[0].context()).await.unwrap();
         let ResponseBody::Bulk(bulk::Response::Entries(entries)) = response.body else {
             panic!("{response:?}")
         };
@@ -94,7 +94,7 @@ async fn responses_that_a_client_does_not_take_are_one_mib_and_one_response() {
     let (mut greedy, reads) = reading(&server, READS, || get("key-0")).await;
     used_more_than(&process, (UNWRITTEN_MAX - MIB / 8) as u64).await;
     for _ in &reads {
-        let response = greedy.next_of(|id| reads[id as usize].asked()).await.unwrap();
+        let response = greedy.next_of(|id| reads[id as usize].context()).await.unwrap();
         let ResponseBody::Map(map::Response::Value(value)) = response.body else { panic!("{response:?}") };
         assert_eq!(value.len(), MIB / 16);
     }
@@ -196,7 +196,7 @@ async fn put_of_a_user_that_may_not_write_is_refused_before_its_value_has_come()
     const VALUE: usize = 60 * MIB;
     let put = request(7, "c", put("k", vec![7; VALUE]));
     client.stream.write_all(&without_value(&put, VALUE)).await.unwrap();
-    let refused = client.next(put.asked()).await.unwrap();
+    let refused = client.next(put.context()).await.unwrap();
     assert_eq!(refused.id, 7);
     assert!(refusal(&refused).contains("ISPN000287"), "{refused:?}");
     // The rest of it is not kept, and the connection goes on after it.
@@ -215,7 +215,7 @@ async fn request_for_which_there_is_never_room_is_refused_before_it_has_come_and
     const VALUE: usize = 20 * MIB;
     let put = request(7, "c", put("k", vec![7; VALUE]));
     client.stream.write_all(&without_value(&put, VALUE)).await.unwrap();
-    let refused = client.next(put.asked()).await.unwrap();
+    let refused = client.next(put.context()).await.unwrap();
     assert_eq!(refused.status, Status::ServerError);
     let text = error(&refused);
     assert!(text.contains("no room for the request") && text.contains("large_requests"), "{text}");
@@ -232,10 +232,10 @@ async fn request_that_does_not_arrive_in_time_ends_its_connection_and_says_why()
     client.create("c").await;
     let put = request(7, "c", put("k", "a value"));
     client.stream.write_all(&without_value(&put, 3)).await.unwrap();
-    let late = client.next(put.asked()).await.unwrap();
+    let late = client.next(put.context()).await.unwrap();
     assert_eq!((late.id, late.status), (7, Status::TimedOut));
     assert!(error(&late).contains("has not arrived within"), "{late:?}");
-    assert_eq!(client.next(put.asked()).await, None, "the connection is closed");
+    assert_eq!(client.next(put.context()).await, None, "the connection is closed");
     // Who has sent nothing has all the time.
     let mut other = server.client().await;
     assert_eq!(other.ask("c", get("k")).await.status, Status::NotFound);

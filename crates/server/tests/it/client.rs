@@ -7,8 +7,8 @@ use consort_cache::{CacheManager, Channel};
 use consort_conf::{Variables, parse_stack};
 use consort_hotrod::ops::{map, server, task};
 use consort_hotrod::{
-    Asked, Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
-    ResponseBody, ResponseDecoder, Status,
+    Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestContext, RequestHeader,
+    Response, ResponseBody, ResponseDecoder, Status,
 };
 use consort_server::{Server, ServerBuilder, ServerError, UsersHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -158,12 +158,12 @@ impl Client {
     }
 
     /// What comes next, as the answer to that; nothing if the server has closed the connection.
-    pub(crate) async fn next(&mut self, asked: Asked) -> Option<Response> {
+    pub(crate) async fn next(&mut self, asked: RequestContext) -> Option<Response> {
         self.next_of(|_| asked).await
     }
 
     /// The same as the answer to the request of its id.
-    pub(crate) async fn next_of(&mut self, asked: impl Fn(u64) -> Asked) -> Option<Response> {
+    pub(crate) async fn next_of(&mut self, asked: impl Fn(u64) -> RequestContext) -> Option<Response> {
         match self.incoming(|id| Some(asked(id))).await? {
             Incoming::Response(response) => Some(response),
             other => panic!("{other:?}"),
@@ -171,7 +171,10 @@ impl Client {
     }
 
     /// What comes next, be it asked for or not. A connection that is broken off is closed, too.
-    pub(crate) async fn incoming(&mut self, asked: impl Fn(u64) -> Option<Asked>) -> Option<Incoming> {
+    pub(crate) async fn incoming(
+        &mut self,
+        asked: impl Fn(u64) -> Option<RequestContext>,
+    ) -> Option<Incoming> {
         loop {
             if let Some(incoming) = self.decoder.decode(&mut self.input, &asked).unwrap() {
                 return Some(incoming);
@@ -190,7 +193,7 @@ impl Client {
     /// The answer to a request as it is.
     pub(crate) async fn ask_so(&mut self, request: Request) -> Response {
         self.send(std::slice::from_ref(&request)).await;
-        self.next(request.asked()).await.expect("an answer")
+        self.next(request.context()).await.expect("an answer")
     }
 
     /// Makes a cache with these settings.
@@ -206,8 +209,8 @@ impl Client {
     pub(crate) async fn refused(&mut self, bytes: &[u8]) -> Option<Response> {
         self.stream.write_all(bytes).await.unwrap();
         let ping = request(0, "", RequestBody::Server(server::Request::Ping));
-        let error = self.next(ping.asked()).await;
-        assert_eq!(self.next(ping.asked()).await, None, "the connection goes on");
+        let error = self.next(ping.context()).await;
+        assert_eq!(self.next(ping.context()).await, None, "the connection goes on");
         error
     }
 }

@@ -16,7 +16,7 @@ async fn requests_that_come_together_are_all_answered() {
     client.send(&requests).await;
     let mut answered = vec![false; requests.len()];
     for _ in &requests {
-        let response = client.next_of(|id| requests[id as usize].asked()).await.unwrap();
+        let response = client.next_of(|id| requests[id as usize].context()).await.unwrap();
         assert_eq!(response.status, Status::Success);
         assert!(!std::mem::replace(&mut answered[response.id as usize], true), "answered twice");
     }
@@ -42,7 +42,7 @@ async fn conditions_and_previous_values_are_told_as_clients_expect() {
         let mut request = request(1, "c", body);
         request.header.flags = flags;
         client.send(std::slice::from_ref(&request)).await;
-        let response = client.next(request.asked()).await.unwrap();
+        let response = client.next(request.context()).await.unwrap();
         let previous = match response.body {
             ResponseBody::Map(map::Response::Previous(previous)) => {
                 Some(previous.map(|previous| previous.value))
@@ -125,9 +125,9 @@ async fn what_was_asked_is_answered_before_the_server_ends() {
     // Until the answer has begun, so that the request has been read.
     client.stream.readable().await.unwrap();
     server.end.send(()).unwrap();
-    let response = client.next(request.asked()).await.expect("an answer");
+    let response = client.next(request.context()).await.expect("an answer");
     assert_eq!(response.body, ResponseBody::Map(map::Response::Value(large)));
-    assert_eq!(client.next(request.asked()).await, None);
+    assert_eq!(client.next(request.context()).await, None);
     timeout(PATIENCE, server.serving).await.expect("it ends").unwrap();
 }
 
@@ -141,7 +141,7 @@ async fn a_cache_is_on_all_servers_when_it_is_said_to_be_there() {
         let mut get = request(n, &name, get("k"));
         get.header.intelligence = Intelligence::Hash;
         client.send(std::slice::from_ref(&get)).await;
-        let topology = client.next(get.asked()).await.unwrap().topology.expect("a topology");
+        let topology = client.next(get.context()).await.unwrap().topology.expect("a topology");
         assert_eq!(topology.servers.len(), 3, "{name}: {topology:?}");
     }
 }
@@ -155,7 +155,7 @@ async fn clients_are_told_of_servers_that_come_and_go() {
                 let mut get = request(1, "c", get("k"));
                 get.header.intelligence = Intelligence::Hash;
                 client.send(std::slice::from_ref(&get)).await;
-                let topology = client.next(get.asked()).await.unwrap().topology.unwrap();
+                let topology = client.next(get.context()).await.unwrap().topology.unwrap();
                 if topology.servers.len() == count {
                     return topology;
                 }

@@ -97,7 +97,7 @@ async fn what_was_there_comes_before_the_answer_and_as_the_answers() {
     client.send(std::slice::from_ref(&add)).await;
     let mut found = Vec::new();
     loop {
-        match client.incoming(|_| Some(add.asked())).await.unwrap() {
+        match client.incoming(|_| Some(add.context())).await.unwrap() {
             Incoming::Event(Event {
                 id: 7, kind: EventKind::Created, data: EventData::Key(key, _), ..
             }) => {
@@ -245,12 +245,12 @@ async fn a_converter_tells_values_and_on_demand_those_of_what_is_gone() {
     let with_state = Listener { includes_state: true, ..converting("there", &[]) };
     let add = request(7, "c", RequestBody::Listener(Listening::Add(with_state)));
     client.send(std::slice::from_ref(&add)).await;
-    let there = match client.incoming(|_| Some(add.asked())).await {
+    let there = match client.incoming(|_| Some(add.context())).await {
         Some(Incoming::Event(Event { id: 7, kind: EventKind::Created, data, .. })) => data,
         other => panic!("{other:?}"),
     };
     assert_eq!(parts(&there).0, b"\x05there\x010");
-    let Some(Incoming::Response(_)) = client.incoming(|_| Some(add.asked())).await else {
+    let Some(Incoming::Response(_)) = client.incoming(|_| Some(add.context())).await else {
         panic!("no answer")
     };
     assert_eq!(ask(&mut gone, Listening::Add(converting("gone", &["any"]))).await, Status::Success);

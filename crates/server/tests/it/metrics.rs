@@ -171,7 +171,7 @@ async fn transactions_and_requests_that_wait_for_their_locks_are_exposed() {
         writer.send(std::slice::from_ref(&write)).await;
         let seen = tokio::select! {
             _ = until(&server, in_flight, exactly(1.0)) => true,
-            answered = writer.next(write.asked()) => {
+            answered = writer.next(write.context()) => {
                 assert_eq!(answered.unwrap().status, Status::TimedOut);
                 false
             }

@@ -112,7 +112,7 @@ async fn who_asks_in_json_is_answered_in_json() {
             r#"{"queryString":"SELECT COUNT(title), b FROM shop.Book b"}"#,
             "ISPN014026: The expression 'b' must be part of an aggregate function",
         ),
-        (r#"{"query":"FROM shop.Book"}"#, "not a query: queryString is not as it is to be"),
+        (r#"{"query":"FROM shop.Book"}"#, "invalid query request: queryString is invalid"),
     ] {
         let response = told(&mut client, asked).await;
         match &response.body {
@@ -137,10 +137,10 @@ async fn what_cannot_be_queried_is_refused_with_its_reason() {
     assert_eq!(
         error(&refused),
         "org.infinispan.query.objectfilter.ParsingException: ISPN028501: The type shop.Book does not have an accessible \
-         property named 'page'. Is pages meant? (line 1, character 22)"
+         property named 'page'. Did you mean pages? (line 1, character 22)"
     );
     let refused = client.ask("books", query(Bytes::from_static(b"\xff"))).await;
-    assert!(error(&refused).contains("not a query"), "{refused:?}");
+    assert!(error(&refused).contains("invalid query request"), "{refused:?}");
     let missing = client.ask("films", query(ickle("FROM shop.Book").write())).await;
     assert!(error(&missing).contains("CacheNotFoundException"), "{missing:?}");
     for (params, why) in [

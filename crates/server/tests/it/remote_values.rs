@@ -47,7 +47,7 @@ async fn greedy(servers: &[Running; 2], body: impl Fn() -> RequestBody, flags: F
 
 /// What its responses have, in the order in which they come.
 async fn all(client: &mut Client, body: RequestBody) -> Vec<ResponseBody> {
-    let asked = request(0, "c", body).asked();
+    let asked = request(0, "c", body).context();
     let mut bodies = Vec::new();
     for _ in 0..READS {
         bodies.push(client.next(asked).await.expect("an answer").body);

@@ -33,7 +33,7 @@ async fn until_ready(server: &Running, code: &str) -> String {
 
 async fn ends(mut client: Client) {
     let ping = crate::client::request(9, "", RequestBody::Server(ops::server::Request::Ping));
-    assert_eq!(client.next(ping.asked()).await, None);
+    assert_eq!(client.next(ping.context()).await, None);
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn a_stranger_is_not_waited_for() {
             let mut out = consort_hotrod::Output::new();
             ping.encode(&mut out);
             if pings.stream.write_all(&out.into_bytes()).await.is_err()
-                || pings.next(ping.asked()).await.is_none()
+                || pings.next(ping.context()).await.is_none()
             {
                 break;
             }

@@ -1,13 +1,14 @@
-//! Files of directories that take turns with a bounded number of descriptors.
+//! Files that share a bounded number of descriptors.
 //!
-//! A process has a limit of descriptors, and a store has a file for every 64 MB. So a file has a descriptor while it is used
-//! and for as long as there are fewer than [`DESCRIPTORS_MAX`]; then the file that was not used for longest gives its
-//! descriptor up, and is opened again by its name when it is needed.
+//! A process has a limit of descriptors, and a store has a file per 64 MB. A file keeps its descriptor while
+//! fewer than [`DESCRIPTORS_MAX`] are open. Beyond that the least recently used file closes its descriptor
+//! and is opened again by name on its next use.
 //!
-//! * A file that is being read or written, or that is held ([`DiskFile::hold`](super::DiskFile::hold)), keeps its descriptor.
-//! * A file that was written is synced before its descriptor is closed: the system tells a failed write to those who have
-//!   the file open. If the sync fails, the file's next sync fails with the same error.
-//! * A file that lost its name keeps its descriptor until it is dropped, because it cannot be opened again.
+//! * A file that is being read or written, or that is held ([`DiskFile::hold`](super::DiskFile::hold)), keeps
+//!   its descriptor.
+//! * A written file is synced before its descriptor is closed, because the system reports a failed write only
+//!   to open files. If that sync fails, the file's next sync returns the error.
+//! * A file without a name keeps its descriptor until it is dropped, because it cannot be opened again.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -20,17 +21,18 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::DiskFile;
 
-/// Descriptors that files of all stores of the process have, apart from those in use at the moment: an eighth of what many
-/// systems allow a process with 2,048, and more files than a busy store of 16 GB has.
+/// Descriptors of all stores of the process, apart from those in use: an eighth of a common process limit
+/// (2,048), and more files than a busy store of 16 GB has.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// `EMFILE` and `ENFILE`: the process, or the system, has no descriptor left. They have these numbers on all Unix systems.
+/// `EMFILE` and `ENFILE`: the process or the system has no descriptor left. The numbers are the same on all
+/// Unix systems.
 const NO_DESCRIPTOR: [i32; 2] = [24, 23];
 
-/// The descriptors of all stores' files in this process.
+/// The descriptors of all stores of this process.
 static ALL: LazyLock<Descriptors> = LazyLock::new(|| Descriptors::new(DESCRIPTORS_MAX));
 
-/// Files that have a descriptor, in the order in which they are asked for it.
+/// Files with a descriptor, in the order of the clock algorithm.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     max: usize,
@@ -46,7 +48,7 @@ impl Descriptors {
         &ALL
     }
 
-    /// Adds a file that has got a descriptor.
+    /// Adds a file that was opened.
     fn admit(&self, file: Weak<PooledFile>) {
         let is_over = {
             let mut files = lock(&self.files);
@@ -58,19 +60,19 @@ impl Descriptors {
         }
     }
 
-    /// Has a file give its descriptor up: one that was not used since it was last asked, and that needs no sync if there is
-    /// one. False: all of them are in use.
+    /// Closes the descriptor of a file that was not used since the last check, preferably one that needs no
+    /// sync. Returns false if all are in use.
     fn close_one(&self) -> bool {
         for may_sync in [false, true] {
             let count = lock(&self.files).len();
-            // Each is asked twice: the first time it may have been used since the last.
+            // Each is checked twice, because the first check only clears its mark.
             for _ in 0..2 * count {
                 let Some(asked) = lock(&self.files).pop_front() else { return false };
                 let Some(file) = asked.upgrade() else { return true };
                 match file.give_up(may_sync) {
-                    GivesUp::Closed => return true,
-                    GivesUp::HasNoName => {}
-                    GivesUp::No => lock(&self.files).push_back(asked),
+                    CloseDecision::Closed => return true,
+                    CloseDecision::HasNoName => {}
+                    CloseDecision::No => lock(&self.files).push_back(asked),
                 }
             }
         }
@@ -78,10 +80,10 @@ impl Descriptors {
     }
 }
 
-/// What a file does that is asked for its descriptor.
-enum GivesUp {
+/// The outcome of a request to close a descriptor.
+enum CloseDecision {
     Closed,
-    /// It keeps it and is not asked again.
+    /// The file keeps its descriptor and is not asked again.
     HasNoName,
     No,
 }
@@ -92,7 +94,7 @@ pub(super) struct PooledFile {
     pool: &'static Descriptors,
     this: Weak<Self>,
     path: PathBuf,
-    /// Used since it was last asked for its descriptor.
+    /// Used since the last check.
     is_used: AtomicBool,
     handle: Mutex<Handle>,
 }
@@ -100,14 +102,14 @@ pub(super) struct PooledFile {
 #[derive(Debug, Default)]
 struct Handle {
     open: Option<Arc<File>>,
-    /// Something was written that was not synced.
+    /// Has writes that are not synced.
     is_dirty: bool,
     has_no_name: bool,
-    /// Why the sync before the descriptor was closed has failed.
+    /// The failure of the sync before the descriptor was closed.
     failure: Option<Failure>,
 }
 
-/// An error that can be told again.
+/// An error that can be returned repeatedly.
 #[derive(Clone, Debug)]
 struct Failure {
     code: Option<i32>,
@@ -129,7 +131,7 @@ impl Failure {
 }
 
 impl PooledFile {
-    /// Opens the file of this path with these options, which may make it.
+    /// Opens the file of this path with these options, which may create it.
     pub(super) fn open(
         pool: &'static Descriptors,
         path: PathBuf,
@@ -147,7 +149,7 @@ impl PooledFile {
         Ok(file)
     }
 
-    /// The name is about to stand for another file, or none: keeps the descriptor from now on.
+    /// Keeps the descriptor from now on, because the file is about to lose its name.
     pub(super) fn keep_open(&self) -> io::Result<()> {
         let file = self.file(false)?;
         lock(&self.handle).has_no_name = true;
@@ -155,7 +157,7 @@ impl PooledFile {
         Ok(())
     }
 
-    /// The open file.
+    /// Returns the open file.
     fn file(&self, to_write: bool) -> io::Result<Arc<File>> {
         self.is_used.store(true, Ordering::Relaxed);
         if let Some(file) = lock(&self.handle).take(to_write) {
@@ -174,19 +176,19 @@ impl PooledFile {
             handle.take(to_write)
         };
         self.pool.admit(self.this.clone());
-        file.ok_or_else(|| io::Error::other("a file that was opened has no descriptor"))
+        file.ok_or_else(|| io::Error::other("an open file has no descriptor"))
     }
 
-    fn give_up(&self, may_sync: bool) -> GivesUp {
+    fn give_up(&self, may_sync: bool) -> CloseDecision {
         let mut handle = lock(&self.handle);
         if handle.has_no_name {
-            return GivesUp::HasNoName;
+            return CloseDecision::HasNoName;
         }
         let was_used = self.is_used.swap(false, Ordering::Relaxed);
-        let Some(open) = &handle.open else { return GivesUp::Closed };
-        // A thread that takes the file needs this lock, so the count does not rise meanwhile.
+        let Some(open) = &handle.open else { return CloseDecision::Closed };
+        // A thread that takes the file needs this lock, so the count cannot rise meanwhile.
         if was_used || Arc::strong_count(open) > 1 || (handle.is_dirty && !may_sync) {
-            return GivesUp::No;
+            return CloseDecision::No;
         }
         if handle.is_dirty {
             let synced = open.sync_data();
@@ -194,7 +196,7 @@ impl PooledFile {
             handle.failure = synced.err().as_ref().map(Failure::of).or(handle.failure.take());
         }
         handle.open = None;
-        GivesUp::Closed
+        CloseDecision::Closed
     }
 }
 
@@ -206,7 +208,7 @@ impl Handle {
     }
 }
 
-/// Opens something, in place of another file if there is no descriptor left.
+/// Opens something; closes another file first if no descriptor is left.
 pub(super) fn with_descriptor<T>(
     pool: &Descriptors,
     mut open: impl FnMut() -> io::Result<T>,
@@ -257,10 +259,10 @@ impl DiskFile for PooledFile {
             if let Some(failure) = &handle.failure {
                 return Err(failure.error());
             }
-            // What is written from now on may not be in this sync.
+            // Later writes may not be in this sync.
             handle.is_dirty = false;
         }
-        // fdatasync: it also writes the length, which is what else matters here.
+        // fdatasync, which includes the length; other metadata do not matter here.
         file.sync_data()
     }
 
@@ -269,7 +271,7 @@ impl DiskFile for PooledFile {
     }
 }
 
-// A panic while one of these is held leaves at worst a file that is not asked for its descriptor.
+// After a panic with this lock held, a file at worst keeps its descriptor.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -335,7 +337,7 @@ mod tests {
         let files: Vec<_> = (0..2).map(|nth| make(pool, &directory, nth)).collect();
         files[0].write_at(b"held", 0).unwrap();
         files[1].write_at(b"nameless", 0).unwrap();
-        // Without that another file is preferred, which needs no sync.
+        // Otherwise another file is preferred, which needs no sync.
         files[0].sync().unwrap();
         let held = files[0].hold().unwrap();
         files[1].keep_open().unwrap();
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_sync_before_closing_is_told_to_the_next_sync() {
+    fn a_failed_sync_before_closing_fails_the_next_sync() {
         let directory = directory("failed-descriptors");
         let file = make(pool(2), &directory, 0);
         lock(&file.handle).failure = Some(Failure::of(&io::Error::from_raw_os_error(28)));

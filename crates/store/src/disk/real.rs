@@ -12,17 +12,17 @@ use super::descriptors::{Descriptors, PooledFile, with_descriptor};
 use super::{Disk, DiskFile};
 use crate::error::StoreError;
 
-/// File whose lock says that a directory is in use. The system gives the lock back when the process ends.
+/// The lock file of a directory. The system releases the lock when the process ends.
 const LOCK: &str = "LOCK";
 
-/// Where Linux names the current run of the machine.
+/// Linux's id of the current run of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The modes of directories and files that are made: entries are for this process's user alone.
+/// The modes of new directories and files: only this process's user has access to entries.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// What all users of a host may do with a file, in its mode. A group may be let in on purpose, as in Kubernetes.
+/// The mode bits of other users. A group may have access on purpose, as in Kubernetes.
 const EVERYONE: u32 = 0o007;
 
 /// A directory of the file system.
@@ -31,12 +31,12 @@ pub struct RealDisk {
     directory: PathBuf,
     /// Files in use, by name.
     files: Mutex<HashMap<String, Weak<PooledFile>>>,
-    /// The lock of a directory above, which stands for this one's.
+    /// The lock of a parent directory, used instead of this one's.
     above: Option<Arc<DirectoryLock>>,
 }
 
-/// A directory that this process has for itself. Stores in directories within it can share its lock, so that each needs no
-/// descriptor for its own ([`FileStore::open_within`](crate::FileStore::open_within)).
+/// A directory locked for this process. Stores in directories within it can share the lock, so that each
+/// saves a descriptor ([`FileStore::open_within`](crate::FileStore::open_within)).
 #[derive(Debug)]
 pub struct DirectoryLock {
     directory: PathBuf,
@@ -44,7 +44,7 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Locks the directory, which is made if it is not there, for as long as the lock exists.
+    /// Locks the directory while the lock exists. Creates it if necessary.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl DirectoryLock {
         }
     }
 
-    /// Whether the lock is of a directory above this one.
+    /// Whether the lock is that of a parent directory.
     fn is_above(&self, directory: &Path) -> bool {
         directory != self.directory && directory.starts_with(&self.directory)
     }
@@ -69,7 +69,7 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)
 }
 
-/// The locked file LOCK of a directory; none if it is locked already.
+/// Locks the file LOCK of a directory; `None` if it is locked already.
 fn lock_file(directory: &Path) -> io::Result<Option<File>> {
     let mut options = RealDisk::new_file();
     options.truncate(false).write(true);
@@ -82,20 +82,20 @@ fn lock_file(directory: &Path) -> io::Result<Option<File>> {
 }
 
 impl RealDisk {
-    /// The directory, which is made if it is not there, for this process's user alone. Of a directory that is there the mode
-    /// stays, and the log says if everybody can read it.
+    /// Opens the directory, or creates it with access for this process's user only. The mode of an existing
+    /// directory stays; a warning is logged if other users can read it.
     pub fn new(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
         make_directory(&directory)?;
         let open = open_to_others(&directory)?;
         if !open.is_empty() {
             let (directory, open) = (directory.display(), open.join(", "));
-            tracing::warn!(%directory, %open, "everybody on this host can read or change these data: chmod -R o-rwx closes them");
+            tracing::warn!(%directory, %open, "all users of this host can access the data; run chmod -R o-rwx");
         }
         Ok(Self { directory, files: Mutex::default(), above: None })
     }
 
-    /// The directory, which is locked as long as this lock of one above is held, if it is one above.
+    /// Opens a directory within a locked one.
     pub(crate) fn within(directory: impl Into<PathBuf>, lock: Arc<DirectoryLock>) -> io::Result<Self> {
         let disk = Self::new(directory)?;
         let above = lock.is_above(&disk.directory).then_some(lock);
@@ -122,7 +122,7 @@ impl RealDisk {
         Ok(file)
     }
 
-    /// Called before a file is renamed, replaced or removed: readers that hold it keep an open descriptor and read on.
+    /// Called before a file loses its name: readers of it keep an open descriptor.
     fn part_from_name(&self, name: &str) -> io::Result<()> {
         let file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         file.and_then(|file| file.upgrade()).map_or(Ok(()), |file| file.keep_open())
@@ -135,7 +135,7 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        // Also with a lock above: a process that knows nothing of that one may have this directory.
+        // Needed also within a locked directory, because another process may ignore that lock.
         let Some(file) = lock_file(&self.directory)? else { return Ok(None) };
         Ok(Some(match &self.above {
             Some(above) => Box::new(above.clone()),
@@ -146,7 +146,7 @@ impl Disk for RealDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in with_descriptor(Descriptors::of_process(), || fs::read_dir(&self.directory))? {
-            // A name that is not UTF-8 is none of the store's.
+            // A name that is not UTF-8 belongs to no store.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
@@ -181,27 +181,27 @@ impl Disk for RealDisk {
     }
 }
 
-/// Names that a warning has at most.
-const OPEN_TOLD: usize = 4;
+/// Maximum number of names in the warning.
+const OPEN_LISTED: usize = 4;
 
-/// The directory, and the files in it, that everybody on this host can read or change, as far as one line tells them. Files in
-/// a directory that is closed are out of reach, whatever their modes are.
+/// Returns the directory and its files that other users can access, as far as one line holds them. Files in a
+/// closed directory are inaccessible whatever their modes.
 fn open_to_others(directory: &Path) -> io::Result<Vec<String>> {
     let mode = |path: &Path| fs::metadata(path).map(|metadata| metadata.permissions().mode() & 0o777);
     let own = mode(directory)?;
-    // Who may enter it can reach the files in it.
+    // Files are reachable only through the directory.
     if own & EVERYONE == 0 {
         return Ok(Vec::new());
     }
     let mut open = vec![format!(". ({own:04o})")];
     for entry in fs::read_dir(directory)?.take(1_000) {
         let path = entry?.path();
-        // One that has gone meanwhile is nobody's.
+        // Ignores a file removed meanwhile.
         let Some(of_file) = mode(&path).ok().filter(|of_file| of_file & EVERYONE != 0 && path.is_file())
         else {
             continue;
         };
-        if open.len() > OPEN_TOLD {
+        if open.len() > OPEN_LISTED {
             open.push("others".to_owned());
             break;
         }
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn data_of_before_that_everybody_can_read_are_told() {
+    fn world_readable_data_is_reported() {
         let directory = std::env::temp_dir().join(format!("consort-open-{}", std::process::id()));
         let disk = RealDisk::new(&directory).unwrap();
         disk.create("1.data").unwrap();
         disk.create("2.data").unwrap();
         fs::set_permissions(directory.join("1.data"), fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(open_to_others(&directory).unwrap(), [""; 0], "it is out of reach");
+        assert_eq!(open_to_others(&directory).unwrap(), [""; 0], "it is inaccessible");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(open_to_others(&directory).unwrap(), [". (0755)", "1.data (0644)"]);
         for nth in 0..100 {
@@ -255,7 +255,7 @@ mod tests {
             fs::write(&file, "").unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         }
-        assert_eq!(open_to_others(&directory).unwrap().len(), OPEN_TOLD + 2);
+        assert_eq!(open_to_others(&directory).unwrap().len(), OPEN_LISTED + 2);
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,8 +1,8 @@
-//! A disk in memory that fails as tests want it, the same way for the same seed.
+//! A deterministic disk in memory with injected faults.
 //!
-//! It keeps apart what a file *is* (what a process sees, the page cache) and what is *safe* (what was synced), for
-//! contents and for names. Killing a process keeps what is; a power failure keeps what is safe and, of the rest, whatever
-//! the seed says: sectors of writes, and names made, moved or removed, each by itself and in no order.
+//! It separates the current state (page cache) from the durable state (synced), for contents and names. A
+//! kill keeps the current state. A power loss keeps the durable state and a random part of the rest: sectors
+//! of writes, and changes of names, each independently.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,28 +11,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Disk, DiskFile};
 
-/// Bytes that a disk writes as one.
+/// Bytes written atomically.
 const SECTOR: usize = 512;
 
-/// How a process ends.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process is killed, the machine goes on.
+    /// The process is killed; the machine continues.
     Kill,
     /// The machine loses power.
     PowerLoss,
 }
 
-/// A disk in memory, for tests. Clones are the same disk.
+/// A disk in memory, for tests. Clones share the disk.
 #[derive(Clone, Debug)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     random: u64,
-    /// Runs of the machine.
+    /// The number of the machine's run.
     boot: u128,
-    /// Processes so far: what an earlier one has open is of no use to it any more.
+    /// The number of the process; handles of earlier ones are invalid.
     process: u64,
     is_locked: bool,
     is_crashed: bool,
@@ -68,7 +68,7 @@ enum NameChange {
 }
 
 impl SimDisk {
-    /// An empty disk whose faults come from `seed`.
+    /// Creates an empty disk with faults from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             random: seed,
@@ -87,35 +87,35 @@ impl SimDisk {
         })))
     }
 
-    /// The process stops at its `steps`-th change of the disk from now on, which is a write that is torn, or anything
-    /// else that is not done. Everything after it is refused until [`restart`](Self::restart).
+    /// Stops the process at its `steps`-th change of the disk: a write is torn, any other change is skipped.
+    /// Every later operation fails until [`restart`](Self::restart).
     pub fn crash_after(&self, steps: u64) {
         let mut state = self.state();
         state.crash_at = Some(state.steps + steps);
     }
 
-    /// The first sync from the `steps`-th change on fails, and loses what it should have made safe.
+    /// Fails the first sync from the `steps`-th change on, and loses its writes.
     pub fn fail_sync_after(&self, steps: u64) {
         let mut state = self.state();
         state.sync_fails_at = Some(state.steps + steps);
     }
 
-    /// Bytes that fit on the disk; None for no limit.
+    /// Sets the capacity in bytes; `None` for unlimited.
     pub fn set_capacity(&self, capacity: Option<u64>) {
         self.state().capacity = capacity;
     }
 
-    /// Changes of the disk so far.
+    /// Returns the changes of the disk so far.
     pub fn steps(&self) -> u64 {
         self.state().steps
     }
 
-    /// True if the process has been stopped.
+    /// Returns whether the process was stopped.
     pub fn is_crashed(&self) -> bool {
         self.state().is_crashed
     }
 
-    /// What the next process finds.
+    /// Starts the next process after a crash.
     pub fn restart(&self, crash: Crash) {
         let mut state = self.state();
         if crash == Crash::PowerLoss {
@@ -128,7 +128,7 @@ impl SimDisk {
         state.sync_fails_at = None;
     }
 
-    /// Turns one bit over. False: there is no such byte.
+    /// Flips a bit. Returns false if the byte does not exist.
     pub fn flip(&self, name: &str, offset: u64, bit: u8) -> bool {
         let mut state = self.state();
         let Some(&id) = state.names.get(name) else { return false };
@@ -143,13 +143,13 @@ impl SimDisk {
         done
     }
 
-    /// Contents of a file.
+    /// Returns the contents of a file.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         state.names.get(name).and_then(|id| state.files.get(id)).map(|contents| contents.is.clone())
     }
 
-    /// Puts a file there, safe at once.
+    /// Creates a durable file.
     pub fn place(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state();
         let id = state.new_file();
@@ -168,7 +168,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// splitmix64: the same numbers for the same seed, today and later.
+    /// splitmix64: the same sequence for the same seed.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -182,10 +182,10 @@ impl State {
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.is_crashed { Err(io::Error::other("the process is gone")) } else { Ok(()) }
+        if self.is_crashed { Err(io::Error::other("the process was stopped")) } else { Ok(()) }
     }
 
-    /// Counts a change of the disk. True: the process stops in it.
+    /// Counts a change. Returns true if the process stops in it.
     fn step(&mut self) -> io::Result<bool> {
         self.check()?;
         self.steps += 1;
@@ -193,20 +193,20 @@ impl State {
         Ok(self.is_crashed)
     }
 
-    /// Counts a change of the disk that is done or not.
-    fn whole_step(&mut self) -> io::Result<()> {
+    /// Counts a change that is atomic.
+    fn count_step(&mut self) -> io::Result<()> {
         if self.step()? { self.check() } else { Ok(()) }
     }
 
     fn used(&self) -> u64 {
-        // A file without a name still takes space while it is open; tests do not depend on it.
+        // Ignores open files without a name, which tests do not use.
         self.names.values().filter_map(|id| self.files.get(id)).map(|contents| contents.is.len() as u64).sum()
     }
 
     fn lose_power(&mut self) {
         self.boot += 1;
         let mut names = std::mem::take(&mut self.safe_names);
-        // Now and then all or nothing gets to the disk.
+        // Sometimes all or nothing becomes durable.
         let odds = [0, 50, 90, 100][(self.random() % 4) as usize];
         for change in std::mem::take(&mut self.name_changes) {
             if self.random() % 100 >= odds {
@@ -247,7 +247,7 @@ impl State {
     }
 }
 
-/// The parts of a write that a disk does as one.
+/// The atomic parts of a write.
 fn sectors(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = offset;
     let mut rest = bytes;
@@ -269,7 +269,7 @@ fn write(contents: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     contents[offset..end].copy_from_slice(bytes);
 }
 
-/// Gives the directory back.
+/// Unlocks the directory.
 struct Guard(SimDisk, u64);
 
 impl Drop for Guard {
@@ -311,7 +311,7 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         let id = state.new_file();
         state.files.insert(id, Contents::default());
         state.names.insert(name.to_owned(), id);
@@ -321,7 +321,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         let id = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.names.insert(to.to_owned(), id);
         state.name_changes.push(NameChange::Rename(from.to_owned(), to.to_owned(), id));
@@ -330,7 +330,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
         state.name_changes.push(NameChange::Remove(name.to_owned()));
         Ok(())
@@ -338,7 +338,7 @@ impl Disk for SimDisk {
 
     fn sync_names(&self) -> io::Result<()> {
         let mut state = self.state();
-        state.whole_step()?;
+        state.count_step()?;
         state.safe_names = state.names.clone();
         state.name_changes.clear();
         Ok(())
@@ -360,7 +360,7 @@ impl SimFile {
     fn contents<T>(&self, with: impl FnOnce(&mut State, u64) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.state();
         if state.process != self.process || !state.files.contains_key(&self.id) {
-            return Err(io::Error::other("opened by a process that is gone"));
+            return Err(io::Error::other("the file was opened by an earlier process"));
         }
         with(&mut state, self.id)
     }
@@ -406,7 +406,7 @@ impl DiskFile for SimFile {
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.contents(|state, id| {
-            state.whole_step()?;
+            state.count_step()?;
             if let Some(contents) = state.files.get_mut(&id) {
                 contents.is.truncate(len as usize);
                 contents.changes.push(ContentChange::Truncate(len as usize));
@@ -417,7 +417,7 @@ impl DiskFile for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         self.contents(|state, id| {
-            state.whole_step()?;
+            state.count_step()?;
             let fails = state.sync_fails_at.is_some_and(|at| state.steps >= at);
             if fails {
                 state.sync_fails_at = None;
@@ -425,7 +425,7 @@ impl DiskFile for SimFile {
             let Some(contents) = state.files.get_mut(&id) else { return Ok(()) };
             contents.changes.clear();
             if fails {
-                return Err(io::Error::other("the disk did not take it"));
+                return Err(io::Error::other("injected fault"));
             }
             contents.safe = contents.is.clone();
             Ok(())
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_writes_no_more() {
+    fn a_killed_process_writes_no_more() {
         let disk = SimDisk::new(1);
         let file = disk.create("a").unwrap();
         disk.crash_after(1);

@@ -1,13 +1,13 @@
-//! Writes records at the end of the newest file, begins a new file when one is full, and makes writes safe.
+//! Appends records to the newest file, rolls files, and syncs.
 //!
-//! **Order.** Whoever appends holds the lock on [`Append`]: encode, write, then tell the index. A write that fails is cut
-//! off again, so the file ends with what the index knows. If even that fails the store stops writing, because what the
-//! disk holds is no longer known.
+//! **Order.** An append holds the lock on [`Append`]: it encodes, writes, then updates the index. After a
+//! failed write the file is truncated to what the index knows. If that fails, too, the store becomes
+//! read-only, because the disk's state is unknown.
 //!
-//! **Safety.** Every file but the newest is synced before the next one is begun, so only the newest can have a torn end.
-//! With [`Durability::Disk`](super::Durability::Disk) a write is synced before it is acknowledged; callers that wait while
-//! somebody syncs are served by one sync together. A sync that fails is never tried again: the system may have dropped
-//! what it could not write, and would call the second attempt a success.
+//! **Durability.** A file is synced before the next one begins, so only the newest can have a torn end. With
+//! [`Durability::Disk`](super::Durability::Disk) a write is synced before it is acknowledged. Callers that
+//! arrive during a sync share the next one. A failed sync is never repeated: the system may have dropped the
+//! data and report success the second time.
 
 use std::cell::Cell;
 use std::io;
@@ -24,21 +24,21 @@ use crate::disk::DiskFile;
 use crate::error::StoreError;
 use crate::store::Counters;
 
-/// What only the one who appends needs.
+/// The state of the append lock.
 #[derive(Debug)]
 pub(crate) struct Append {
-    /// The file that grows. None: the next write begins one.
+    /// The newest file. `None`: the next write begins one.
     pub(crate) active: Option<Active>,
     pub(crate) next_file: u32,
     pub(crate) next_change: u64,
-    /// The file that is being compacted.
+    /// The compaction in progress.
     pub(crate) cursor: Option<Cursor>,
     pub(crate) reserve: Reserve,
 }
 
 thread_local! {
-    /// Records on their way to a file. It belongs to the thread and not to the store, as a process has few threads that write
-    /// and may have many stores.
+    /// The record buffer, per thread instead of per store: few threads write, but a process may have many
+    /// stores.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -50,14 +50,14 @@ pub(crate) struct Active {
     pub(crate) len: u32,
 }
 
-/// A place up to which something is written or safe. Later files are greater.
+/// A position in the log. Later files compare greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) file: u32,
     pub(crate) offset: u32,
 }
 
-/// What is written and not known to be safe.
+/// Written data that may not be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) written: Position,
@@ -70,18 +70,18 @@ impl Tail {
     }
 }
 
-/// Which older files a new one keeps.
+/// Which older files a new one retains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     All,
     Nothing,
 }
 
-/// Bytes that a thread's buffer for records may keep between writes.
+/// Bytes that a thread's buffer keeps between writes.
 const BUFFER_KEPT_MAX: usize = 4 << 20;
 
-/// Bytes that may gather in the system before `maintain` has them written to the disk. A file must be safe before the next
-/// one is begun, and writes wait for that: with so much left, some 20 ms on a disk that takes 400 MB a second.
+/// Bytes that may collect in the page cache before `maintain` syncs them. Rolling waits for a sync; with this
+/// bound it takes about 20 ms at 400 MB/s.
 const WRITE_OUT_BYTES: u32 = 8 << 20;
 
 impl Append {
@@ -91,7 +91,7 @@ impl Append {
 }
 
 impl FileStore {
-    /// The right to append, if the store still writes.
+    /// Returns the append lock, unless the store is read-only.
     pub(crate) fn appending(&self) -> Result<MutexGuard<'_, Append>, StoreError> {
         let append = lock(&self.append);
         self.check_open()?;
@@ -101,16 +101,16 @@ impl FileStore {
         }
     }
 
-    /// Nothing more is written: what the disk holds is not known.
+    /// Makes the store read-only, because the disk's state is unknown.
     pub(crate) fn stop(&self, why: &StoreError) {
         let mut stopped = lock(&self.stopped);
         if stopped.is_none() {
-            tracing::error!(store = self.disk.name(), error = %why, "the store stops writing until it is opened again");
+            tracing::error!(store = self.disk.name(), error = %why, "the store is read-only until it is opened again");
             *stopped = Some(why.to_string());
         }
     }
 
-    /// Makes sure that `len` bytes of records fit into the active file.
+    /// Ensures that `len` bytes of records fit into the active file.
     pub(crate) fn make_room(&self, append: &mut Append, len: u64) -> Result<(), StoreError> {
         if let Some(active) = &append.active {
             let room = u64::from(self.config.file_bytes_max).saturating_sub(u64::from(active.len));
@@ -122,7 +122,7 @@ impl FileStore {
         self.begin_file(append, Keep::All)
     }
 
-    /// Writes the records that `encode` makes to the active file, which has room for them.
+    /// Appends the records made by `encode` to the active file, which has room for them.
     pub(crate) fn append<T>(
         &self,
         append: &mut Append,
@@ -135,7 +135,7 @@ impl FileStore {
             return Err(StoreError::Stopped { why: why.clone() });
         }
         let name = log_name(active.number);
-        // Without a descriptor nothing is written, and nothing has to be cut off.
+        // Fails before writing if no descriptor is available, so that nothing has to be truncated.
         let _held = active.file.hold().map_err(|error| StoreError::io("open", &name, error))?;
         let safe = self.safe.offset_in(active.number);
         let mut buffer = BUFFER.take();
@@ -164,16 +164,16 @@ impl FileStore {
         Ok(made)
     }
 
-    /// Ends the active file, so that whatever is missing or wrong in it later is damage.
+    /// Seals the active file. Missing or invalid bytes in it are damage from then on.
     pub(crate) fn seal(&self, append: &mut Append) -> Result<(), StoreError> {
         let Some(active) = &append.active else { return Ok(()) };
         let number = active.number;
-        // First what is there, then a record that says so.
+        // Sync the data before the seal record.
         self.sync_written()?;
         let at = self.append(append, |encoder, change| encoder.mark(Kind::Seal, *change, 0))?;
         self.sync_written()?;
         let mut index = write(&self.index);
-        index.bury(at);
+        index.mark_dead(at);
         if let Some(file) = index.files.get_mut(&number) {
             file.is_sealed = true;
         }
@@ -181,7 +181,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Begins a new file. With [`Keep::Nothing`] that is what removes everything older.
+    /// Begins a new file. With [`Keep::Nothing`] this removes all older ones.
     pub(crate) fn begin_file(&self, append: &mut Append, keep: Keep) -> Result<(), StoreError> {
         let number = append.next_file;
         let header = {
@@ -197,7 +197,7 @@ impl FileStore {
         let name = log_name(number);
         let file = self.make_file(&name, &bytes).map_err(|error| {
             let error = StoreError::io("begin", &name, error);
-            // A whole header without a file's life behind it would still count when the store is opened.
+            // Otherwise an intact header without records would count at the next opening.
             if self.disk.remove(&name).and_then(|()| self.disk.sync_names()).is_err() {
                 self.stop(&error);
             }
@@ -221,9 +221,9 @@ impl FileStore {
         *lock(&self.tail) = Tail::new(position, file);
         self.safe.raise(position);
         let at = self.append(append, |encoder, change| encoder.mark(Kind::Begin, *change, 0));
-        // Without the first record the file is as good; it is only weaker in telling a torn header from a damaged one.
+        // Without its first record the file is valid; only a torn header cannot be told from a damaged one.
         if let Ok(at) = at {
-            write(&self.index).bury(at);
+            write(&self.index).mark_dead(at);
         }
         Ok(())
     }
@@ -237,24 +237,24 @@ impl FileStore {
         Ok(file)
     }
 
-    /// Removes files that no longer count. One that stays is removed when the store is opened.
+    /// Removes files that are not part of the store any more. Those left are removed at the next opening.
     pub(crate) fn remove_files(&self, numbers: impl Iterator<Item = u32>) {
         for number in numbers {
             let name = log_name(number);
             if let Err(error) = self.disk.remove(&name) {
-                tracing::warn!(store = self.disk.name(), file = name, %error, "cannot remove a file that no longer counts");
+                tracing::warn!(store = self.disk.name(), file = name, %error, "cannot remove an obsolete file");
             }
         }
     }
 
-    /// Makes everything safe that has been written so far.
+    /// Makes all writes so far durable.
     pub(crate) fn sync_written(&self) -> Result<(), StoreError> {
         let wanted = lock(&self.tail).written;
         self.sync_to(wanted)
     }
 
-    /// Returns when everything up to there is safe. Who comes while another one syncs waits for it, and mostly finds that
-    /// the next sync has done its work, too.
+    /// Returns once the log is durable up to this position. Callers that arrive during a sync wait and
+    /// usually share the next one.
     pub(crate) fn sync_to(&self, wanted: Position) -> Result<(), StoreError> {
         if self.safe.position() >= wanted {
             return Ok(());
@@ -280,7 +280,7 @@ impl FileStore {
         result
     }
 
-    /// Makes safe what has been written up to now, for all who wait.
+    /// Syncs for all waiting callers.
     fn sync_tail(&self) -> Result<(), StoreError> {
         let (written, file) = {
             let tail = lock(&self.tail);
@@ -297,7 +297,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Writes out what has gathered, so that whoever has to wait for the disk does not wait for long.
+    /// Writes out collected data, so that later syncs are short.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let (written, safe) = (lock(&self.tail).written, self.safe.position());
         let gathered =
@@ -310,7 +310,7 @@ impl FileStore {
     }
 }
 
-/// Up to where everything is safe.
+/// The durable position.
 #[derive(Debug, Default)]
 pub(crate) struct Safe(AtomicU64);
 
@@ -320,7 +320,7 @@ impl Safe {
         Position { file: (both >> 32) as u32, offset: both as u32 }
     }
 
-    /// A sync that took long does not lower what a later one has reached.
+    /// A slow sync must not lower the position of a later one.
     fn raise(&self, position: Position) {
         self.0.fetch_max(u64::from(position.file) << 32 | u64::from(position.offset), Ordering::AcqRel);
     }

@@ -1,18 +1,18 @@
-//! Copies what still counts out of files that are mostly dead, and removes them.
+//! Compaction: copies live records out of mostly dead files and removes these.
 //!
-//! One file at a time, in steps of [`STEP`] bytes, between which others may write. A file is first read to its end: if it
-//! is damaged it stays as it is, because half of its records cannot be told from none. Then its records are gone through
-//! once more:
+//! It handles one file at a time, in steps of [`STEP`] bytes, between which other writes run. A file is first
+//! read to its end; a damaged file stays as it is, because part of its records is no substitute for all. A
+//! second pass handles the records:
 //!
-//! * a put that counts is copied to the newest file, with its old change number;
-//! * a put that does not count any more is taken off its key's count of older records, and with the last of them a
-//!   tombstone loses its sense ([`index`](super::index));
-//! * a tombstone that still keeps something from coming back is copied;
-//! * nothing else is needed: removals of segments and the list of files stand in the newest file's header.
+//! * A live put is copied to the newest file with its change number.
+//! * A dead put is subtracted from its key's count of older records; with the last one a tombstone becomes
+//!   unnecessary ([`index`](super::index)).
+//! * A tombstone that still hides older records is copied.
+//! * Other records are dropped: segment removals and the list of files are in the newest file's header.
 //!
-//! At the end a record in the newest file says that the file is dropped; when that is safe, the file is removed. Until
-//! then a crash finds both, the file and its copies, which says the same twice. Files go one after the other, so no
-//! tombstone leaves the disk before the records that it hides.
+//! Finally a record in the newest file marks the file as dropped; once it is durable, the file is removed. A
+//! crash before that leaves the file and its copies, which is redundant. Files go one after the other, so no
+//! tombstone is removed before the records it hides.
 
 use std::collections::HashMap;
 
@@ -27,24 +27,24 @@ use crate::entry::Segment;
 use crate::error::StoreError;
 use crate::store::Counters;
 
-/// Bytes read between two chances for others to write. At a gigabyte a second that is a quarter of a millisecond.
+/// Bytes per step: a quarter of a millisecond at 1 GB/s.
 const STEP: usize = 256 * 1024;
 
-/// Files of less than a quarter of the full size that may stand about, whatever they hold. Every start of the store makes
-/// one.
+/// Maximum number of files below a quarter of the full size, whatever they hold. Each start creates one.
 const SMALL_FILES_MAX: usize = 8;
 
-/// A newest file with fewer bytes of records is not ended because they are dead: that would free little.
+/// Minimum record bytes of the newest file for sealing it because its records are dead: less would free
+/// little.
 const SEALED_DEAD_MIN: u32 = 2048;
 
-/// How far the compaction of a file has come.
+/// The progress of a file's compaction.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     number: u32,
     start: u32,
     scan: Scan,
     pass: Pass,
-    /// Damage is passed over, as told when the store was opened.
+    /// Skips damage, as configured for opening.
     skips_flaws: bool,
 }
 
@@ -54,13 +54,13 @@ enum Pass {
     Copy,
 }
 
-/// What a step does once its copies are written.
+/// The actions of a step after its copies are written.
 #[derive(Debug, Default)]
 struct Plan {
-    /// Bytes of the records to be copied, one after the other.
+    /// The records to copy, concatenated.
     bytes: Vec<u8>,
     copies: Vec<Copy>,
-    /// Puts that do not count: key and change.
+    /// Dead puts: key and change.
     forgotten: Vec<(Segment, Print, u64)>,
 }
 
@@ -96,8 +96,8 @@ impl FileStore {
         }
     }
 
-    /// Copies all that is intact out of a file, whatever else is in it.
-    pub(crate) fn rescue(&self, number: u32) -> Result<(), StoreError> {
+    /// Copies all intact records out of a damaged file.
+    pub(crate) fn copy_intact(&self, number: u32) -> Result<(), StoreError> {
         let mut append = self.appending()?;
         append.cursor = self.cursor(number, true);
         while append.cursor.is_some() {
@@ -116,15 +116,15 @@ impl FileStore {
         Some(Cursor { number, start: file.start, scan, pass: Pass::Check, skips_flaws })
     }
 
-    /// The file of which the greatest share is dead, if that is enough; else the smallest, if there are too many and there is
-    /// space.
+    /// Chooses the file with the greatest dead share, if it is large enough; else the smallest file, if there
+    /// are too many and the disk has space.
     fn choose_victim(&self, reserve: Reserve) -> Option<u32> {
         let index = read(&self.index);
         let candidates = || index.files.iter().filter(|(_, f)| f.is_sealed && !f.is_dropped && !f.is_damaged);
         let share = |dead: u64, len: u32| dead as f64 / f64::from(len.max(1));
         let (number, file) =
             candidates().max_by(|a, b| share(a.1.dead, a.1.len).total_cmp(&share(b.1.dead, b.1.len)))?;
-        if reserve.suits(u64::from(file.len), file.dead, self.config.dead_share_max) {
+        if reserve.is_worth_compacting(u64::from(file.len), file.dead, self.config.dead_share_max) {
             return Some(*number);
         }
         if reserve.is_short {
@@ -136,15 +136,16 @@ impl FileStore {
             .map(|(number, _)| *number)
     }
 
-    /// Ends the newest file if most of it is dead while entries have no space: only a file that has an end is
-    /// compacted, and a full disk lets none grow to its end. True: there is something to compact.
+    /// Seals the newest file if it is mostly dead while the disk is full: only sealed files are compacted,
+    /// and on a full disk it would never grow to its end. Returns whether there is a file to compact.
     pub(crate) fn seal_if_dead(&self, append: &mut Append) -> Result<bool, StoreError> {
         let is_wanted = append.reserve.is_short || append.reserve.is_full;
         let Some(active) = append.active.as_ref().filter(|_| is_wanted) else { return Ok(false) };
         let is_dead = read(&self.index).files.get(&active.number).is_some_and(|file| {
-            // The next file has a header, too.
+            // The next file needs a header, too.
             let (len, dead) = (file.len - file.start, file.dead.saturating_sub(file.start.into()));
-            len >= SEALED_DEAD_MIN && append.reserve.suits(len.into(), dead, self.config.dead_share_max)
+            len >= SEALED_DEAD_MIN
+                && append.reserve.is_worth_compacting(len.into(), dead, self.config.dead_share_max)
         });
         if is_dead {
             self.freeing(append, |append| self.seal(append))?;
@@ -152,15 +153,15 @@ impl FileStore {
         Ok(is_dead)
     }
 
-    /// Goes one step on. Gives the bytes read and written and, at the end, the file that is dropped as soon as everything
-    /// up to the position is safe.
+    /// Runs one step. Returns the bytes read and written and, at the end, the dropped file with the position
+    /// that must be durable before its removal.
     fn compact_step(&self, append: &mut Append) -> Result<(u64, Option<(u32, Position)>), StoreError> {
         let Some(mut cursor) = append.cursor.take() else { return Ok((0, None)) };
         let from = cursor.scan.at();
         if cursor.pass == Pass::Check {
             if self.check_step(&mut cursor)? {
                 cursor.pass = Pass::Copy;
-                cursor.scan.go_to(cursor.start);
+                cursor.scan.seek(cursor.start);
                 append.cursor = Some(cursor);
                 return Ok((STEP as u64, None));
             }
@@ -171,7 +172,7 @@ impl FileStore {
         let plan = match self.plan_step(&mut cursor) {
             Ok(plan) => plan,
             Err(error) => {
-                // Half of the file's records have been taken off the counts, and the file will stay.
+                // The counts are half updated, and the file stays.
                 self.stop(&error);
                 return Err(error);
             }
@@ -182,7 +183,7 @@ impl FileStore {
         if !is_done {
             let done = self.freeing(append, |append| self.carry_out(append, &plan));
             if done.is_err() {
-                cursor.scan.go_to(from);
+                cursor.scan.seek(from);
             }
             append.cursor = Some(cursor);
             return done.map(|()| (bytes, None));
@@ -196,7 +197,7 @@ impl FileStore {
         }
     }
 
-    /// Reads a step's records. True: the file is intact to its end.
+    /// Checks a step's records. Returns true at the intact end of the file.
     fn check_step(&self, cursor: &mut Cursor) -> Result<bool, StoreError> {
         let from = cursor.scan.at();
         while ((cursor.scan.at() - from) as usize) < STEP {
@@ -211,14 +212,14 @@ impl FileStore {
                     if let Some(file) = write(&self.index).files.get_mut(&cursor.number) {
                         file.is_damaged = true;
                     }
-                    return Err(corrupt(cursor.number, offset, flaw.what()));
+                    return Err(corrupt(cursor.number, offset, flaw.describe()));
                 }
             }
         }
         Ok(false)
     }
 
-    /// What is to be done with a step's records. Changes nothing but the cursor.
+    /// Plans a step. Changes only the cursor.
     fn plan_step(&self, cursor: &mut Cursor) -> Result<Plan, StoreError> {
         let index = read(&self.index);
         let mut plan = Plan::default();
@@ -233,7 +234,7 @@ impl FileStore {
                 }
                 Step::End => break,
                 Step::Flaw(..) if cursor.skips_flaws => drop(cursor.scan.skip_flaw()?),
-                Step::Flaw(offset, flaw) => return Err(corrupt(number, offset, flaw.what())),
+                Step::Flaw(offset, flaw) => return Err(corrupt(number, offset, flaw.describe())),
             }
         }
         Ok(plan)
@@ -267,14 +268,14 @@ impl FileStore {
         self.make_room(append, HEAD as u64)?;
         let at = self.append(append, |encoder, _| encoder.mark(Kind::Dropped, u64::from(number), 0))?;
         let mut index = write(&self.index);
-        index.bury(at);
+        index.mark_dead(at);
         if let Some(file) = index.files.get_mut(&number) {
             file.is_dropped = true;
         }
         Ok(lock(&self.tail).written)
     }
 
-    /// Removes a file whose copies, and whose end, are safe as soon as everything up to the position is. Gives its length.
+    /// Removes a file once its copies and its drop record are durable. Returns its length.
     fn finish_drop(&self, number: u32, at: Position) -> Result<u64, StoreError> {
         self.sync_to(at)?;
         let dropped = {
@@ -282,7 +283,7 @@ impl FileStore {
             index.forget_spent_floors();
             index.files.remove(&number)
         };
-        // A clear meanwhile has removed it.
+        // A clear has removed the file meanwhile.
         self.remove_files(dropped.is_some().then_some(number).into_iter());
         Ok(dropped.map_or(0, |file| u64::from(file.len)))
     }
@@ -304,7 +305,7 @@ impl Plan {
         let is_below_floor = index.is_below_floor(segment, record.change);
         let current = index.slot(segment, &print).filter(|slot| !is_below_floor && slot.location() == at);
         let counts = match record.kind {
-            // A tombstone is needed for what is elsewhere than in the part of this file that has been gone through.
+            // A tombstone is needed while it hides records outside the processed part of this file.
             Kind::Remove => current
                 .is_some_and(|slot| slot.older() > forgotten.get(&(segment, print)).copied().unwrap_or(0)),
             _ => current.is_some(),

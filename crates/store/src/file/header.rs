@@ -1,8 +1,8 @@
-//! The first bytes of a log file, and the file META.
+//! The header of a log file, and the file META.
 //!
-//! A log file's header says which older files count and up to which change segments were removed when the file was begun,
-//! so that the newest file is the store's table of contents: an older file that it does not name is a left-over, one that
-//! it names and that is not there is damage. Making a file is thereby what commits a `clear`.
+//! A log file's header lists the live older files and the removed segments at the time it was begun. So the
+//! newest file is the table of contents: an unlisted older file is obsolete, a listed one that is missing is
+//! damage. Creating a file thereby commits a `clear`.
 //!
 //! Both are written once and never changed; numbers are little-endian.
 //!
@@ -23,32 +23,32 @@ use super::record::{u32_at, u64_at};
 use crate::disk::Disk;
 use crate::error::{Settings, StoreError};
 
-/// Version of everything in the store's files.
+/// The format version of all files of a store.
 pub(crate) const FORMAT: u32 = 1;
 
-/// Name of the file that says what the directory is.
+/// The name of the file that describes the directory.
 pub(crate) const META: &str = "META";
 
-/// Where META is written before it gets its name.
+/// The temporary name of META.
 const META_DRAFT: &str = "META.new";
 
 const LOG_MAGIC: [u8; 8] = *b"CONSLOG\0";
 const META_MAGIC: [u8; 8] = *b"CONSMTA\0";
 
-/// Where a header's lists begin.
+/// Offset of a header's lists.
 const LISTS: usize = 44;
 
-/// What a log file's header says.
+/// The header of a log file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) number: u32,
-    /// Run of the machine in which the file was begun, 0 if unknown.
+    /// The run of the machine in which the file was begun, 0 if unknown.
     pub(crate) boot: u128,
-    /// All changes of this file and later ones have this number or a greater one, copies of older ones excepted.
+    /// Lower bound of the changes of this and later files, except copies.
     pub(crate) next_change: u64,
-    /// Older files that count, in ascending order.
+    /// Live older files, in ascending order.
     pub(crate) files: Vec<u32>,
-    /// Changes of these segments below these numbers do not count.
+    /// Segments whose changes below this number are dead.
     pub(crate) floors: Vec<(u16, u64)>,
 }
 
@@ -73,7 +73,7 @@ impl Header {
         seal(bytes)
     }
 
-    /// The header at the beginning of `bytes` and its length, None if there is no intact one of this file.
+    /// Decodes the header of file `number`. Returns it with its length; `None` if it is not intact.
     pub(crate) fn decode(bytes: &[u8], number: u32) -> Option<(Self, u32)> {
         let len = Self::encoded_len(bytes)?;
         let bytes = bytes.get(..len as usize)?;
@@ -90,13 +90,13 @@ impl Header {
         (rest.is_empty() && ascends).then_some((Self { number, boot, next_change, files, floors }, len))
     }
 
-    /// How long the header is, by its first 16 bytes.
+    /// Returns the header's length, by its first 16 bytes.
     pub(crate) fn encoded_len(bytes: &[u8]) -> Option<u32> {
         (bytes.len() >= 16 && bytes[4..12] == LOG_MAGIC).then(|| u32_at(bytes, 12))
     }
 }
 
-/// Counted items of `size` bytes each; None if there are fewer than counted.
+/// Decodes a counted list of items of `size` bytes; `None` if bytes are missing.
 fn list<T>(bytes: &mut &[u8], size: usize, item: impl Fn(&[u8]) -> T) -> Option<Vec<T>> {
     let (count, rest) = bytes.split_first_chunk::<4>()?;
     let len = (u32::from_le_bytes(*count) as usize).checked_mul(size)?;
@@ -115,18 +115,18 @@ pub(super) fn is_sealed(bytes: &[u8]) -> bool {
     u32_at(bytes, 0) == crc32c::crc32c(&bytes[4..])
 }
 
-/// Name of a log file.
+/// The name of a log file.
 pub(crate) fn log_name(number: u32) -> String {
     format!("{number:010}.log")
 }
 
-/// Number of the log file of that name.
+/// The number of a log file, by its name.
 pub(crate) fn log_number(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".log")?.parse().ok()?;
     (log_name(number) == name).then_some(number)
 }
 
-/// Makes sure that the directory is a store with these settings, and makes it one if it is empty.
+/// Checks that the directory is a store with these settings; makes an empty directory one.
 pub(crate) fn check_meta(disk: &dyn Disk, ours: Settings) -> Result<(), StoreError> {
     let file = match disk.open(META) {
         Ok(file) => file,
@@ -138,22 +138,22 @@ pub(crate) fn check_meta(disk: &dyn Disk, ours: Settings) -> Result<(), StoreErr
     let bytes = &bytes[..len];
     let corrupt = |what| StoreError::Corrupt { file: META.to_owned(), offset: 0, what };
     if bytes.len() < 16 || bytes[4..12] != META_MAGIC || !is_sealed(bytes) {
-        return Err(corrupt("not a store's description"));
+        return Err(corrupt("invalid META file"));
     }
     let found = u32_at(bytes, 12);
     if found != FORMAT {
         return Err(StoreError::WrongFormat { found, expected: FORMAT });
     }
-    let &[low, high] = &bytes[16..] else { return Err(corrupt("not a store's description")) };
+    let &[low, high] = &bytes[16..] else { return Err(corrupt("invalid META file")) };
     let theirs = Settings { segments: u16::from_le_bytes([low, high]) };
     if ours == theirs { Ok(()) } else { Err(StoreError::WrongSettings { ours, theirs }) }
 }
 
-/// Writes META aside, makes it safe, and only then gives it its name.
+/// Writes and syncs META under a temporary name, then renames it.
 fn make_meta(disk: &dyn Disk, settings: Settings) -> Result<(), StoreError> {
     let names = disk.list().map_err(|error| StoreError::io("list", &disk.name(), error))?;
     if names.iter().any(|name| log_number(name).is_some()) {
-        let what = "the description is missing although there are log files";
+        let what = "META is missing, but log files exist";
         return Err(StoreError::Corrupt { file: META.to_owned(), offset: 0, what });
     }
     let bytes = encode_meta(FORMAT, settings);
@@ -208,10 +208,10 @@ mod tests {
         check_meta(&disk, Settings { segments: 4 }).unwrap();
         check_meta(&disk, Settings { segments: 4 }).unwrap();
         let error = check_meta(&disk, Settings { segments: 5 }).unwrap_err();
-        assert_eq!(error.to_string(), "configured for 5 segments, but the store was made with 4");
+        assert_eq!(error.to_string(), "configured for 5 segments, but the store was created with 4");
         disk.place(META, &encode_meta(FORMAT + 1, Settings { segments: 4 }));
         let error = check_meta(&disk, Settings { segments: 4 }).unwrap_err();
-        assert_eq!(error.to_string(), "the store's format is 2, this program knows 1");
+        assert_eq!(error.to_string(), "the store has format 2; this program supports 1");
         disk.place(META, b"something else");
         let error = check_meta(&disk, Settings { segments: 4 }).unwrap_err();
         assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");

@@ -1,17 +1,17 @@
-//! Where every entry stands, in memory.
+//! The index of all entries, in memory.
 //!
-//! Keys are not kept: a slot has 128 bits of their keyed hash (SipHash with keys drawn by the process), which nobody can
-//! make collide who does not know the keys, and for which a collision by chance among 2^32 entries has odds of 2^-65. A
-//! slot is 36 bytes; with the table's spare room an entry costs 42 to 83 bytes of memory, whatever the size of its key.
-//! Entries that expire cost about 40 more, for the list in order of expiry.
+//! A slot has 128 bits of the key's hash instead of the key: SipHash with keys drawn by the process.
+//! Collisions cannot be forced without these keys; by chance they have odds of 2^-65 among 2^32 entries. A
+//! slot has 36 bytes; with the table's free space an entry costs 42 to 83 bytes, whatever the size of its
+//! key. Expiring entries cost about 40 bytes more for the expiry order.
 //!
-//! **Older records.** A removal must be remembered on the disk as long as an older record of the key is there, or the key
-//! would come back. So each slot counts the records of its key on the disk that no longer count themselves, and a removed
-//! key keeps its slot, as a tombstone, until that number is 0. Removing a whole segment drops its slots; then the segment
-//! counts the records before the removal (its *floor*).
+//! **Older records.** A removal must stay on the disk while an older record of its key is there, or the key
+//! would come back. So each slot counts its key's dead records on the disk, and a removed key keeps its slot
+//! as a tombstone until the count is 0. Removing a segment drops its slots; the segment then counts the
+//! records before the removal (its *floor*).
 //!
-//! Everything here follows from the records alone, in the order in which they stand: [`Index::put`], [`Index::remove`],
-//! [`Index::remove_segment`] are called both when a record is written and when it is read again.
+//! The index is determined by the records in their order: [`Index::put`], [`Index::remove`] and
+//! [`Index::remove_segment`] are called on writes and on replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -24,23 +24,23 @@ use super::record::Location;
 use crate::disk::DiskFile;
 use crate::entry::{Segment, Times};
 
-/// Keyed hash of a key. Four parts of 32 bits, so that a slot needs no padding.
+/// The keyed hash of a key, as four 32-bit parts, so that a slot needs no padding.
 pub(crate) type Print = [u32; 4];
 
-/// A key's place.
+/// The location and state of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     print: Print,
     file: u32,
     offset: u32,
     len: u32,
-    /// Second since the epoch at which the entry has expired, [`NEVER`] for those that do not.
+    /// Second of the epoch at which the entry expires, [`NEVER`] if it does not.
     expires: u32,
-    /// Records of the key that stand on the disk and do not count. The highest bit says that the key is removed.
+    /// Number of dead records of the key on the disk. The highest bit marks a tombstone.
     older: u32,
 }
 
-/// No expiry. Whatever expires in or after 2106 is not found by its time.
+/// No expiry. An expiry in or after 2106 counts as none here.
 const NEVER: u32 = u32::MAX;
 
 const TOMBSTONE: u32 = 1 << 31;
@@ -59,7 +59,7 @@ impl Slot {
     }
 
     fn set_older(&mut self, older: u32) {
-        // A key with two thousand million dead records keeps its tombstone for ever, which is safe.
+        // A key with two billion dead records keeps its tombstone for ever, which is safe.
         self.older = (self.older & TOMBSTONE) | older.min(TOMBSTONE - 1);
     }
 
@@ -68,34 +68,34 @@ impl Slot {
     }
 }
 
-/// A log file that counts.
+/// A live log file.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub(crate) file: Arc<dyn DiskFile>,
     /// Offset of the first record.
     pub(crate) start: u32,
     pub(crate) len: u32,
-    /// Bytes of records that no longer count.
+    /// Bytes of dead records.
     pub(crate) dead: u64,
     pub(crate) is_sealed: bool,
-    /// Its end has been written down; it is removed as soon as that is safe.
+    /// A drop record is written; the file is removed once it is durable.
     pub(crate) is_dropped: bool,
-    /// Reading it has failed, so it is not looked at again.
+    /// Reading it failed; it is not compacted again.
     pub(crate) is_damaged: bool,
 }
 
 impl LogFile {
-    /// A file whose records begin at `start`, the header being dead as soon as it is written.
+    /// A file whose records begin at `start`. Its header counts as dead.
     pub(crate) fn new(file: Arc<dyn DiskFile>, start: u32, len: u32, is_sealed: bool) -> Self {
         Self { file, start, len, dead: u64::from(start), is_sealed, is_dropped: false, is_damaged: false }
     }
 }
 
-/// All records of a segment before its last removal.
+/// The records of a segment before its last removal.
 #[derive(Clone, Copy, Debug, Default)]
 struct Floor {
     change: u64,
-    /// Puts before that change which are still on the disk.
+    /// Puts before that change that are still on the disk.
     older: u64,
 }
 
@@ -103,17 +103,17 @@ struct Floor {
 struct SegmentIndex {
     slots: HashTable<Slot>,
     tombstones: usize,
-    /// Puts of the segment on the disk, counting or not.
+    /// Puts of the segment on the disk, live and dead.
     puts: u64,
     floor: Option<Floor>,
 }
 
-/// Everything that is known of the entries without reading the disk.
+/// The index of a store.
 #[derive(Debug)]
 pub(crate) struct Index {
     segments: Vec<SegmentIndex>,
     pub(crate) files: BTreeMap<u32, LogFile>,
-    /// Entries that expire, in the order in which they do.
+    /// Expiring entries in the order of expiry.
     expiring: BTreeSet<(u32, Segment, Print)>,
     keys: [RandomState; 2],
 }
@@ -137,13 +137,13 @@ impl Index {
         self.segments[usize::from(segment)].slots.find(hash(print), |slot| slot.print == *print)
     }
 
-    /// Number of entries in a segment.
+    /// Returns the number of entries of a segment.
     pub(crate) fn count(&self, segment: Segment) -> usize {
         let segment = &self.segments[usize::from(segment)];
         segment.slots.len() - segment.tombstones
     }
 
-    /// Where a segment's entries stand, in the order of the disk.
+    /// Returns the locations of a segment's entries, in disk order.
     pub(crate) fn locations(&self, segment: Segment) -> Vec<Location> {
         let slots = self.segments[usize::from(segment)].slots.iter();
         let mut locations: Vec<Location> =
@@ -152,13 +152,13 @@ impl Index {
         locations
     }
 
-    /// Up to `limit` entries that have expired by `now` in milliseconds.
+    /// Returns up to `limit` entries expired at `now`, in milliseconds.
     pub(crate) fn expired(&self, now: u64, limit: usize) -> Vec<(Segment, Print)> {
         let now = u32::try_from(now / 1000).unwrap_or(NEVER);
         self.expiring.iter().take_while(|due| due.0 <= now).take(limit).map(|due| (due.1, due.2)).collect()
     }
 
-    /// A put of this key stands there and is the newest.
+    /// Records a put as the newest record of its key.
     pub(crate) fn put(&mut self, segment: Segment, print: Print, at: Location, times: &Times) {
         let expires = expiry_second(times);
         let index = &mut self.segments[usize::from(segment)];
@@ -180,7 +180,7 @@ impl Index {
                 slot.set_older(older);
                 slot.expires = expires;
                 forget_expiry(&mut self.expiring, segment, &before);
-                bury(&mut self.files, before.location());
+                mark_dead(&mut self.files, before.location());
             }
         }
         if expires != NEVER {
@@ -188,7 +188,7 @@ impl Index {
         }
     }
 
-    /// A put that counts has a copy at another place.
+    /// Records the copy of a live put.
     pub(crate) fn copied(&mut self, segment: Segment, print: &Print, at: Location) {
         let index = &mut self.segments[usize::from(segment)];
         if let Some(slot) = index.slots.find_mut(hash(print), |slot| slot.print == *print) {
@@ -196,18 +196,18 @@ impl Index {
         }
     }
 
-    /// A removal of this key stands there and is the newest record.
+    /// Records a removal as the newest record of its key.
     pub(crate) fn remove(&mut self, segment: Segment, print: Print, at: Location) {
         let index = &mut self.segments[usize::from(segment)];
         let found = index.slots.entry(hash(&print), |slot| slot.print == print, |slot| hash(&slot.print));
         let TableEntry::Occupied(mut occupied) = found else {
-            // Nothing on the disk that it could keep from coming back.
-            bury(&mut self.files, at);
+            // The removal hides nothing on the disk.
+            mark_dead(&mut self.files, at);
             return;
         };
         let slot = occupied.get_mut();
         let before = *slot;
-        bury(&mut self.files, before.location());
+        mark_dead(&mut self.files, before.location());
         slot.set_location(at);
         if !before.is_tombstone() {
             index.tombstones += 1;
@@ -218,21 +218,21 @@ impl Index {
         }
     }
 
-    /// The segment's removal stands there; nothing before it counts.
+    /// Records the removal of a segment; all its earlier records are dead.
     pub(crate) fn remove_segment(&mut self, segment: Segment, change: u64) {
         let index = &mut self.segments[usize::from(segment)];
         for slot in index.slots.drain() {
             forget_expiry(&mut self.expiring, segment, &slot);
-            bury(&mut self.files, slot.location());
+            mark_dead(&mut self.files, slot.location());
         }
         index.slots.shrink_to_fit(|slot| hash(&slot.print));
         index.tombstones = 0;
-        // While records are read again, a header may have told of a later removal already.
+        // On replay a header may have announced a later removal already.
         let change = index.floor.map_or(change, |floor| floor.change.max(change));
         index.floor = Some(Floor { change, older: index.puts });
     }
 
-    /// A header says that changes of the segment below this one do not count.
+    /// Marks changes of a segment below this one as dead.
     pub(crate) fn raise_floor(&mut self, segment: Segment, change: u64) {
         if let Some(index) = self.segments.get_mut(usize::from(segment)) {
             let floor = index.floor.get_or_insert_default();
@@ -240,22 +240,22 @@ impl Index {
         }
     }
 
-    /// True if a change of the segment was undone by the segment's removal.
+    /// Whether a change was undone by its segment's removal.
     pub(crate) fn is_below_floor(&self, segment: Segment, change: u64) -> bool {
         self.segments[usize::from(segment)].floor.is_some_and(|floor| change < floor.change)
     }
 
-    /// A put stands there that was undone by its segment's removal.
+    /// Records a put that was undone by its segment's removal.
     pub(crate) fn put_below_floor(&mut self, segment: Segment, at: Location) {
         let index = &mut self.segments[usize::from(segment)];
         index.puts += 1;
         if let Some(floor) = &mut index.floor {
             floor.older += 1;
         }
-        bury(&mut self.files, at);
+        mark_dead(&mut self.files, at);
     }
 
-    /// A put that does not count, nor any copy of it made meanwhile, is about to go from the disk.
+    /// Records that a dead put without a copy is about to leave the disk.
     pub(crate) fn forget_put(&mut self, segment: Segment, print: &Print, change: u64) {
         let is_below_floor = self.is_below_floor(segment, change);
         let index = &mut self.segments[usize::from(segment)];
@@ -272,29 +272,28 @@ impl Index {
         if slot.is_tombstone() && slot.older() == 0 {
             let (slot, _) = found.remove();
             index.tombstones -= 1;
-            bury(&mut self.files, slot.location());
+            mark_dead(&mut self.files, slot.location());
         }
     }
 
-    /// The entry is no longer looked for by its time.
+    /// Removes an entry from the expiry order.
     pub(crate) fn give_up_expiry(&mut self, segment: Segment, print: &Print) {
         if let Some(slot) = self.slot(segment, print).copied() {
             forget_expiry(&mut self.expiring, segment, &slot);
         }
     }
 
-    /// True if the store has such a segment.
+    /// Whether the store has this segment.
     pub(crate) fn has_segment(&self, segment: Segment) -> bool {
         usize::from(segment) < self.segments.len()
     }
 
-    /// True if no record of the segment is on the disk.
+    /// Whether the disk has no record of the segment.
     pub(crate) fn is_empty(&self, segment: Segment) -> bool {
         self.segments[usize::from(segment)].puts == 0
     }
 
-    /// Forgets removals of keys and segments that keep nothing from coming back. To be called when all records have been
-    /// read.
+    /// Drops tombstones and floors that hide nothing. Call it at the end of the replay.
     pub(crate) fn forget_spent(&mut self) {
         let files = &mut self.files;
         for index in &mut self.segments {
@@ -303,7 +302,7 @@ impl Index {
                 let is_spent = slot.is_tombstone() && slot.older() == 0;
                 if is_spent {
                     gone += 1;
-                    bury(files, slot.location());
+                    mark_dead(files, slot.location());
                 }
                 !is_spent
             });
@@ -312,32 +311,32 @@ impl Index {
         self.forget_spent_floors();
     }
 
-    /// Forgets removals of segments before which nothing is on the disk any more.
+    /// Drops floors that hide nothing.
     pub(crate) fn forget_spent_floors(&mut self) {
         for index in &mut self.segments {
             index.floor = index.floor.filter(|floor| floor.older > 0);
         }
     }
 
-    /// Removals of segments that a new file's header has to name.
+    /// Returns the floors for a new file's header.
     pub(crate) fn floors(&self) -> Vec<(u16, u64)> {
         let segments = self.segments.iter().zip(0..);
         segments.filter_map(|(index, segment)| index.floor.map(|floor| (segment, floor.change))).collect()
     }
 
-    /// The record there no longer counts.
-    pub(crate) fn bury(&mut self, at: Location) {
-        bury(&mut self.files, at);
+    /// Marks the record at this location as dead.
+    pub(crate) fn mark_dead(&mut self, at: Location) {
+        mark_dead(&mut self.files, at);
     }
 
-    /// Forgets all entries and files.
+    /// Drops all entries and files.
     pub(crate) fn clear(&mut self) -> BTreeMap<u32, LogFile> {
         self.segments.iter_mut().for_each(|segment| *segment = SegmentIndex::default());
         self.expiring.clear();
         std::mem::take(&mut self.files)
     }
 
-    /// Entries, tombstones, bytes of memory.
+    /// Returns the numbers of entries and tombstones, and the bytes of memory.
     pub(crate) fn sizes(&self) -> (u64, u64, u64) {
         let mut sizes = (0, 0, 0);
         for segment in &self.segments {
@@ -352,7 +351,7 @@ impl Index {
     }
 }
 
-fn bury(files: &mut BTreeMap<u32, LogFile>, at: Location) {
+fn mark_dead(files: &mut BTreeMap<u32, LogFile>, at: Location) {
     if let Some(file) = files.get_mut(&at.file) {
         file.dead += u64::from(at.len);
     }
@@ -364,12 +363,12 @@ fn forget_expiry(expiring: &mut BTreeSet<(u32, Segment, Print)>, segment: Segmen
     }
 }
 
-/// The first whole second at which the entry has expired.
+/// Returns the first full second at which the entry has expired.
 fn expiry_second(times: &Times) -> u32 {
     times.expires_at().map_or(NEVER, |at| u32::try_from(at.div_ceil(1000)).unwrap_or(NEVER))
 }
 
-/// The parts of a print are as good as any hash.
+/// The print is a hash already.
 fn hash(print: &Print) -> u64 {
     u64::from(print[0]) << 32 | u64::from(print[1])
 }
@@ -394,7 +393,7 @@ mod tests {
         index.remove(0, print, AT);
         assert_eq!((index.count(0), index.sizes().1), (0, 1));
         index.forget_put(0, &print, 1);
-        assert_eq!(index.sizes().1, 1, "another older record is there");
+        assert_eq!(index.sizes().1, 1, "another older record remains");
         index.forget_put(0, &print, 2);
         assert_eq!(index.sizes().1, 0);
     }
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_found_in_order_and_an_overwritten_time_is_forgotten() {
+    fn expired_entries_are_found_in_order_and_an_overwritten_time_is_forgotten() {
         let mut index = Index::new(1);
         let times = |lifespan| Times { lifespan: Some(lifespan), ..Times::default() };
         let [a, b] = [index.print(b"a"), index.print(b"b")];

@@ -1,15 +1,14 @@
-//! A store in files of its own: append-only logs with a checksum per record, and an index in memory that knows where
-//! every entry stands ([`index`]).
+//! A store in files: append-only logs with a checksum per record, and an index in memory ([`index`]).
 //!
-//! * A write appends records to the newest log file ([`append`]); an entry is read with one access of the disk.
-//! * Opening reads all files ([`open`]), so it takes as long as reading the data.
-//! * Files that are mostly dead are copied together, a few bytes at a time ([`compact`]).
-//! * Space is kept for what frees space on a full disk ([`reserve`]).
+//! * A write appends to the newest log file ([`append`]); a load reads the disk once.
+//! * Opening reads all files ([`open`]) and takes as long as reading the data.
+//! * Mostly dead files are compacted in small steps ([`compact`]).
+//! * Space is reserved for operations that free space on a full disk ([`reserve`]).
 //! * Formats: [`record`], [`header`].
 //!
-//! **What survives.** A write that was acknowledged survives the death of the process at any instant, and with
-//! [`Durability::Disk`] the failure of the machine's power. Removals do, too: nothing that was removed comes back. A write
-//! that was under way is there wholly or not at all; of a batch, the first changes may be there and the others not.
+//! **Durability.** An acknowledged write survives a kill of the process at any instant, and with
+//! [`Durability::Disk`] a power failure. So do removals: no removed entry comes back. A write in progress is
+//! kept entirely or not at all; of a batch, a prefix may be kept.
 
 mod append;
 mod compact;
@@ -42,56 +41,54 @@ use crate::store::{Counters, Entries, Part, Stats, Store, check_segment};
 
 pub use self::open::{Lost, Opened, Torn};
 
-/// Bytes of records that are written at once, and so the most that one call may store. It is held in memory twice, and
-/// keeps offsets in a file within 32 bits.
+/// Maximum bytes of records per call. They are in memory twice; offsets stay within 32 bits.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
 
-/// Entries that are purged at once, between which others may write.
+/// Entries purged per lock, so that other writes can run in between.
 const PURGE_BATCH: usize = 256;
 
-/// Log files are not made smaller than this: below, headers would be most of them.
+/// Minimum size of a log file, below which headers would dominate.
 const FILE_BYTES_MIN: u32 = 4096;
 
-/// What an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The death of the process, but not a power failure: the system has it, the disk perhaps not. After a power failure
-    /// the store holds what it did at some moment after the last [`flush`](Store::flush). Other members of the cluster
-    /// have the entry as well, so this is the default.
+    /// The death of the process, but not a power failure: the data may be in the page cache only. After a
+    /// power failure the store has a state since the last [`flush`](Store::flush). This is the default,
+    /// because other members have the entry, too.
     #[default]
     Process,
-    /// A power failure as well: the disk has it. Writes that come at the same time share the disk's time.
+    /// A power failure, too: the data are on the disk. Concurrent writes share a sync.
     Disk,
 }
 
-/// What to do about damaged files when a store is opened.
+/// The treatment of damaged files at opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recover {
-    /// Do not open, change nothing, and name file and offset.
+    /// Fail, change nothing, and name file and offset.
     #[default]
     Refuse,
-    /// Open with what is intact and say how much is not ([`Opened::lost`]). Entries may be missing, older than they were,
-    /// or back although they had been removed, if the record of that is among what is lost. What is intact is moved to
-    /// new files and the damaged ones are removed.
+    /// Open with the intact records and report the loss ([`Opened::lost`]). Entries may be missing, outdated,
+    /// or undeleted, if the later record is lost. Intact records are moved to new files and damaged files
+    /// removed.
     SkipCorrupt,
 }
 
-/// How a file store works.
+/// The configuration of a file store.
 #[derive(Clone, Copy, Debug)]
 pub struct FileStoreConfig {
-    /// Number of segments. It is fixed when the directory is made. Default 256, as the grid has.
+    /// Number of segments, fixed when the directory is created; default 256, as in the grid.
     pub segments: u16,
-    /// What an acknowledged write survives.
+    /// The durability of acknowledged writes.
     pub durability: Durability,
-    /// Bytes of a log file after which the next one is begun; at most 1 GiB. Default 64 MiB: a file is copied in a tenth
-    /// of a second.
+    /// Size at which a log file is rolled; at most 1 GiB, default 64 MiB: a file is copied in 0.1 s.
     pub file_bytes_max: u32,
-    /// Dead share of a file from which on it is compacted. Default 0.5: the disk holds at most about twice what counts,
-    /// and an entry is copied once on average for every one written.
+    /// Dead share from which on a file is compacted; default 0.5: the disk holds at most about twice the live
+    /// data, and each written entry is copied once on average.
     pub dead_share_max: f64,
-    /// Bytes of key and value that one entry may have. Default 512 MiB.
+    /// Maximum bytes of key and value of an entry; default 512 MiB.
     pub entry_bytes_max: u64,
-    /// What to do about damaged files.
+    /// The treatment of damaged files.
     pub recover: Recover,
 }
 
@@ -110,21 +107,21 @@ impl Default for FileStoreConfig {
 
 /// A [`Store`] in a directory.
 ///
-/// Locks are taken in the order of the fields, each for as long as it takes to change what is behind it. `append` is also
-/// held while the system takes a write, and while a file that is full is made safe; readers never wait for it.
+/// Locks are taken in the order of the fields and held only for changes of their data. `append` is also held
+/// during a write and the sync of a full file; readers never wait for it.
 #[derive(Debug)]
 pub struct FileStore {
     disk: Arc<dyn Disk>,
     config: FileStoreConfig,
     opened: Opened,
     append: Mutex<Append>,
-    /// Somebody has the disk make things safe.
+    /// A caller is syncing.
     is_syncing: Mutex<bool>,
     sync_ended: Condvar,
     index: RwLock<Index>,
     tail: Mutex<Tail>,
     safe: Safe,
-    /// Why nothing more is written.
+    /// The reason why the store is read-only.
     stopped: Mutex<Option<String>>,
     is_closed: AtomicBool,
     counters: Arc<Counters>,
@@ -132,7 +129,7 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in this directory, or makes one there.
+    /// Opens or creates the store in this directory.
     pub fn open(directory: impl Into<PathBuf>, config: FileStoreConfig) -> Result<Self, StoreError> {
         let directory = directory.into();
         let name = directory.display().to_string();
@@ -140,8 +137,8 @@ impl FileStore {
         Self::open_on(Arc::new(disk), config)
     }
 
-    /// Opens the store in this directory, or makes one there. The lock of a directory above stands for the store's own, and is
-    /// kept until the store is closed.
+    /// Opens or creates the store in this directory. A parent directory's lock replaces the store's own and
+    /// is held until the store is closed.
     pub fn open_within(
         lock: Arc<DirectoryLock>,
         directory: impl Into<PathBuf>,
@@ -153,7 +150,7 @@ impl FileStore {
         Self::open_on(Arc::new(disk), config)
     }
 
-    /// Opens the store on this disk, or makes one there.
+    /// Opens or creates the store on this disk.
     pub fn open_on(disk: Arc<dyn Disk>, mut config: FileStoreConfig) -> Result<Self, StoreError> {
         config.file_bytes_max = config.file_bytes_max.clamp(FILE_BYTES_MIN, 1 << 30);
         config.entry_bytes_max = config.entry_bytes_max.min(BATCH_BYTES_MAX - PUT_HEAD as u64);
@@ -180,20 +177,20 @@ impl FileStore {
         store.remove_files(replay.left_over.iter().copied());
         store.end_newest(replay.unsealed, replay.cut)?;
         for number in replay.damaged {
-            if let Err(error) = store.rescue(number) {
-                tracing::warn!(file = log_name(number), %error, "what is intact stays in the damaged file");
+            if let Err(error) = store.copy_intact(number) {
+                tracing::warn!(file = log_name(number), %error, "cannot copy the intact records; they stay in the damaged file");
             }
         }
         store.report();
         Ok(store)
     }
 
-    /// What was found when the store was opened.
+    /// Returns the findings of opening the store.
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// Cuts a torn write off the newest file and gives the file an end.
+    /// Truncates a torn write of the newest file and seals it.
     fn end_newest(&mut self, unsealed: Option<u32>, cut: Option<(u32, u32)>) -> Result<(), StoreError> {
         let name = |number| log_name(number);
         let index = read(&self.index);
@@ -210,7 +207,7 @@ impl FileStore {
         let mut append = lock(&self.append);
         append.active = Some(active);
         match self.freeing(&mut append, |append| self.seal(append)) {
-            // It can still be read, and goes on growing when there is space.
+            // The file stays readable, and grows again when there is space.
             Err(StoreError::Full { .. }) => {
                 if let Some(log) = write(&self.index).files.get_mut(&number) {
                     log.is_sealed = false;
@@ -229,11 +226,11 @@ impl FileStore {
             tracing::warn!(store, file, offset, bytes, "cut off a torn write at the end of the newest file");
         }
         if !lost.is_empty() {
-            tracing::error!(store, lost.files, lost.places, lost.bytes, "opened without what is damaged");
+            tracing::error!(store, lost.files, lost.places, lost.bytes, "opened without the damaged records");
         }
     }
 
-    /// Appends what `encode` makes, `len` bytes, and tells the index where it stands.
+    /// Appends `len` bytes made by `encode` and updates the index.
     fn write<T>(
         &self,
         append: &mut Append,
@@ -247,7 +244,7 @@ impl FileStore {
         Ok(lock(&self.tail).written)
     }
 
-    /// What is promised when a write is acknowledged.
+    /// Makes a write durable as configured.
     fn acknowledge(&self, at: Position) -> Result<(), StoreError> {
         match self.config.durability {
             Durability::Process => Ok(()),
@@ -255,7 +252,7 @@ impl FileStore {
         }
     }
 
-    /// The last change of each key, without removals of what is not there.
+    /// Returns the last change of each key, without removals of absent keys.
     fn plan<'a>(&self, changes: &'a [Change]) -> Vec<(&'a Change, Print)> {
         let index = read(&self.index);
         let mut last = HashMap::new();
@@ -296,7 +293,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Purges up to `limit` entries at one go.
+    /// Purges up to `limit` entries under one lock.
     fn purge_batch(
         &self,
         now: u64,
@@ -311,7 +308,7 @@ impl FileStore {
             match read_entry(&*file, at) {
                 Ok(entry) => gone.push((entry, print)),
                 Err(error) => {
-                    // It would be the first to be looked at for ever.
+                    // Otherwise each purge would find the entry first.
                     write(&self.index).give_up_expiry(segment, &print);
                     damage = Some(error);
                 }
@@ -339,7 +336,7 @@ impl FileStore {
         Ok((gone.into_iter().map(|(entry, _)| entry).collect(), damage, is_last))
     }
 
-    /// The file and place of an entry.
+    /// Returns the file and location of an entry.
     fn locate(&self, segment: Segment, print: &Print) -> Option<(Arc<dyn DiskFile>, Location)> {
         let index = read(&self.index);
         let at = index.slot(segment, print).filter(|slot| !slot.is_tombstone())?.location();
@@ -360,7 +357,7 @@ impl Store for FileStore {
         Counters::add(&self.counters.entries_read, 1);
         let entry = read_entry(&*file, at)?;
         if entry.key != key || entry.segment != segment {
-            return Err(corrupt(at.file, at.offset, "the record of another key"));
+            return Err(corrupt(at.file, at.offset, "the record belongs to another key"));
         }
         Ok(Some(entry))
     }
@@ -371,7 +368,7 @@ impl Store for FileStore {
         let plan = self.plan(changes);
         Counters::add(&self.counters.changes, changes.len() as u64);
         let at = if plan.is_empty() {
-            // What is not there may have been removed by a write that is not safe yet.
+            // The key may have been removed by a write that is not durable yet.
             lock(&self.tail).written
         } else {
             let record_len = |(change, _): &(&Change, Print)| match change {
@@ -415,7 +412,7 @@ impl Store for FileStore {
         self.check_open()?;
         let index = read(&self.index);
         let locations = index.locations(segment);
-        // Who has a file can read it even when it has been removed.
+        // An open file stays readable after its removal.
         let mut files = BTreeMap::new();
         for at in &locations {
             if let Some(log) = index.files.get(&at.file) {
@@ -451,7 +448,7 @@ impl Store for FileStore {
                 (*change - 1, encoder.mark(Kind::RemoveSegment, *change - 1, segment))
             };
             let apply = |index: &mut Index, (change, at): (u64, Location)| {
-                index.bury(at);
+                index.mark_dead(at);
                 index.remove_segment(segment, change);
             };
             let len = record::HEAD as u64;
@@ -511,7 +508,7 @@ impl Store for FileStore {
         let mut append = lock(&self.append);
         self.check_open()?;
         let sealed = match self.freeing(&mut append, |append| self.seal(append)) {
-            // Without its end the file is taken for one of a process that was killed.
+            // An unsealed file is treated like that of a killed process.
             Err(StoreError::Full { .. }) => self.sync_written(),
             sealed => sealed,
         };
@@ -540,23 +537,23 @@ fn read_bytes(file: &dyn DiskFile, at: Location, len: usize) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// The entry whose record stands there.
+/// Reads the entry at this location.
 fn read_entry(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     let bytes = Bytes::from(read_bytes(file, at, at.len as usize)?);
     let record = Record::decode(&bytes, at.file, at.offset)
-        .map_err(|flaw| corrupt(at.file, at.offset, flaw.what()))?;
+        .map_err(|flaw| corrupt(at.file, at.offset, flaw.describe()))?;
     if record.kind != Kind::Put {
-        return Err(corrupt(at.file, at.offset, "the record of a removal"));
+        return Err(corrupt(at.file, at.offset, "the record is a removal"));
     }
     Ok(record.entry(&bytes))
 }
 
-/// The entry whose record stands there, without the value, which is not read.
+/// Reads the entry at this location without its value.
 fn read_key(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
-    /// Keys up to this length are read at the first try.
+    /// Keys up to this length are read with the first access.
     const KEY_GUESS: usize = 60;
     let mut bytes = read_bytes(file, at, (PUT_HEAD + KEY_GUESS).min(at.len as usize))?;
-    let bad = || corrupt(at.file, at.offset, "a record whose lengths do not agree");
+    let bad = || corrupt(at.file, at.offset, "inconsistent lengths in a record");
     if bytes.len() < PUT_HEAD || bytes[8] != Kind::Put as u8 || u32_at(&bytes, 4) != at.len {
         return Err(bad());
     }
@@ -573,7 +570,8 @@ fn read_key(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     Ok(Entry { segment, key, value: Bytes::new(), version, times })
 }
 
-// A panic while one of these is held leaves at worst a write that is not told to the index, which opening again repairs.
+// After a panic with one of these locks held, at worst a write is missing in the index; opening again repairs
+// that.
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,5 @@
-//! The file NOTE: what the store keeps for its user beside the entries. It is written aside, made safe, and only then takes
-//! the place of the one before, so there is always one of them, whole.
+//! The file NOTE: a note of the store's user. It is written and synced under a temporary name and then
+//! renamed, so that a complete note exists at all times.
 //!
 //! | NOTE | bytes |
 //! | --- | --- |
@@ -17,7 +17,7 @@ use crate::error::StoreError;
 
 const NOTE: &str = "NOTE";
 
-/// Where a note is written before it takes its place.
+/// The temporary name of a note.
 const DRAFT: &str = "NOTE.new";
 
 const MAGIC: [u8; 8] = *b"CONSNOT\0";
@@ -25,7 +25,7 @@ const MAGIC: [u8; 8] = *b"CONSNOT\0";
 /// Bytes before the note.
 const HEAD: usize = 12;
 
-/// A note is some lines about a cluster: more is none of ours, and is not read into memory.
+/// Maximum size of a note. A note is some lines about a cluster; a larger file is not read.
 const NOTE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn keep(disk: &dyn Disk, note: &[u8]) -> Result<(), StoreError> {
@@ -44,7 +44,7 @@ pub(super) fn keep(disk: &dyn Disk, note: &[u8]) -> Result<(), StoreError> {
         disk.sync_names()
     };
     write().map_err(|error| {
-        // On a full disk it would hold what others need.
+        // On a full disk the draft would take needed space.
         let _ = disk.remove(DRAFT);
         StoreError::io("write", NOTE, error)
     })
@@ -60,12 +60,12 @@ pub(super) fn read(disk: &dyn Disk) -> Result<Option<Bytes>, StoreError> {
     let corrupt = |what| StoreError::Corrupt { file: NOTE.to_owned(), offset: 0, what };
     let len = file.len().map_err(failed)?;
     if len > NOTE_BYTES_MAX {
-        return Err(corrupt("longer than a note"));
+        return Err(corrupt("the note is too long"));
     }
     let mut bytes = vec![0; len as usize];
     let read = file.read_at(&mut bytes, 0).map_err(failed)?;
     if read < bytes.len() || read < HEAD || bytes[4..HEAD] != MAGIC || !is_sealed(&bytes) {
-        return Err(corrupt("not a note"));
+        return Err(corrupt("invalid note"));
     }
     Ok((read > HEAD).then(|| Bytes::from(bytes).slice(HEAD..)))
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_and_no_note_is_none() {
+    fn a_damaged_note_is_an_error_and_a_missing_one_is_none() {
         let disk = SimDisk::new(1);
         assert_eq!(read(&disk).unwrap(), None);
         keep(&disk, b"a note").unwrap();

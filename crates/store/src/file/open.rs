@@ -1,15 +1,15 @@
-//! Reads a store's files when it is opened.
+//! Opening: reads a store's files.
 //!
-//! 1. The newest file with an intact header says which older ones count; records in it say which have been dropped since.
-//!    Whatever else there is was left over by a crash and is removed.
-//! 2. All records are read in the order in which they stand; of a key, the last one counts.
-//! 3. The newest file may end in a torn write, which is cut off. Anything else that is not as it was written is damage:
-//!    the store does not open and nothing is changed, unless it was told to skip what is damaged.
+//! 1. The newest file with an intact header lists the live older ones; drop records in it remove files from
+//!    the list. Unlisted files are left-overs of a crash and are removed.
+//! 2. All records are replayed in their order; the last record of a key counts.
+//! 3. A torn write at the end of the newest file is truncated. Any other difference is damage: opening fails
+//!    and changes nothing, unless damage is to be skipped.
 //!
-//! **Torn or damaged?** A process that is killed leaves the beginning of its last write, so if the machine has not been
-//! restarted since, only a record that goes on beyond the end of the file is torn. A power failure may leave any part of
-//! what was not synced; then a bad record is torn unless an intact one behind it says that it had been safe. What cannot
-//! be told apart is damage to the very last writes before a power failure.
+//! **Torn or damaged?** A kill leaves a prefix of the last write. So in the same run of the machine only a
+//! record that extends beyond the end of the file is torn. A power failure may leave any part of unsynced
+//! data; then an invalid record is torn unless a later intact record says that it was durable. Damage to the
+//! last writes before a power failure cannot be distinguished from a torn write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,84 +23,85 @@ use super::{FileStoreConfig, Recover};
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
 
-/// Numbers of log files stay below this, so that there is always a next one. At a file a second that takes 60 years.
+/// Maximum number of a log file, so that there is always a next one. At one file per second it lasts 60
+/// years.
 const NUMBER_MAX: u32 = 2_000_000_000;
 
-/// What opening a store has found.
+/// The findings of opening a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Entries that the store holds.
+    /// The number of entries.
     pub entries: u64,
-    /// Removals that it remembers.
+    /// The number of tombstones.
     pub tombstones: u64,
-    /// Log files that count.
+    /// The number of live log files.
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// The torn write at the end of the newest file, which has been cut off. It had not been acknowledged, or the machine
-    /// has lost power and the store does not promise to survive that.
+    /// The truncated torn write at the end of the newest file. It was not acknowledged, or the machine lost
+    /// power and the store does not promise to survive that.
     pub torn: Option<Torn>,
-    /// Files that a crash had left over, and which have been removed.
+    /// The number of removed left-over files.
     pub left_over: usize,
-    /// What was damaged and skipped, if the store was told to.
+    /// The skipped damage.
     pub lost: Lost,
 }
 
-/// A write that was cut off.
+/// A truncated write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// The newest file.
     pub file: String,
-    /// Where the write began.
+    /// The offset of the write.
     pub offset: u64,
-    /// Bytes of it that were there.
+    /// Its bytes in the file.
     pub bytes: u64,
 }
 
-/// Damage that was skipped.
+/// Skipped damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Files that are missing, or whose header is damaged.
+    /// Files that are missing or have a damaged header.
     pub files: usize,
-    /// Places at which something is damaged.
+    /// Number of damaged places.
     pub places: usize,
     /// Bytes between intact records.
     pub bytes: u64,
 }
 
 impl Lost {
-    /// True if nothing was lost.
+    /// Whether nothing was lost.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A store's files, read.
+/// The replayed files of a store.
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) index: Index,
     pub(crate) next_file: u32,
     pub(crate) next_change: u64,
     pub(crate) opened: Opened,
-    /// The newest file, if it has no end yet.
+    /// The newest file, if it is not sealed.
     pub(crate) unsealed: Option<u32>,
-    /// Where the newest file has to be cut, if it has a torn end.
+    /// Where to truncate the newest file, if its end is torn.
     pub(crate) cut: Option<(u32, u32)>,
     pub(crate) left_over: Vec<u32>,
-    /// Files with damage that was skipped.
+    /// Files with skipped damage.
     pub(crate) damaged: Vec<u32>,
 }
 
-/// A log file before it is read.
+/// A log file before its replay.
 #[derive(Debug)]
 struct Candidate {
     file: Arc<dyn DiskFile>,
     len: u32,
-    /// The header and its length; None if it is not intact.
+    /// The header and its length; `None` if it is not intact.
     header: Option<(Header, u32)>,
 }
 
-/// Where the newest file's intact part ends, and what it says of others.
+/// The intact end of the newest file, and its drop records.
 #[derive(Debug, Default)]
 struct Newest {
     dropped: BTreeSet<u32>,
@@ -120,10 +121,10 @@ pub(crate) fn replay(disk: &dyn Disk, config: &FileStoreConfig) -> Result<Replay
         left_over: Vec::new(),
         damaged: Vec::new(),
     };
-    replay.leave_unborn(&mut candidates, skips)?;
+    replay.discard_unfinished(&mut candidates, skips)?;
     let Some((&newest, _)) = candidates.iter().next_back() else { return Ok(replay) };
     let found = replay.read_newest(&candidates, newest, disk.boot(), skips)?;
-    replay.leave_uncounted(&mut candidates, &found.dropped, skips)?;
+    replay.discard_unlisted(&mut candidates, &found.dropped, skips)?;
     for (header, _) in candidates.values().filter_map(|candidate| candidate.header.as_ref()) {
         replay.next_change = replay.next_change.max(header.next_change);
         for &(segment, change) in &header.floors {
@@ -149,13 +150,12 @@ fn candidates(disk: &dyn Disk) -> Result<BTreeMap<u32, Candidate>, StoreError> {
     let mut candidates = BTreeMap::new();
     for (number, name) in names.iter().filter_map(|name| Some((log_number(name)?, name))) {
         if number > NUMBER_MAX {
-            return Err(corrupt(number, 0, "a number that no log file gets"));
+            return Err(corrupt(number, 0, "the file's number is out of range"));
         }
         let failed = |doing| move |error| StoreError::io(doing, name, error);
         let file = disk.open(name).map_err(failed("open"))?;
         let len = file.len().map_err(failed("measure"))?;
-        let len =
-            u32::try_from(len).map_err(|_| corrupt(number, u32::MAX, "longer than a log file can be"))?;
+        let len = u32::try_from(len).map_err(|_| corrupt(number, u32::MAX, "the file is too long"))?;
         let mut bytes = vec![0; 16.min(len as usize)];
         let count = file.read_at(&mut bytes, 0).map_err(failed("read"))?;
         if let Some(header_len) = Header::encoded_len(&bytes[..count]).filter(|&header_len| header_len <= len)
@@ -180,9 +180,9 @@ impl Candidate {
 }
 
 impl Replay {
-    /// Files whose making was cut short: newer than all others, without a header, and without a record, which are only
-    /// written once the header is safe.
-    fn leave_unborn(
+    /// Removes the newest files whose creation was interrupted: they have no header and no record, because
+    /// records are written once the header is durable.
+    fn discard_unfinished(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,
         skips: bool,
@@ -205,7 +205,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Goes through the newest file for its end, and for the files that it says are dropped.
+    /// Scans the newest file for its end and its drop records.
     fn read_newest(
         &mut self,
         candidates: &BTreeMap<u32, Candidate>,
@@ -229,7 +229,7 @@ impl Replay {
                     let is_same_boot =
                         candidate.header.as_ref().is_some_and(|(header, _)| boot == Some(header.boot));
                     if skips {
-                        // The next intact record is read as usual; what comes after the last one is cut off.
+                        // The next intact record is replayed; the rest after the last one is truncated.
                         scan.skip_flaw()?;
                     } else {
                         judge(&mut scan, newest, offset, flaw, is_same_boot)?;
@@ -249,8 +249,8 @@ impl Replay {
         Ok(found)
     }
 
-    /// Leaves out what the newest header does not name, and misses what it names.
-    fn leave_uncounted(
+    /// Removes files that the newest header does not list, and reports listed files that are missing.
+    fn discard_unlisted(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,
         dropped: &BTreeSet<u32>,
@@ -280,7 +280,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Takes a file's records into the index.
+    /// Replays a file into the index.
     fn read(
         &mut self,
         number: u32,
@@ -302,10 +302,10 @@ impl Replay {
                     self.take(Location { file: number, offset, len: record.bytes.len() as u32 }, &record);
                     continue;
                 }
-                Step::Record(..) => "there is more behind the end",
+                Step::Record(..) => "data follow the seal",
                 Step::End if is_sealed || is_newest => break,
-                Step::End => "the end is missing",
-                Step::Flaw(_, flaw) => flaw.what(),
+                Step::End => "the seal is missing",
+                Step::Flaw(_, flaw) => flaw.describe(),
             };
             if !skips {
                 return Err(corrupt(number, from, flaw));
@@ -338,24 +338,24 @@ impl Replay {
             self.next_change = self.next_change.max(record.change.saturating_add(1));
         }
         if !index.has_segment(segment) {
-            return index.bury(at);
+            return index.mark_dead(at);
         }
         let is_below_floor = index.is_below_floor(segment, record.change);
         match record.kind {
             Kind::Put if is_below_floor => index.put_below_floor(segment, at),
             Kind::Put => index.put(segment, index.print(record.key), at, &record.times),
-            Kind::Remove if is_below_floor => index.bury(at),
+            Kind::Remove if is_below_floor => index.mark_dead(at),
             Kind::Remove => index.remove(segment, index.print(record.key), at),
             Kind::RemoveSegment => {
-                index.bury(at);
+                index.mark_dead(at);
                 index.remove_segment(segment, record.change);
             }
-            Kind::Dropped | Kind::Seal | Kind::Begin => index.bury(at),
+            Kind::Dropped | Kind::Seal | Kind::Begin => index.mark_dead(at),
         }
     }
 }
 
-/// Whether the newest file may be cut at a bad record.
+/// Decides whether the newest file may be truncated at an invalid record.
 fn judge(
     scan: &mut Scan,
     number: u32,
@@ -364,12 +364,12 @@ fn judge(
     is_same_boot: bool,
 ) -> Result<(), StoreError> {
     if is_same_boot && matches!(flaw, Flaw::Bad(_)) {
-        return Err(corrupt(number, offset, flaw.what()));
+        return Err(corrupt(number, offset, flaw.describe()));
     }
     while scan.skip_flaw()? {
         let Step::Record(_, record) = scan.next()? else { continue };
         if is_same_boot || record.safe > offset {
-            return Err(corrupt(number, offset, flaw.what()));
+            return Err(corrupt(number, offset, flaw.describe()));
         }
     }
     Ok(())

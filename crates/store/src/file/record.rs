@@ -1,4 +1,4 @@
-//! Records of a log file. The format is the store's own and is fixed: a change of it is a new [`FORMAT`](super::header::FORMAT).
+//! Records of a log file. Any change of this format is a new [`FORMAT`](super::header::FORMAT).
 //!
 //! All numbers are little-endian.
 //!
@@ -15,10 +15,10 @@
 //! | 28 | 40 | of a put: version, created, used, lifespan, max_idle (all ones: none) |
 //! | | | key, value |
 //!
-//! The checksum covers where the record stands, so that a value that holds a copy of a log file is not taken for records
-//! when the intact ones behind a damaged one are looked for.
+//! The checksum covers the record's location, so that a copy of a log file inside a value is not taken for
+//! records when intact records are searched after damage.
 //!
-//! *Safe bytes* are what tells a torn write from damage: a record before that offset was complete and acknowledged.
+//! *Safe bytes* distinguish torn writes from damage: a record before that offset was complete and durable.
 
 use bytes::Bytes;
 
@@ -30,7 +30,7 @@ pub(crate) const HEAD: usize = 28;
 /// Bytes of a put before its key.
 pub(crate) const PUT_HEAD: usize = HEAD + 40;
 
-/// What a record says.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The key has this value.
@@ -39,11 +39,11 @@ pub(crate) enum Kind {
     Remove = 2,
     /// The segment has no entries.
     RemoveSegment = 3,
-    /// The file with the number in `change` no longer counts.
+    /// The file numbered `change` is dropped.
     Dropped = 4,
-    /// Nothing follows in this file, and everything before it was safe when this was written.
+    /// The end of the file; everything before it was durable.
     Seal = 5,
-    /// The file's header was safe when this was written: the first record of every file.
+    /// The first record of a file: the header was durable.
     Begin = 6,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// A record that has been read and found intact.
+/// An intact record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) kind: Kind,
@@ -76,7 +76,7 @@ pub(crate) struct Record<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Where a record stands.
+/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
     pub(crate) file: u32,
@@ -84,17 +84,17 @@ pub(crate) struct Location {
     pub(crate) len: u32,
 }
 
-/// Why bytes are not a record.
+/// Why bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The bytes end before the record does; so long is what there must be, if it is one.
+    /// The bytes are incomplete; the number is the length needed, if they are a record.
     Short(u32),
-    /// They are none.
+    /// The bytes are invalid.
     Bad(&'static str),
 }
 
 impl Flaw {
-    pub(crate) fn what(self) -> &'static str {
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Short(_) => "the file ends within a record",
             Self::Bad(what) => what,
@@ -103,11 +103,11 @@ impl Flaw {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the beginning of `bytes`, which stand in `file` at `offset`.
+    /// Decodes the record at the beginning of `bytes`, located in `file` at `offset`.
     pub(crate) fn decode(bytes: &'a [u8], file: u32, offset: u32) -> Result<Self, Flaw> {
         let head: &[u8; HEAD] = bytes.first_chunk().ok_or(Flaw::Short(HEAD as u32))?;
         let len = u32_at(head, 4);
-        let kind = Kind::of(head[8]).ok_or(Flaw::Bad("a record of an unknown kind"))?;
+        let kind = Kind::of(head[8]).ok_or(Flaw::Bad("unknown kind of record"))?;
         let before_key = if kind == Kind::Put { PUT_HEAD } else { HEAD };
         let key_len = u32_at(head, 24) as usize;
         let safe = u32_at(head, 12);
@@ -117,11 +117,11 @@ impl<'a> Record<'a> {
             && offset.checked_add(len).is_some()
             && safe <= offset;
         if !fits {
-            return Err(Flaw::Bad("a record whose lengths do not agree"));
+            return Err(Flaw::Bad("inconsistent lengths in a record"));
         }
         let bytes = bytes.get(..len as usize).ok_or(Flaw::Short(len))?;
         if u32_at(head, 0) != checksum(file, offset, &bytes[4..]) {
-            return Err(Flaw::Bad("a record whose checksum is wrong"));
+            return Err(Flaw::Bad("wrong checksum of a record"));
         }
         let (key, value) = bytes[before_key..].split_at(key_len);
         let (version, times) = if kind == Kind::Put { decode_put(bytes) } else { Default::default() };
@@ -129,7 +129,7 @@ impl<'a> Record<'a> {
         Ok(Self { kind, segment, safe, change: u64_at(head, 16), version, times, key, value, bytes })
     }
 
-    /// The entry of a put whose bytes are `owner`, of which key and value become slices.
+    /// Returns the entry of a put; key and value become slices of `owner`.
     pub(crate) fn entry(&self, owner: &Bytes) -> Entry {
         Entry {
             segment: self.segment,
@@ -141,7 +141,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Version and times of a put, from the bytes before its key.
+/// Decodes version and times of a put from the bytes before its key.
 pub(crate) fn decode_put(head: &[u8]) -> (u64, Times) {
     let life = |at| Some(u64_at(head, at)).filter(|&life| life != u64::MAX);
     let times =
@@ -149,17 +149,17 @@ pub(crate) fn decode_put(head: &[u8]) -> (u64, Times) {
     (u64_at(head, 28), times)
 }
 
-/// Length of a put's record.
+/// Returns the length of a put.
 pub(crate) fn put_len(entry: &Entry) -> u64 {
     (PUT_HEAD + entry.key.len() + entry.value.len()) as u64
 }
 
-/// Length of a removal's record.
+/// Returns the length of a removal.
 pub(crate) fn remove_len(key: &[u8]) -> u64 {
     (HEAD + key.len()) as u64
 }
 
-/// Writes records that will stand in one file one after the other.
+/// Encodes consecutive records of one file.
 #[derive(Debug)]
 pub(crate) struct Encoder<'a> {
     bytes: &'a mut Vec<u8>,
@@ -169,7 +169,7 @@ pub(crate) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// Records for `file` from `start` on, of which `safe` bytes are safe.
+    /// Starts at offset `start` of `file`, of which `safe` bytes are durable.
     pub(crate) fn new(bytes: &'a mut Vec<u8>, file: u32, start: u32, safe: u32) -> Self {
         bytes.clear();
         Self { bytes, file, start, safe }
@@ -198,7 +198,7 @@ impl<'a> Encoder<'a> {
         self.finish(at)
     }
 
-    /// The same record at another place.
+    /// Encodes the same record at another location.
     pub(crate) fn copy(&mut self, record: &[u8]) -> Location {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(record);

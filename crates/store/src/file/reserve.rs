@@ -1,14 +1,15 @@
-//! Space that is kept for what frees space.
+//! Reserved space for operations that free space.
 //!
-//! A removal is a record, and so is the end of a file; compaction copies what still counts before it removes a file. On a full
-//! disk none of that fits. So the store keeps a file of bytes without a meaning, and writes entries only while it has that
-//! file. Whatever removes (removals, the end of a segment, `clear`, a purge, compaction, a note) gives the file up when the
-//! disk has no space, and tries once more. Entries are refused from then on until compaction has made room for the file again.
+//! A removal is a record, so is a seal; compaction copies live records before it removes a file. None of that
+//! fits on a full disk. So the store keeps a reserve file of meaningless bytes, and writes entries only while
+//! it exists. Operations that free space (removals, segment removals, `clear`, purges, compaction, notes)
+//! give the file up when the disk is full and retry. Entries are then refused until compaction has made room
+//! for the file again.
 //!
-//! Removals cost space before compaction gives it back, and compaction copies what of a file still counts. The store counts
-//! what it has left of the reserve. While entries have no space it compacts files of which a quarter is dead; when a fifth of
-//! the reserve is spent, whatever frees something, as the rest is what the largest file may need. So the reserve is as large
-//! as a file and a quarter, in smaller stores half of their bytes.
+//! Removals use space before compaction frees it, and compaction copies live records. The store counts how
+//! much of the reserve is left. While the disk is full it compacts files that are a quarter dead; once a
+//! fifth of the reserve is spent, any file that frees space, because the largest file may need the rest. So
+//! the reserve is a file and a quarter, in smaller stores half of the data.
 
 use std::io;
 
@@ -17,67 +18,68 @@ use super::{FileStore, read};
 use crate::disk::Disk;
 use crate::error::StoreError;
 
-/// The file's name.
+/// The name of the reserve file.
 pub(crate) const RESERVE: &str = "RESERVE";
 
-/// The least that is kept, unless log files are smaller than twice that: a thousand removals, and the header of a file.
+/// Minimum size unless log files are smaller than twice that: a thousand removals and a file header.
 const RESERVE_BYTES_MIN: u64 = 64 * 1024;
 
-/// The part of the bytes in log files that is kept.
+/// Divisor of the log bytes for the reserve's size.
 const RESERVE_SHARE: u64 = 2;
 
-/// Of so many entries that find no space, the first looks whether another process has made some.
+/// One in this many refused entries checks whether the disk has space again.
 const LOOKS_EVERY: u32 = 8;
 
-/// The dead share of a file from which on it is compacted while entries have no space, if the configured one is not smaller:
-/// three bytes are copied for each that is freed.
+/// Dead share for compaction while the disk is full, if below the configured one: three bytes are copied per
+/// freed byte.
 const FULL_SHARE: f64 = 0.25;
 
-/// The same when the space for removals runs out.
+/// Dead share for compaction when the reserve runs out.
 const URGENT_SHARE: f64 = 1.0 / 16.0;
 
-/// Bytes by which a reserve grows at a time: writes wait meanwhile.
+/// Bytes by which the reserve grows at a time, while writes wait.
 const EXTENSION: u64 = 4 << 20;
 
-/// Bytes that are written to the reserve at once.
+/// Bytes per write to the reserve.
 const PIECE: usize = 64 * 1024;
 
-/// What is kept now.
+/// The state of the reserve.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reserve {
-    /// Bytes of the file; 0 if there is none.
+    /// The size of the file; 0 if there is none.
     bytes: u64,
-    /// It was given up, or could not be made, for lack of space.
+    /// The file was given up or could not be created for lack of space.
     pub(crate) is_short: bool,
-    /// The last entry had no space.
+    /// The last entry was refused for lack of space.
     pub(crate) is_full: bool,
-    /// Bytes that the reserve had when it was given up.
+    /// The size of the file when it was given up.
     given_up: u64,
-    /// What is left of these, with what was freed since.
+    /// What is left of it, plus the space freed since.
     free: u64,
-    /// Entries that were refused since.
+    /// Entries refused since.
     refused: u32,
 }
 
 impl Reserve {
-    /// The reserve that an earlier process has left. What cannot be told is made anew.
+    /// Finds the reserve of an earlier process. Unknown counts start anew.
     pub(crate) fn found(disk: &dyn Disk) -> Self {
         let bytes = disk.open(RESERVE).and_then(|file| file.len()).unwrap_or(0);
         Self { bytes, ..Self::default() }
     }
 
-    /// Bytes were written.
+    /// Notes written bytes.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.free = self.free.saturating_sub(bytes as u64);
     }
 
-    /// Bytes were freed.
+    /// Notes freed bytes.
     pub(crate) fn gain(&mut self, bytes: u64) {
         self.free += bytes;
     }
 
-    /// Whether a file is worth compacting, of which so many bytes of `len` are dead, where that is worth it from `share` on.
-    pub(crate) fn suits(&self, len: u64, dead: u64, share: f64) -> bool {
+    /// Whether a file of `len` bytes with `dead` dead ones is worth compacting, where it normally is from
+    /// `share` on.
+    pub(crate) fn is_worth_compacting(&self, len: u64, dead: u64, share: f64) -> bool {
         let share = match self {
             Self { is_short: true, free, given_up, .. } if *free <= given_up / 5 * 4 => {
                 URGENT_SHARE.min(share)
@@ -90,8 +92,7 @@ impl Reserve {
 }
 
 impl FileStore {
-    /// Carries out what removes something or helps to. If there is no space for it, the reserve is given up, and it is tried
-    /// once more.
+    /// Runs an operation that frees space. If the disk is full, gives the reserve up and retries once.
     pub(crate) fn freeing<T>(
         &self,
         append: &mut Append,
@@ -103,11 +104,11 @@ impl FileStore {
         }
     }
 
-    /// Makes sure that there is a reserve before an entry is written.
+    /// Ensures that a reserve exists before an entry is written.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Full`] if there is no space for one.
+    /// [`StoreError::Full`] if there is no space for it.
     pub(crate) fn hold_reserve(&self, append: &mut Append) -> Result<(), StoreError> {
         if append.reserve.bytes > 0 && !append.reserve.is_short {
             return Ok(());
@@ -120,7 +121,7 @@ impl FileStore {
                 return Err(StoreError::Full { file: RESERVE.to_owned() });
             }
         }
-        // All that was given up, so that entries do not take what the next removals need.
+        // At least the size given up, so that entries do not use the space of later removals.
         let wanted = append.reserve.given_up.max(self.reserve_bytes_min());
         let held = self.extend_reserve(append, wanted);
         match &held {
@@ -136,7 +137,7 @@ impl FileStore {
         held
     }
 
-    /// The reserve grows with the store. To be called where it is looked after the files.
+    /// Adapts the reserve to the size of the store. Called by maintenance.
     pub(crate) fn adapt_reserve(&self, append: &mut Append) -> Result<(), StoreError> {
         let Reserve { bytes, is_short, given_up, free, .. } = append.reserve;
         let wanted = self.reserve_bytes();
@@ -149,7 +150,7 @@ impl FileStore {
         }
     }
 
-    /// True if there was one, whose bytes are free now.
+    /// Gives the reserve up. Returns whether there was one.
     fn give_up_reserve(&self, append: &mut Append) -> bool {
         append.reserve.is_short = true;
         if append.reserve.bytes == 0 {
@@ -159,7 +160,7 @@ impl FileStore {
         tracing::debug!(
             store = self.disk.name(),
             bytes = append.reserve.bytes,
-            "gives up its reserve: the disk is full"
+            "the disk is full: giving up the reserve"
         );
         self.remove_reserve(append);
         true
@@ -175,13 +176,13 @@ impl FileStore {
         }
     }
 
-    /// Writes as much more to the reserve as is wanted, or leaves it as it was.
+    /// Extends the reserve by `wanted` bytes, or leaves it unchanged.
     fn extend_reserve(&self, append: &mut Append, wanted: u64) -> Result<(), StoreError> {
         let before = append.reserve.bytes;
         let error = |error| StoreError::io("write", RESERVE, error);
         let file = if before == 0 { self.disk.create(RESERVE) } else { self.disk.open(RESERVE) };
         let file = file.map_err(error)?;
-        // File systems that compress, or leave out zeros, have to take these bytes.
+        // Random bytes, which file systems cannot compress or omit.
         let mut random = wanted | 1;
         let mut piece = Vec::with_capacity(PIECE);
         let mut at = before;
@@ -195,7 +196,7 @@ impl FileStore {
             }
             piece.truncate((wanted - at) as usize);
             if let Err(failed) = file.write_at(&piece, at) {
-                // Now it is known how much is free.
+                // The free space is known exactly now.
                 append.reserve.free = append.reserve.free.min(at - before);
                 let _ = file.truncate(before);
                 return Err(error(failed));
@@ -221,7 +222,7 @@ impl FileStore {
     }
 }
 
-/// A reserve that cannot be as large as it should be is no failure of what was asked for.
+/// A reserve that is too small is not an error of the operation.
 fn pass_full(error: StoreError) -> Result<(), StoreError> {
     match error {
         StoreError::Full { .. } => Ok(()),

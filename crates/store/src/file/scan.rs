@@ -1,4 +1,4 @@
-//! Reads a log file's records one after the other, in pieces, and finds the intact ones behind a damaged one.
+//! Scanner of a log file: reads records in sequence, and finds intact ones after damage.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::record::{Flaw, HEAD, Record};
 use crate::disk::DiskFile;
 use crate::error::StoreError;
 
-/// Bytes read at once. Large enough that reading is one copy, small enough not to matter beside the index.
+/// Bytes per read: large enough for fast reading, small compared to the index.
 const PIECE: usize = 256 * 1024;
 
-/// Reads one file from some offset on.
+/// A scan of one file.
 #[derive(Debug)]
 pub(crate) struct Scan {
     file: Arc<dyn DiskFile>,
@@ -17,14 +17,14 @@ pub(crate) struct Scan {
     number: u32,
     /// Offset of the next record.
     at: u32,
-    /// Offset at which the file ends.
+    /// End of the file.
     end: u32,
     /// Bytes of the file from `piece_at` on.
     piece: Vec<u8>,
     piece_at: u32,
 }
 
-/// What stands at an offset.
+/// The content at an offset.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
     Record(u32, Record<'a>),
@@ -38,13 +38,13 @@ impl Scan {
         Self { file, name, number, at, end, piece: Vec::new(), piece_at: at }
     }
 
-    /// Offset of the next record.
+    /// Returns the offset of the next record.
     pub(crate) fn at(&self) -> u32 {
         self.at
     }
 
-    /// Goes on from another offset.
-    pub(crate) fn go_to(&mut self, at: u32) {
+    /// Continues at another offset.
+    pub(crate) fn seek(&mut self, at: u32) {
         self.at = at;
         if at < self.piece_at {
             self.piece.clear();
@@ -52,7 +52,7 @@ impl Scan {
         }
     }
 
-    /// The next record.
+    /// Reads the next record.
     pub(crate) fn next(&mut self) -> Result<Step<'_>, StoreError> {
         if self.at >= self.end {
             return Ok(Step::End);
@@ -62,7 +62,7 @@ impl Scan {
         if let Err(Flaw::Short(len)) = Record::decode(self.rest(), self.number, at) {
             self.fill(len as usize)?;
         }
-        // Decoded twice where a piece ends: what borrows from the piece cannot be kept while the piece grows.
+        // Decoded twice at a piece's end, because the borrowed record cannot be kept while the piece grows.
         let from = (at - self.piece_at) as usize;
         match Record::decode(&self.piece[from..], self.number, at) {
             Ok(record) => {
@@ -73,7 +73,7 @@ impl Scan {
         }
     }
 
-    /// Goes to the next intact record behind this place. False: there is none, and the scan is at the end.
+    /// Skips to the next intact record. Returns false at the end if there is none.
     pub(crate) fn skip_flaw(&mut self) -> Result<bool, StoreError> {
         while self.at < self.end {
             self.at += 1;
@@ -96,7 +96,7 @@ impl Scan {
         self.piece.get((self.at - self.piece_at) as usize..).unwrap_or_default()
     }
 
-    /// Makes sure that `len` bytes from here on are in the piece, or all that there are.
+    /// Ensures that the piece has `len` bytes from here on, or all there are.
     fn fill(&mut self, len: usize) -> Result<(), StoreError> {
         let there = (self.end - self.at) as usize;
         if self.rest().len() >= len.min(there) {

@@ -1,17 +1,17 @@
-//! Callbacks that are called one after the other, though one of them panics.
+//! Callbacks that are all called even if one of them panics.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The callbacks of one step of a writer. After one panics, the others are called all the same: their callers would wait for ever
-/// otherwise.
+/// The callbacks of one step of a writer. After a panic the others are still called, because their callers
+/// would wait for ever otherwise.
 #[derive(Default)]
 pub(super) struct Callbacks {
     panic: Option<Box<dyn Any + Send>>,
 }
 
 impl Callbacks {
-    /// None: it has panicked.
+    /// Calls a callback; `None` if it panics.
     pub(super) fn call<R>(&mut self, callback: impl FnOnce() -> R) -> Option<R> {
         let called = catch_unwind(AssertUnwindSafe(callback));
         called.map_err(|panic| self.panic.get_or_insert(panic)).ok()
@@ -27,7 +27,7 @@ impl Callbacks {
         self.panic.is_some()
     }
 
-    /// The first panic goes on, if there was one.
+    /// Resumes the first panic, if any.
     pub(super) fn end(self) {
         if let Some(panic) = self.panic {
             resume_unwind(panic);

@@ -1,18 +1,18 @@
-//! Writes to a store in order, and the bounded queue before it. The threads that do so are the process's ([`pool`]).
+//! Ordered writes to a store through a bounded queue. The threads are shared by the process ([`pool`]).
 //!
-//! Several changes of one key that wait together are stored as one, the last; changes that wait are stored many at a time,
-//! so a store that makes each call safe pays for it once. Between batches the writer puts the store's files in order.
+//! Queued changes of one key are merged into the last one. Changes are stored in batches, so that a durable
+//! store pays once per batch. Between batches the writer maintains the store's files.
 //!
-//! * **Write-through**: a change's callback is called when it is stored, or could not be.
-//! * **Write-behind**: the callback is called when the change is queued. What cannot be stored stays in the queue and is
-//!   tried again, until the queue is full and refuses more: nothing is dropped in silence.
+//! * **Write-through**: a change's callback is called when it is stored or has failed.
+//! * **Write-behind**: the callback is called when the change is queued. A failed change stays in the queue
+//!   and is retried; once the queue is full, further changes are refused. No change is dropped silently.
 //!
-//! Orders that concern many keys ([`Writer::clear`] and so on) wait in the same queue and are not bounded: they take some
-//! words each, and their callers wait for them.
+//! Operations on many keys ([`Writer::clear`] and others) use the same queue without a bound: they take some
+//! words each, and their callers wait.
 //!
-//! Callbacks run on a writing thread, or on the caller's if there is nothing to wait for. They must not block, as the threads
-//! write for other stores, too. If one panics, its writer closes and
-//! fails all requests that still wait; the other callbacks of the same batch are called as usual.
+//! Callbacks run on a writing thread, or on the caller's if nothing has to be waited for. They must not
+//! block, because the threads serve other stores, too. If one panics, its writer closes and fails all pending
+//! requests; the other callbacks of the batch are still called.
 
 mod callbacks;
 mod pool;
@@ -22,26 +22,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::callbacks::Callbacks;
-use self::pool::{Job, Next, Pool};
+use self::pool::{Job, NextStep, Pool};
 use self::queue::{Order, Queue, Work};
 use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Told once how it went.
+/// Receives the outcome, once.
 pub type Done = Box<dyn FnOnce(Result<(), Arc<StoreError>>) + Send>;
 
-/// Something to do with a store.
+/// A task for a store.
 pub type Task = Box<dyn FnOnce(&dyn Store) + Send>;
 
-/// Told of errors for which nobody waits.
+/// Receives errors without a waiting caller.
 type Report = Box<dyn Fn(&StoreError) + Send>;
 
-/// Bytes that the writer spends on the store's files between two batches, at least. Large enough to keep up with small
-/// batches, small enough not to be felt: some milliseconds.
+/// Minimum bytes of maintenance between two batches: enough to keep up with small batches, and only some
+/// milliseconds.
 const MAINTAIN_BYTES: u64 = 1 << 20;
 
-/// When a write counts as done.
+/// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// When it is stored.
@@ -51,20 +51,20 @@ pub enum Mode {
     WriteBehind,
 }
 
-/// How a writer works.
+/// The configuration of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterConfig {
-    /// When a write counts as done.
+    /// When a write is acknowledged.
     pub mode: Mode,
-    /// Changes that may wait. Default 65,536: what a disk that takes 100,000 a second works off in less than a second.
+    /// Maximum number of queued changes; default 65,536: less than a second at 100,000 changes per second.
     pub queue_changes_max: usize,
-    /// Bytes of keys and values that may wait. Default 64 MiB, for the memory. A larger change may wait alone.
+    /// Maximum bytes of queued keys and values; default 64 MiB. A larger change is queued alone.
     pub queue_bytes_max: usize,
-    /// Changes stored at once. Default 1,024: enough for the disk's time per call not to matter.
+    /// Changes per batch; default 1,024, so that the cost per call is negligible.
     pub batch_changes_max: usize,
-    /// Bytes of keys and values stored at once. Default 8 MiB.
+    /// Bytes of keys and values per batch; default 8 MiB.
     pub batch_bytes_max: usize,
-    /// How long write-behind waits before it tries again what failed. Default one second.
+    /// Delay before write-behind retries; default 1 s.
     pub retry_after: Duration,
 }
 
@@ -81,13 +81,13 @@ impl Default for WriterConfig {
     }
 }
 
-/// A change was not taken. Its callback has not been called.
+/// A refused change. Its callback was not called.
 pub struct Refused {
     /// The change.
     pub change: Change,
     /// Its callback.
     pub done: Done,
-    /// True if the writer is closed, false if the queue is full ([`Writer::when_room`]).
+    /// Whether the writer is closed; else the queue is full ([`Writer::on_room`]).
     pub is_closed: bool,
 }
 
@@ -97,16 +97,16 @@ impl std::fmt::Debug for Refused {
     }
 }
 
-/// How a writer ended.
+/// The outcome of closing a writer.
 #[derive(Clone, Debug, Default)]
 pub struct Closed {
-    /// Changes taken by write-behind that could not be stored.
+    /// Queued changes of write-behind that could not be stored.
     pub lost: usize,
-    /// Why the store could not be closed, or else the last reason why a change is lost.
+    /// Why closing the store failed, or else the last reason of a lost change.
     pub error: Option<Arc<StoreError>>,
 }
 
-/// Owns a store's writes.
+/// The exclusive writer of a store.
 pub struct Writer {
     worker: Arc<Worker>,
     is_ended: bool,
@@ -122,29 +122,30 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// Begins to write to this store, and reports what fails with no caller waiting for it.
+    /// Starts writing to a store. `report` receives errors without a waiting caller.
     ///
     /// # Errors
     ///
-    /// If the process has no thread for it and none can be started.
+    /// If no thread can be started.
     pub fn spawn(
         store: Arc<dyn Store>,
         config: WriterConfig,
         report: impl Fn(&StoreError) + Send + 'static,
     ) -> Result<Self, StoreError> {
         Pool::of_process().start().map_err(|error| StoreError::io("start", "a thread", error))?;
-        let progress = Mutex::new(Progress { report: Box::new(report), is_tidy: true, is_failing: false });
+        let progress =
+            Mutex::new(Progress { report: Box::new(report), is_maintained: true, is_failing: false });
         let (queue, closed, ended) = (Mutex::default(), Mutex::default(), Condvar::new());
         let worker = Arc::new(Worker { store, config, queue, progress, closed, ended });
         Ok(Self { worker, is_ended: false })
     }
 
-    /// The store. Reads of it do not see what still waits.
+    /// Returns the store. Reads of it do not see queued changes.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.worker.store
     }
 
-    /// Takes a change if there is room for it.
+    /// Queues a change if there is room.
     pub fn write(&self, change: Change, done: Done) -> Result<(), Box<Refused>> {
         let config = &self.worker.config;
         let mut queue = self.worker.queue();
@@ -165,8 +166,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Calls back once the queue has room: at least half of it is free. At once if it is so.
-    pub fn when_room(&self, wake: Box<dyn FnOnce() + Send>) {
+    /// Calls back once at least half of the queue is free; at once if it is.
+    pub fn on_room(&self, wake: Box<dyn FnOnce() + Send>) {
         let mut queue = self.worker.queue();
         if queue.is_closed || queue.is_half_free(&self.worker.config) {
             drop(queue);
@@ -175,27 +176,27 @@ impl Writer {
         queue.waiting_for_room.push(wake);
     }
 
-    /// Removes all entries of a segment, after everything that waits.
+    /// Removes all entries of a segment, after everything queued.
     pub fn remove_segment(&self, segment: Segment, done: Done) {
         self.order(Order::RemoveSegment(segment, done));
     }
 
-    /// Removes all entries, after everything that waits.
+    /// Removes all entries, after everything queued.
     pub fn clear(&self, done: Done) {
         self.order(Order::Clear(done));
     }
 
-    /// Calls back when everything that waits now is stored and outlives a power failure.
+    /// Calls back when everything queued now survives a power failure.
     pub fn flush(&self, done: Done) {
         self.order(Order::Flush(done));
     }
 
-    /// Runs something else on the store, on a writing thread, after everything that waits: a purge, say.
+    /// Runs a task on a writing thread, after everything queued: for example a purge.
     pub fn run(&self, task: Task) {
         self.order(Order::Run(task));
     }
 
-    /// The entry of a key, as it is once all that waits is stored.
+    /// Loads the entry of a key, including queued changes.
     pub fn load(&self, segment: Segment, key: &[u8]) -> Result<Option<Entry>, StoreError> {
         match self.pending(segment, key) {
             Some(entry) => Ok(entry),
@@ -203,18 +204,18 @@ impl Writer {
         }
     }
 
-    /// The entry that a key gets from what waits. Some(None): it is removed; None: nothing waits for it.
+    /// Returns the queued state of a key: `Some(None)` if it is removed, `None` if nothing is queued.
     pub fn pending(&self, segment: Segment, key: &[u8]) -> Option<Option<Entry>> {
         self.worker.queue().pending(segment, key)
     }
 
-    /// Changes that wait.
+    /// Returns the number of queued changes.
     pub fn waiting(&self) -> usize {
         self.worker.queue().changes()
     }
 
-    /// Stores all that waits and closes the store. What write-behind cannot store now is lost, and
-    /// counted.
+    /// Stores all queued changes and closes the store. Changes of write-behind that cannot be stored now are
+    /// lost and counted.
     pub fn close(mut self) -> Closed {
         self.end()
     }
@@ -229,7 +230,7 @@ impl Writer {
         self.schedule(queue);
     }
 
-    /// Has a thread come to the queue, unless one will anyway.
+    /// Schedules the queue, unless it is scheduled already.
     fn schedule(&self, mut queue: MutexGuard<'_, Queue>) {
         let is_scheduled = std::mem::replace(&mut queue.is_scheduled, true);
         drop(queue);
@@ -244,7 +245,7 @@ impl Writer {
         queue.is_closed = true;
         self.schedule(queue);
         let job: Arc<dyn Job> = self.worker.clone();
-        Pool::of_process().hurry(&job);
+        Pool::of_process().run_now(&job);
         let closed = lock(&self.worker.closed);
         let ended = self.worker.ended.wait_while(closed, |closed| !closed.has_ended);
         std::mem::take(&mut ended.unwrap_or_else(PoisonError::into_inner).result)
@@ -256,80 +257,82 @@ impl Drop for Writer {
         if !self.is_ended {
             let closed = self.end();
             if closed.lost > 0 {
-                tracing::error!(lost = closed.lost, "changes could not be stored");
+                tracing::error!(lost = closed.lost, "changes were lost");
             }
         }
     }
 }
 
-/// What threads that write for this store share with its callers.
+/// The state shared by threads and callers.
 struct Worker {
     store: Arc<dyn Store>,
     config: WriterConfig,
     queue: Mutex<Queue>,
-    /// For the thread that has the job: one at a time.
+    /// Used by the thread that has the job.
     progress: Mutex<Progress>,
-    closed: Mutex<Ending>,
+    closed: Mutex<CloseOutcome>,
     ended: Condvar,
 }
 
 struct Progress {
     report: Report,
-    /// The store's files are in order.
-    is_tidy: bool,
-    /// What was to be stored waits again.
+    /// The store's files need no maintenance.
+    is_maintained: bool,
+    /// Failed changes are queued again.
     is_failing: bool,
 }
 
-/// What has been lost so far, and whether there is nothing more to come.
+/// The losses so far, and whether the writer has ended.
 #[derive(Default)]
-struct Ending {
+struct CloseOutcome {
     has_ended: bool,
     result: Closed,
 }
 
-/// What is to be done for a store.
-enum Found {
+/// The next work of a store.
+enum NextWork {
     Work(Work),
-    /// Nothing, and no thread will look until one is scheduled.
+    /// Nothing until the queue is scheduled again.
     Nothing,
-    /// Nothing more.
+    /// The writer has ended.
     End,
 }
 
 impl Job for Worker {
-    fn step(&self) -> Next {
+    fn step(&self) -> NextStep {
         let mut progress = lock(&self.progress);
         if std::mem::take(&mut progress.is_failing) && !self.queue().is_closed {
-            return Next::After(self.config.retry_after);
+            return NextStep::After(self.config.retry_after);
         }
-        let work = match self.next(progress.is_tidy) {
-            Found::Work(work) => work,
-            Found::Nothing => return Next::Rest,
-            Found::End => return self.close(),
+        let work = match self.next(progress.is_maintained) {
+            NextWork::Work(work) => work,
+            NextWork::Nothing => return NextStep::Rest,
+            NextWork::End => return self.close(),
         };
         match work {
             Work::Batch(batch) => {
                 let bytes = batch.bytes;
                 progress.is_failing = !self.store_batch(batch, &progress.report);
-                // Also if something has failed: on a full disk this is what makes room. Then it waits for the next try.
-                let is_tidy = self.tidy(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
-                progress.is_tidy = is_tidy || progress.is_failing;
+                // Also after a failure, because maintenance frees space on a full disk. Then wait for the
+                // next attempt.
+                let is_maintained =
+                    self.maintain_files(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
+                progress.is_maintained = is_maintained || progress.is_failing;
             }
             Work::Order(order) => {
                 order.carry_out(&*self.store);
-                progress.is_tidy = false;
+                progress.is_maintained = false;
             }
-            Work::Idle => progress.is_tidy = self.tidy(MAINTAIN_BYTES, &progress.report),
+            Work::Idle => progress.is_maintained = self.maintain_files(MAINTAIN_BYTES, &progress.report),
         }
         drop(progress);
         self.wake_waiting();
-        Next::Again
+        NextStep::Again
     }
 
     fn give_up(&self) {
-        self.refuse_what_waits();
-        self.tell_ended(None);
+        self.refuse_queued();
+        self.notify_ended(None);
     }
 }
 
@@ -338,30 +341,30 @@ impl Worker {
         lock(&self.queue)
     }
 
-    fn next(&self, is_tidy: bool) -> Found {
+    fn next(&self, is_maintained: bool) -> NextWork {
         let mut queue = self.queue();
         if let Some(work) = queue.take(&self.config) {
-            return Found::Work(work);
+            return NextWork::Work(work);
         }
         if queue.is_closed {
-            return Found::End;
+            return NextWork::End;
         }
-        if !is_tidy {
-            return Found::Work(Work::Idle);
+        if !is_maintained {
+            return NextWork::Work(Work::Idle);
         }
         queue.is_scheduled = false;
-        queue.give_back();
-        Found::Nothing
+        queue.shrink();
+        NextWork::Nothing
     }
 
-    fn close(&self) -> Next {
+    fn close(&self) -> NextStep {
         let error = self.store.close().err().map(Arc::new);
-        self.refuse_what_waits();
-        self.tell_ended(error);
-        Next::Rest
+        self.refuse_queued();
+        self.notify_ended(error);
+        NextStep::Rest
     }
 
-    fn tell_ended(&self, error: Option<Arc<StoreError>>) {
+    fn notify_ended(&self, error: Option<Arc<StoreError>>) {
         let mut closed = lock(&self.closed);
         closed.has_ended = true;
         closed.result.error = error.or(closed.result.error.take());
@@ -369,17 +372,17 @@ impl Worker {
         self.ended.notify_all();
     }
 
-    /// Nothing more is done: callers do not wait for it.
-    fn refuse_what_waits(&self) {
+    /// Fails all queued requests.
+    fn refuse_queued(&self) {
         let mut queue = self.queue();
         let left = std::mem::replace(&mut *queue, Queue::closed());
         drop(queue);
         left.fail(&Arc::new(StoreError::Closed));
     }
 
-    /// Stores a batch. False: something of it waits again.
+    /// Stores a batch. Returns false if a part of it is queued again.
     fn store_batch(&self, batch: queue::Batch, report: &Report) -> bool {
-        // Asked before: what has failed and is not tried again must have been tried since.
+        // Read before the attempt: a change that is not retried must have been tried after the close.
         let is_last_try = self.queue().is_closed;
         let mut callbacks = Callbacks::default();
         let Err(error) = self.try_store(&batch.changes, &mut callbacks) else {
@@ -392,7 +395,7 @@ impl Worker {
         let mut first = Some(error);
         let mut again = Vec::new();
         for (change, dones) in batch.changes.into_iter().zip(batch.done) {
-            // One by one, so that each error is of the change that it is reported for.
+            // Stored one by one, so that each error belongs to its change.
             let stored = match first.take_if(|_| is_single) {
                 Some(error) => Err(error),
                 None if callbacks.has_panicked() => Err(StoreError::Closed),
@@ -412,12 +415,12 @@ impl Worker {
         is_done
     }
 
-    /// A store that panics has stored nothing, as far as its callers are told; its writer closes.
+    /// A panicking store has stored nothing for its callers; its writer closes.
     fn try_store(&self, changes: &[Change], callbacks: &mut Callbacks) -> Result<(), StoreError> {
         callbacks.call(|| self.store.store(changes)).unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Tells of a change that could not be stored, and whether it is to be tried again.
+    /// Reports a failed change. Returns whether it is retried.
     fn failed(
         &self,
         dones: Vec<Done>,
@@ -445,8 +448,8 @@ impl Worker {
         Retry::Yes
     }
 
-    /// Puts the store's files in order. True: nothing more to do, or not now.
-    fn tidy(&self, budget_bytes: u64, report: &Report) -> bool {
+    /// Maintains the store's files. Returns true if nothing is left to do, or not now.
+    fn maintain_files(&self, budget_bytes: u64, report: &Report) -> bool {
         match self.store.maintain(budget_bytes) {
             Ok(is_more) => !is_more,
             Err(error) => {
@@ -469,13 +472,13 @@ impl Worker {
     }
 }
 
-/// Whether a change is tried again.
+/// Whether a change is retried.
 enum Retry {
     Yes,
     No,
 }
 
-// A panic while one of these is held closes the writer.
+// A panic with one of these locks held closes the writer.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

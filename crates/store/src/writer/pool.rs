@@ -1,8 +1,8 @@
-//! The threads on which the stores of a process write: [`THREADS_MAX`] of them at most, however many stores there are.
+//! The writing threads of a process: at most [`THREADS_MAX`], whatever the number of stores.
 //!
-//! A job is a store with work to do. One thread at a time has it, takes one step of its work, and puts it behind the other
-//! jobs: a store's work is done in order, and stores have turns. A thread is started when a job comes and all are busy. The
-//! steps block, so with as many disks that hang as there are threads the other stores wait.
+//! A job is a store with work. One thread at a time runs one step of it and puts it behind the other jobs. So
+//! a store's work is ordered, and stores take turns. A thread is started if a job comes and all are busy.
+//! Steps block: if as many disks hang as there are threads, other stores wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,55 +10,55 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Threads that write to stores, in the process. They wait for disks most of the time, so it is not a matter of CPUs: a disk
-/// that is asked by 16 at the same time has its best throughput as a rule.
+/// Maximum number of threads. They mostly wait for disks; most disks reach their best throughput with 16
+/// concurrent requests.
 const THREADS_MAX: usize = 16;
 
-/// A thread ends that had nothing to do for this time, and what it has kept of memory with it. The last one stays.
+/// Idle time after which a thread ends and frees its memory. The last one stays.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The threads of this process.
 static THREADS: LazyLock<Pool> = LazyLock::new(|| Pool::new(THREADS_MAX));
 
-/// A store with work to do.
+/// A store with work.
 pub(super) trait Job: Send + Sync {
-    /// Does one step of the work.
-    fn step(&self) -> Next;
+    /// Runs one step.
+    fn step(&self) -> NextStep;
 
-    /// A step has panicked. No other one is done.
+    /// Called after a step has panicked; no other step follows.
     fn give_up(&self);
 }
 
-/// When a job has its next step.
+/// When to run a job's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// When the others have had one.
+pub(super) enum NextStep {
+    /// After one step of each other job.
     Again,
-    /// After this time, or when [`Pool::hurry`] says so.
+    /// After this time, or on [`Pool::run_now`].
     After(Duration),
-    /// When it is added again.
+    /// When the job is added again.
     Rest,
 }
 
-/// Threads, and the jobs that wait for them.
+/// The threads and their jobs.
 pub(super) struct Pool {
     threads_max: usize,
     state: Mutex<State>,
-    /// A job was added.
+    /// Notified when a job is added.
     added: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     ready: VecDeque<Arc<dyn Job>>,
-    /// Those that wait for a time. They are few: stores that have failed.
+    /// Jobs that wait for a time; few, because only failed stores wait.
     later: Vec<(Instant, Arc<dyn Job>)>,
     threads: usize,
     idle: usize,
 }
 
 impl State {
-    /// Moves to those that are ready what was to wait until now, and gives the time of the first that still waits.
+    /// Moves jobs that are due to the ready ones. Returns the time of the first that still waits.
     fn wake(&mut self, now: Instant) -> Option<Instant> {
         let due = self.later.extract_if(.., |(at, _)| *at <= now).map(|(_, job)| job);
         self.ready.extend(due);
@@ -75,28 +75,28 @@ impl Pool {
         &THREADS
     }
 
-    /// Makes sure that there is a thread. From then on there always is one.
+    /// Starts the first thread. From then on there is at least one.
     pub(super) fn start(&'static self) -> io::Result<()> {
         let mut state = self.state();
         if state.threads == 0 { self.start_thread(&mut state) } else { Ok(()) }
     }
 
-    /// Adds a job that is not among them.
+    /// Adds a job that is not queued.
     pub(super) fn add(&'static self, job: Arc<dyn Job>) {
         let mut state = self.state();
         state.ready.push_back(job);
         if state.ready.len() > state.idle && state.threads < self.threads_max {
-            // Without another thread the job waits for those that are there.
+            // If no thread can be started, the job waits for the existing ones.
             if let Err(error) = self.start_thread(&mut state) {
-                tracing::warn!(%error, threads = state.threads, "no further thread for stores can be started");
+                tracing::warn!(%error, threads = state.threads, "cannot start another thread for stores");
             }
         }
         drop(state);
         self.added.notify_one();
     }
 
-    /// A job that waits for a time waits no longer.
-    pub(super) fn hurry(&self, job: &Arc<dyn Job>) {
+    /// Ends the delay of a job.
+    pub(super) fn run_now(&self, job: &Arc<dyn Job>) {
         let mut state = self.state();
         let Some(at) = state.later.iter().position(|(_, waits)| Arc::ptr_eq(waits, job)) else { return };
         let (_, job) = state.later.swap_remove(at);
@@ -122,18 +122,18 @@ impl Pool {
             let step = catch_unwind(AssertUnwindSafe(|| job.step()));
             let next = step.unwrap_or_else(|_| {
                 job.give_up();
-                Next::Rest
+                NextStep::Rest
             });
             state = self.state();
             match next {
-                Next::Again => state.ready.push_back(job),
-                Next::After(time) => {
+                NextStep::Again => state.ready.push_back(job),
+                NextStep::After(time) => {
                     state.later.push((Instant::now() + time, job));
-                    // One that waits for a job has to know of the time.
+                    // A thread that waits for jobs must learn of the new time.
                     self.added.notify_one();
                 }
-                Next::Rest => {
-                    // The last to have the job may close its store.
+                NextStep::Rest => {
+                    // Dropping the last handle may close the store.
                     drop(state);
                     drop(job);
                     state = self.state();
@@ -142,7 +142,7 @@ impl Pool {
         }
     }
 
-    /// Waits for a job. None: the thread ends.
+    /// Waits for a job. `None`: the thread ends.
     fn next<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, Option<Arc<dyn Job>>) {
         let ends = Instant::now() + IDLE_TIME_MAX;
         loop {
@@ -151,7 +151,7 @@ impl Pool {
             if let Some(job) = state.ready.pop_front() {
                 return (state, Some(job));
             }
-            // Whoever waits for a time stays for it.
+            // A thread that waits for a time does not end.
             if now >= ends && state.threads > 1 && first.is_none() {
                 state.threads -= 1;
                 return (state, None);

@@ -1,4 +1,4 @@
-//! What waits for a store, in order: runs of changes of different keys, and between them orders that concern many keys.
+//! The queue of a store: runs of changes of different keys, separated by operations on many keys.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -12,18 +12,18 @@ use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Everything that waits, and what is being stored.
+/// The queued work and the batch being stored.
 #[derive(Default)]
 pub(crate) struct Queue {
     items: VecDeque<Item>,
-    /// The changes of the last item, by key, if it is a run.
+    /// The indices of the last item's changes by key, if it is a run.
     last: HashMap<(Segment, Bytes), usize>,
-    /// What is being stored.
+    /// The changes being stored.
     storing: HashMap<(Segment, Bytes), Change>,
     changes: usize,
     bytes: usize,
     pub(crate) is_closed: bool,
-    /// A thread has it, or will have it.
+    /// A thread has the queue or will get it.
     pub(crate) is_scheduled: bool,
     pub(crate) waiting_for_room: Vec<Box<dyn FnOnce() + Send>>,
 }
@@ -40,7 +40,7 @@ struct Run {
     changes: VecDeque<(Change, Vec<Done>)>,
 }
 
-/// Something that concerns more than one key.
+/// An operation on more than one key.
 pub(crate) enum Order {
     RemoveSegment(Segment, Done),
     Clear(Done),
@@ -48,18 +48,18 @@ pub(crate) enum Order {
     Run(Task),
 }
 
-/// Changes to be stored at once, and who waits for each of them.
+/// A batch of changes with their callbacks.
 pub(crate) struct Batch {
     pub(crate) changes: Vec<Change>,
     pub(crate) done: Vec<Vec<Done>>,
     pub(crate) bytes: usize,
 }
 
-/// What is done next.
+/// The next work.
 pub(crate) enum Work {
     Batch(Batch),
     Order(Order),
-    /// Nothing waits.
+    /// The queue is empty.
     Idle,
 }
 
@@ -72,11 +72,11 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Keys for which an empty queue keeps memory: those of a batch of writes that come at the same time.
+/// Keys for which an empty queue keeps memory: a burst of writes.
 const KEYS_KEPT_MAX: usize = 256;
 
 impl Queue {
-    /// One that takes nothing and that no thread comes to any more.
+    /// A queue of a closed writer.
     pub(crate) fn closed() -> Self {
         Self { is_closed: true, is_scheduled: true, ..Self::default() }
     }
@@ -95,7 +95,7 @@ impl Queue {
         self.changes <= config.queue_changes_max / 2 && self.bytes <= config.queue_bytes_max / 2
     }
 
-    /// Queues a change. If the same key waits behind the last order, it takes that one's place.
+    /// Queues a change. It replaces a queued change of the same key, if no order is in between.
     pub(crate) fn push(&mut self, change: Change, done: Option<Done>) {
         self.bytes += change.bytes_len();
         if !matches!(self.items.back(), Some(Item::Changes(_))) {
@@ -123,7 +123,7 @@ impl Queue {
         self.items.push_back(Item::Order(order));
     }
 
-    /// The next thing to do.
+    /// Takes the next work.
     pub(crate) fn take(&mut self, config: &WriterConfig) -> Option<Work> {
         if let Some(Item::Order(_)) = self.items.front() {
             let Some(Item::Order(order)) = self.items.pop_front() else { return None };
@@ -157,8 +157,8 @@ impl Queue {
         Some(Work::Batch(batch))
     }
 
-    /// The queue is empty: memory that many changes have taken goes back.
-    pub(crate) fn give_back(&mut self) {
+    /// Frees memory of an empty queue.
+    pub(crate) fn shrink(&mut self) {
         if self.last.capacity() > KEYS_KEPT_MAX {
             self.last = HashMap::new();
         }
@@ -167,19 +167,19 @@ impl Queue {
         }
     }
 
-    /// What was being stored is stored.
+    /// Notes that the batch was stored.
     pub(crate) fn stored(&mut self) {
         self.storing.clear();
     }
 
-    /// Some of what was being stored has to wait again, before everything else.
+    /// Queues a part of the batch again, before everything else.
     pub(crate) fn put_back(&mut self, changes: Vec<Change>) {
         self.storing.clear();
         if changes.is_empty() {
             return;
         }
-        // Those that wait behind them up to the next order are tried with them, removals first: they may make room for others.
-        // Of a key that has a newer change among them, that one counts.
+        // Changes up to the next order are retried with them, removals first, because they may free space. A
+        // newer change of the same key replaces the older one.
         let mut behind = VecDeque::new();
         if let Some(Item::Changes(run)) = self.items.front_mut() {
             behind = std::mem::take(&mut run.changes);
@@ -194,13 +194,13 @@ impl Queue {
             again.into_iter().chain(behind).partition(|(change, _)| matches!(change, Change::Remove { .. }));
         let changes: VecDeque<_> = removals.into_iter().chain(others).collect();
         if self.items.is_empty() {
-            // New changes go into it.
+            // New changes are added to this run.
             self.last = changes.iter().enumerate().map(|(at, (change, _))| (key_of(change), at)).collect();
         }
         self.items.push_front(Item::Changes(Run { taken: 0, changes }));
     }
 
-    /// What a key becomes by what waits or is being stored.
+    /// Returns the state of a key by queued changes and the batch.
     pub(crate) fn pending(&self, segment: Segment, key: &[u8]) -> Option<Option<Entry>> {
         let is_meant = |change: &Change| change.segment() == segment && change.key() == key;
         let becomes = |change: &Change| match change {
@@ -209,7 +209,7 @@ impl Queue {
         };
         let mut items = self.items.iter().rev();
         if let Some(Item::Changes(run)) = self.items.back() {
-            // The run that grows is the long one, and the one whose keys are known.
+            // The last run is the longest, and its keys are indexed.
             items.next();
             let at = self.last.get(&(segment, Bytes::copy_from_slice(key)));
             if let Some((change, _)) = at.and_then(|at| run.changes.get(at - run.taken)) {
@@ -231,7 +231,7 @@ impl Queue {
         self.storing.get(&(segment, Bytes::copy_from_slice(key))).map(becomes)
     }
 
-    /// Tells all who wait that nothing comes of it.
+    /// Fails all callbacks.
     pub(crate) fn fail(self, error: &Arc<StoreError>) {
         let mut callbacks = Callbacks::default();
         for item in self.items {
@@ -244,7 +244,7 @@ impl Queue {
             }
         }
         callbacks.call_all(self.waiting_for_room);
-        // What panics here has been printed; there is no writer any more that could close.
+        // The panic hook has printed the panic; there is no writer to close.
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every store does, and what of it the file store does with its files.
+//! The contract of every store, and the file store's handling of its files.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn stores_hold_what_was_stored() {
     }
 }
 
-/// S004-21: of 256 segments one is iterated, and the entries touched are those of the segment.
+/// S004-21: iterating over one of 256 segments reads only its entries.
 #[test]
 fn s004_21_iteration_touches_only_the_segments_entries() {
     let disk = SimDisk::new(1);
@@ -153,7 +153,7 @@ fn a_removed_segment_stays_removed_and_takes_new_entries() {
     }
 }
 
-/// The disk holds no more than about twice what counts, also of a cache whose keys come and go.
+/// The disk holds at most about twice the live data, also if keys come and go.
 #[test]
 fn dead_records_and_tombstones_leave_the_disk() {
     let store = open(&SimDisk::new(1));
@@ -230,12 +230,12 @@ fn another_number_of_segments_is_refused_with_both_numbers() {
     open(&disk).close().unwrap();
     let other = FileStoreConfig { segments: 9, ..config() };
     let error = FileStore::open_on(Arc::new(disk.clone()), other).unwrap_err();
-    assert_eq!(error.to_string(), "configured for 9 segments, but the store was made with 4");
+    assert_eq!(error.to_string(), "configured for 9 segments, but the store was created with 4");
     open(&disk);
 }
 
 #[test]
-fn what_is_too_large_or_in_no_segment_is_refused_and_nothing_else_written() {
+fn a_batch_with_an_oversized_entry_or_an_invalid_segment_writes_nothing() {
     let config = FileStoreConfig { entry_bytes_max: 100, ..config() };
     let store = FileStore::open_on(Arc::new(SimDisk::new(1)), config).unwrap();
     let error = store.store(&[put(0, "a", "b"), put(0, "key", &"x".repeat(98))]).unwrap_err();

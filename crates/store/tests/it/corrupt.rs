@@ -1,4 +1,4 @@
-//! Files that are not as they were written.
+//! Damaged files.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn open(disk: &SimDisk, recover: Recover) -> Result<FileStore, StoreError> {
     FileStore::open_on(Arc::new(disk.clone()), config(recover))
 }
 
-/// A closed store and what it holds.
+/// A closed store and its contents.
 fn filled(seed: u64, operations: usize) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let store = open(&disk, Recover::Refuse).unwrap();
@@ -30,7 +30,7 @@ fn filled(seed: u64, operations: usize) -> (SimDisk, Model) {
     (disk, model)
 }
 
-/// As many entries of 100 bytes in segment 0.
+/// Writes `count` entries of 100 bytes to segment 0.
 fn fill(store: &FileStore, count: u32) {
     for number in 0..count {
         let entry = Entry::immortal(0, format!("key-{number:03}"), "x".repeat(100));
@@ -42,8 +42,9 @@ fn logs(disk: &SimDisk) -> Vec<String> {
     disk.list().unwrap().into_iter().filter(|name| name.ends_with(".log")).collect()
 }
 
-/// Whatever bit is turned over in a store that was closed: it opens with all that it held, or says which file and about
-/// where. It says nothing and is complete only if the bit was in what marks the end of the last file.
+/// After any bit flip in a closed store, it opens with all its contents, or the error names the file and the
+/// approximate offset. A silent success is complete, and occurs only for the mark at the end of the last
+/// file.
 #[test]
 fn no_damage_is_hidden() {
     let mut refused = 0;
@@ -103,7 +104,7 @@ fn a_file_that_is_missing_or_cut_is_named() {
     open(&disk, Recover::Refuse).unwrap();
 }
 
-/// Skipping keeps what is intact, counts what is not, and leaves a store that opens as usual.
+/// Skipping keeps intact records, counts the damage, and leaves a store that opens normally.
 #[test]
 fn skipping_damage_keeps_the_rest_and_says_what_is_lost() {
     let disk = SimDisk::new(1);
@@ -173,7 +174,7 @@ fn an_entry_damaged_after_opening_is_an_error_of_that_entry_only() {
     assert_eq!((results.len(), results.iter().filter(|result| result.is_err()).count()), (3, 1));
 }
 
-/// A file that turns out damaged when it is compacted stays, whole, and is told of once.
+/// A file found damaged by the compaction stays as it is and is reported once.
 #[test]
 fn a_damaged_file_is_not_compacted() {
     let disk = SimDisk::new(1);
@@ -201,7 +202,7 @@ fn a_file_after_which_no_other_could_come_is_refused() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
 }
 
-/// Anything may stand in the directory: it is refused or skipped, never a panic.
+/// Arbitrary files in the directory are refused or skipped without a panic.
 #[test]
 fn random_bytes_as_files_are_refused() {
     let whole = filled(5, 100).0;
@@ -213,7 +214,7 @@ fn random_bytes_as_files_are_refused() {
         for number in 1..=1 + random.below(3) {
             let mut bytes: Vec<u8> = (0..random.below(600)).map(|_| random.next() as u8).collect();
             if random.below(2) == 0 {
-                // The beginning of a real file, with something else behind and in it.
+                // The beginning of a real file, with random bytes in and after it.
                 let cut = random.below(sample.len() as u64) as usize;
                 bytes.splice(..0, sample[..cut].iter().copied());
                 for _ in 0..random.below(4) {

@@ -1,5 +1,5 @@
-//! Random operations, and a crash at any step of the disk, also in the middle of a write. What was acknowledged is there
-//! when the store is opened again, nothing that was removed comes back, and nothing is there that was never written.
+//! Random operations with a crash at any step of the disk, also within a write. After the restart all
+//! acknowledged changes are there, no removed entry is back, and nothing else is there.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ fn open(disk: &SimDisk, durability: Durability) -> FileStore {
     }
 }
 
-/// States that the store may be in after a crash.
+/// The states allowed after a crash.
 #[derive(Default)]
 struct Allowed {
-    /// States one after the other, of which the store has one.
+    /// Successive states, one of which the store has.
     states: Vec<Model>,
-    /// Purges after each of which, up to their time, some entries of these states may be gone, and nothing else.
+    /// Purges after which some entries expired at their time may be gone, and nothing else.
     purges: Vec<(Model, u64)>,
 }
 
@@ -41,14 +41,14 @@ impl Allowed {
     }
 }
 
-/// One case: several lives of one store, each ended by a crash.
+/// One case: several runs of a store, each ended by a crash.
 fn run(seed: u64, durability: Durability, crash: Crash) {
     let mut random = Random(seed);
     let disk = SimDisk::new(random.next());
     let mut model = Model::new();
     let mut stamp = 0;
     for life in 0..5 {
-        // Also in the middle of opening. Not too late, or most lives would end in peace.
+        // Also during opening. Early enough that most runs crash.
         let steps = if random.below(4) == 0 { 12 } else { 150 };
         disk.crash_after(1 + random.below(steps));
         let mut allowed = Allowed { states: vec![model.clone()], purges: Vec::new() };
@@ -64,7 +64,7 @@ fn run(seed: u64, durability: Durability, crash: Crash) {
             );
         }
         disk.restart(crash);
-        // Some of the time a second crash follows in the middle of cleaning up after the first.
+        // Sometimes a second crash follows during recovery.
         if random.below(3) == 0 {
             disk.crash_after(1 + random.below(8));
             let _ = FileStore::open_on(Arc::new(disk.clone()), config(durability));
@@ -83,7 +83,7 @@ fn run(seed: u64, durability: Durability, crash: Crash) {
     }
 }
 
-/// Operations until the disk crashes.
+/// Runs operations until the disk crashes.
 fn live(
     store: &FileStore,
     disk: &SimDisk,
@@ -97,7 +97,7 @@ fn live(
         let model = allowed.states.last().cloned().unwrap_or_default();
         let result = operation.run(store);
         if result.is_ok() && (is_safe || matches!(operation, Operation::Flush | Operation::Clear)) {
-            // Acknowledged: nothing older is allowed any more.
+            // Once acknowledged, older states are not allowed.
             allowed.states.clear();
             allowed.purges.clear();
         }
@@ -123,7 +123,7 @@ fn live(
     }
 }
 
-/// Cases per test, each of five crashes. `CONSORT_STORE_CASES` asks for more.
+/// Number of cases per test, each with five crashes. Set `CONSORT_STORE_CASES` for more.
 fn cases(durability: Durability, crash: Crash) {
     let asked = std::env::var("CONSORT_STORE_CASES").ok().and_then(|count| count.parse().ok());
     let count: u64 = asked.unwrap_or(300);
@@ -148,7 +148,7 @@ fn a_power_failure_loses_nothing_acknowledged_that_was_synced() {
     cases(Durability::Disk, Crash::PowerLoss);
 }
 
-/// Without syncing, a power failure leaves what the store was at some moment after the last flush, and it opens.
+/// Without syncs, a power failure leaves a state since the last flush, and the store opens.
 #[test]
 fn a_power_failure_takes_a_store_that_does_not_sync_back_to_an_earlier_moment() {
     cases(Durability::Process, Crash::PowerLoss);

@@ -1,4 +1,4 @@
-//! A disk that has no room, and one that refuses to make writes safe.
+//! Full disks and failing syncs.
 
 use std::any::Any;
 use std::io;
@@ -25,8 +25,8 @@ fn open(disk: &SimDisk, durability: Durability) -> FileStore {
     FileStore::open_on(Arc::new(disk.clone()), config).unwrap()
 }
 
-/// Whatever does not fit is not made, everything else is as it was, also after a restart, and it goes on when there is
-/// room again.
+/// A write that does not fit is refused and changes nothing, also after a restart; the store continues when
+/// there is space.
 #[test]
 fn a_full_disk_refuses_writes_and_loses_nothing() {
     let mut refused = 0;
@@ -40,7 +40,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
             let operation = Operation::random(&mut random, &mut stamp);
             match operation.run(&store) {
                 Ok(()) => model = operation.steps(&model).pop().unwrap(),
-                // A purge removes some and then finds that there is no room for the rest.
+                // A purge may remove some entries before the disk is full.
                 Err(StoreError::Full { .. }) if matches!(operation, Operation::Purge(_)) => {
                     model = contents(&store);
                 }
@@ -63,7 +63,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     assert!(refused > 1000, "{refused}");
 }
 
-/// A sync that failed is not tried again: nothing is acknowledged until the store has looked at what the disk holds.
+/// A failed sync is not repeated: nothing is acknowledged until the store has read the disk again.
 #[test]
 fn a_failed_sync_stops_writes_until_the_store_is_opened_again() {
     for seed in 0..100 {
@@ -124,7 +124,7 @@ fn write_behind_keeps_what_does_not_fit_and_stores_it_when_there_is_room() {
     assert_eq!(contents(&open(&disk, Durability::Process)).len(), 10);
 }
 
-/// Files in a directory that may have so many bytes together: a disk with a quota.
+/// A directory with a quota.
 #[derive(Debug)]
 struct QuotaDisk {
     inner: RealDisk,
@@ -221,7 +221,7 @@ fn removal(number: usize) -> Change {
     Change::Remove { segment: (number % 4) as u16, key: key(number) }
 }
 
-/// Has the store do what it can for its files.
+/// Runs maintenance to its end.
 fn maintain(store: &FileStore) {
     loop {
         match store.maintain(1 << 20) {
@@ -232,7 +232,7 @@ fn maintain(store: &FileStore) {
     }
 }
 
-/// Writes entries until the disk is full. How many there are.
+/// Writes entries until the disk is full. Returns their number.
 fn fill(store: &FileStore, first: usize) -> usize {
     for number in first.. {
         match store.store(&[entry(number)]) {
@@ -244,12 +244,12 @@ fn fill(store: &FileStore, first: usize) -> usize {
     unreachable!("a disk without an end")
 }
 
-/// Fills the disk, frees it by one way or the other, and writes as much again.
+/// Fills the disk, frees it by one of the ways, and fills it again.
 fn free_and_fill_again(store: &FileStore) {
     let filled = fill(store, 0);
     assert!(filled > 500, "{filled}");
     assert!(matches!(store.store(&[entry(0)]), Err(StoreError::Full { .. })), "it stays full");
-    // One after the other, each on a disk that has no byte left for an entry.
+    // One by one, each on a disk without space for an entry.
     for number in 0..filled * 3 / 4 {
         store
             .store(&[removal(number)])
@@ -289,7 +289,8 @@ fn removals_and_clears_free_a_disk_whose_quota_is_used_up() {
     }
 }
 
-/// A removal has a record of half an entry here, and no file becomes mostly dead before most of the removals.
+/// A removal's record is half as large as an entry here, and no file becomes mostly dead before most of the
+/// removals.
 #[test]
 fn scattered_removals_of_small_entries_free_a_full_disk() {
     let disk = SimDisk::new(1);
@@ -303,7 +304,7 @@ fn scattered_removals_of_small_entries_free_a_full_disk() {
     }
     assert!(filled > 10_000, "{filled}");
     for step in 0..filled {
-        // A number without a factor in common with `filled`, which has 16.
+        // Coprime to `filled`, so that each key comes once.
         let number = step * 7_919 % filled;
         store.store(&[removal(number)]).unwrap_or_else(|error| panic!("removal {step} of {filled}: {error}"));
         if step.is_multiple_of(16) {
@@ -321,7 +322,7 @@ fn scattered_removals_of_small_entries_free_a_full_disk() {
     assert!(written, "half of what was there fits again");
 }
 
-/// With a file system of its own, where that can be made.
+/// With a separate file system, where one can be mounted.
 #[test]
 fn removals_and_clears_free_a_file_system_that_is_full() {
     let directory = std::env::temp_dir().join(format!("consort-tmpfs-{}", std::process::id()));

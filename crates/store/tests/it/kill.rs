@@ -1,7 +1,7 @@
-//! A real process that writes to a real directory is killed at any moment, again and again.
+//! A process that writes to a directory is killed at random moments, repeatedly.
 //!
-//! The process is this test's own program, started again with the name of one test and a directory. It prints the number
-//! of each write once that is acknowledged; the parent kills it after a random number of lines and looks at the files.
+//! The process is this test binary, started with the name of one test and a directory. It prints the number
+//! of each acknowledged write; the parent kills it after a random number of lines and checks the files.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,10 +12,10 @@ use consort_store::{Change, Durability, Entry, FileStore, FileStoreConfig, Part,
 
 use crate::model::Random;
 
-/// Names the directory to the process that writes.
+/// Passes the directory to the writing process.
 const DIRECTORY: &str = "CONSORT_STORE_KILL_DIRECTORY";
 
-/// Keys that the process writes again and again, in turn; every seventh write is a removal.
+/// Keys written in turn; every seventh write is a removal.
 const KEYS: u64 = 500;
 
 const KILLS: u64 = 12;
@@ -46,13 +46,13 @@ fn change(number: u64) -> Change {
     Change::Put(Entry { version: number, ..Entry::immortal(segment, key, value(number)) })
 }
 
-/// Not a test of its own: what the process does that is killed.
+/// The writing process, not a test of its own.
 #[test]
 fn process_that_writes_until_it_is_killed() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let durability = if directory.ends_with("disk") { Durability::Disk } else { Durability::Process };
     let store = FileStore::open(&directory, config(durability)).unwrap();
-    // It goes on after the newest write that is there.
+    // Continues after the newest write.
     let newest = (0..8).flat_map(|segment| store.entries(segment, Part::Keys).unwrap());
     let mut number = newest.map(|entry| entry.unwrap().version).max().unwrap_or(0) + 1000;
     let mut out = std::io::stdout().lock();
@@ -66,7 +66,8 @@ fn process_that_writes_until_it_is_killed() {
     }
 }
 
-/// The number below which everything is acknowledged, and where it began. None if it was killed before it wrote.
+/// Returns the first number and the number below which everything is acknowledged; `None` if it was killed
+/// before it wrote.
 fn write_and_kill(directory: &Path, lines: u64) -> Option<(u64, u64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::process_that_writes_until_it_is_killed", "--nocapture"])
@@ -85,7 +86,7 @@ fn write_and_kill(directory: &Path, lines: u64) -> Option<(u64, u64)> {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it has still said before it died.
+    // Output before the kill.
     last = numbers.last().or(last);
     Some((first?, last?))
 }
@@ -93,9 +94,9 @@ fn write_and_kill(directory: &Path, lines: u64) -> Option<(u64, u64)> {
 fn survives(durability: Durability, name: &str) {
     let directory = std::env::temp_dir().join(format!("consort-store-kill-{}-{name}", std::process::id()));
     let mut random = Random(std::process::id().into());
-    // What each key was set to last, as far as it was acknowledged: every write of a run by its number.
+    // The last acknowledged write of each key.
     let mut acknowledged: BTreeMap<(u16, String), u64> = BTreeMap::new();
-    // Writes that may have been made although nobody was told.
+    // Writes that may have been made without an acknowledgement.
     let mut unheard: Vec<u64> = Vec::new();
     for kill in 0..KILLS {
         // A sync takes a millisecond.
@@ -114,7 +115,7 @@ fn survives(durability: Durability, name: &str) {
                     assert!(is_newer, "kill {kill}: {name:?} was {number}, is {}", entry.version);
                     assert_eq!(entry.value, value(entry.version));
                 }
-                // Removed by the write, or by a later one that was not acknowledged.
+                // Removed by this write, or by a later one without an acknowledgement.
                 None => assert!(
                     is_removal(number)
                         || unheard

@@ -1,4 +1,4 @@
-//! Tests of the stores as their users see them, by what may go wrong.
+//! Tests of the stores, by kind of failure.
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,17 @@
-//! What a store should hold, and random operations on it.
+//! A model of a store, and random operations.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use consort_store::{Change, Entry, Part, Store, StoreError, Times};
 
-/// Segments of the stores in these tests: few, so that operations meet.
+/// Number of segments: few, so that operations collide.
 pub(crate) const SEGMENTS: u16 = 4;
 
 /// Keys per segment.
 const KEYS: u64 = 12;
 
-/// splitmix64: a seed in a failure means the same run for ever.
+/// splitmix64: a seed reproduces its run.
 #[derive(Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Everything that a store holds.
+/// The contents of a store.
 pub(crate) type Model = BTreeMap<(u16, Bytes), Entry>;
 
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// A random one. Values are all different, by `stamp`.
+    /// A random operation. Values are unique by `stamp`.
     pub(crate) fn random(random: &mut Random, stamp: &mut u64) -> Self {
         match random.below(100) {
             0..70 => {
@@ -69,8 +69,7 @@ impl Operation {
         }
     }
 
-    /// The states through which the operation may go, the last being the one that it leaves. Each is one step from the one
-    /// before.
+    /// The states through which the operation passes; the last one is its result.
     pub(crate) fn steps(&self, model: &Model) -> Vec<Model> {
         let mut steps = Vec::new();
         let mut now = model.clone();
@@ -78,7 +77,7 @@ impl Operation {
             Self::Store(changes) => {
                 for (at, change) in changes.iter().enumerate() {
                     let key = (change.segment(), change.key().clone());
-                    // Only the last change of a key is made.
+                    // Only the last change of a key is applied.
                     let is_last = !changes[at + 1..]
                         .iter()
                         .any(|later| (later.segment(), later.key()) == (change.segment(), change.key()));
@@ -98,8 +97,7 @@ impl Operation {
             }
             Self::Clear => steps.push(Model::new()),
             Self::Purge(at) => {
-                // In the order of expiry, which is not a key's order where they expire in the same second: see `Purge` in
-                // the checks.
+                // Ordered by expiry, which is not key order within a second: see `Purge` in the checks.
                 now.retain(|_, entry| entry.times.expires_at().is_none_or(|expires| expires > *at));
                 steps.push(now);
             }
@@ -117,7 +115,7 @@ fn change(random: &mut Random, stamp: &mut u64) -> Change {
     }
     *stamp += 1;
     let mut value = format!("{stamp}-").into_bytes();
-    // Some values are longer than what a simulated disk writes as one.
+    // Some values are larger than a sector.
     let len = if random.below(10) == 0 { random.below(3000) } else { random.below(60) };
     value.resize(value.len() + len as usize, *stamp as u8);
     let lifespan = (random.below(4) == 0).then(|| random.below(20) * 1000);
@@ -125,7 +123,7 @@ fn change(random: &mut Random, stamp: &mut u64) -> Change {
     Change::Put(Entry { segment, key, value: value.into(), version: *stamp, times })
 }
 
-/// All that a store holds, segment by segment; panics where counts, entries, keys and loads contradict each other.
+/// Returns the contents of a store; panics if counts, entries, keys and loads disagree.
 pub(crate) fn contents(store: &dyn Store) -> Model {
     let mut model = Model::new();
     for segment in 0..store.segments() {

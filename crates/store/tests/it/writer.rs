@@ -1,4 +1,4 @@
-//! The thread that writes, and the queue before it.
+//! The writer and its queue.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,13 +9,13 @@ use consort_store::{
     WriterConfig,
 };
 
-/// A store in memory that writes when it is let, counts what it is given, and fails when told.
+/// A store in memory that blocks, counts and fails as the test wants.
 #[derive(Debug)]
 struct Gated {
     inner: MemoryStore,
     is_open: Mutex<bool>,
     opened: Condvar,
-    /// Batches that have come, written or not.
+    /// Batches received, written or not.
     come: Mutex<usize>,
     has_come: Condvar,
     batches: Mutex<Vec<usize>>,
@@ -40,7 +40,7 @@ impl Gated {
         self.opened.notify_all();
     }
 
-    /// Waits until the writer has come with something.
+    /// Waits for a batch.
     fn wait_for_batch(&self) {
         drop(self.has_come.wait_while(self.come.lock().unwrap(), |come| *come == 0).unwrap());
     }
@@ -123,10 +123,10 @@ impl Store for Gated {
 type Outcome = (String, Result<(), String>);
 
 fn outcomes() -> (impl Fn(&str) -> Done, Receiver<Outcome>) {
-    let (told, outcomes): (Sender<Outcome>, _) = channel();
+    let (sender, outcomes): (Sender<Outcome>, _) = channel();
     let done = move |name: &str| -> Done {
-        let (told, name) = (told.clone(), name.to_owned());
-        Box::new(move |result| drop(told.send((name, result.map_err(|error| error.to_string())))))
+        let (sender, name) = (sender.clone(), name.to_owned());
+        Box::new(move |result| drop(sender.send((name, result.map_err(|error| error.to_string())))))
     };
     (done, outcomes)
 }
@@ -230,8 +230,8 @@ fn a_full_queue_refuses_and_calls_back_when_there_is_room() {
     writer
         .write(put(0, &format!("key-{}", taken - 1), "again"), done(""))
         .expect("a key that waits needs no room");
-    let (told, room) = channel();
-    writer.when_room(Box::new(move || told.send(()).unwrap()));
+    let (sender, room) = channel();
+    writer.on_room(Box::new(move || sender.send(()).unwrap()));
     assert!(room.try_recv().is_err());
     store.let_write();
     room.recv().unwrap();
@@ -257,7 +257,7 @@ fn the_queue_is_bounded_by_bytes_but_takes_one_of_any_size() {
 }
 
 #[test]
-fn an_error_is_told_to_who_asked_and_to_nobody_else() {
+fn an_error_is_reported_to_its_caller_only() {
     let store = Gated::new(false);
     let writer = spawn(&store, WriterConfig::default());
     let (done, outcomes) = outcomes();
@@ -277,13 +277,13 @@ fn an_error_is_told_to_who_asked_and_to_nobody_else() {
 fn write_behind_tries_again_in_order_and_counts_what_is_lost_at_the_end() {
     let store = Gated::new(true);
     store.fail(true);
-    let (told, errors) = channel();
+    let (sender, errors) = channel();
     let config = WriterConfig {
         mode: Mode::WriteBehind,
         retry_after: std::time::Duration::from_millis(1),
         ..WriterConfig::default()
     };
-    let report = move |error: &StoreError| drop(told.send(error.to_string()));
+    let report = move |error: &StoreError| drop(sender.send(error.to_string()));
     let writer = Writer::spawn(Arc::<Gated>::clone(&store), config, report).unwrap();
     let (done, _outcomes) = outcomes();
     writer.write(put(0, "a", "old"), done("")).unwrap();
@@ -315,12 +315,12 @@ fn closing_stores_what_waits() {
     assert_eq!(store.count(0).unwrap(), 5000);
 }
 
-/// The values of a store's keys, as its writes came to it.
-fn ordered(writer: &Writer, round: usize, told: &Sender<()>) {
-    let told = told.clone();
+/// The values of each key in the order of their writes.
+fn ordered(writer: &Writer, round: usize, done: &Sender<()>) {
+    let done = done.clone();
     let done: Done = Box::new(move |outcome| {
         outcome.unwrap();
-        told.send(()).unwrap();
+        done.send(()).unwrap();
     });
     let change = put(0, "k", &round.to_string());
     writer.write(change, done).unwrap();
@@ -337,11 +337,11 @@ fn hundreds_of_stores_write_in_order_on_a_bounded_number_of_threads() {
     const STORES: usize = 300;
     let stores: Vec<_> = (0..STORES).map(|_| Gated::new(true)).collect();
     let writers: Vec<_> = stores.iter().map(|store| spawn(store, WriterConfig::default())).collect();
-    let (told, stored) = channel();
+    let (done, stored) = channel();
     for round in 0..20 {
         for writer in &writers {
-            ordered(writer, round, &told);
-            // An order between: two writes of a key that wait together would be one.
+            ordered(writer, round, &done);
+            // Separates two writes of a key, which would be merged otherwise.
             writer.run(Box::new(move |store| {
                 let held = value(store.load(0, b"k").unwrap());
                 assert_eq!(held.as_deref(), Some(&*round.to_string()));
@@ -364,7 +364,7 @@ fn callbacks_behind_one_that_panics_in_the_same_batch_are_called() {
     let store = Gated::new(false);
     let writer = spawn(&store, WriterConfig::default());
     let (done, outcomes) = outcomes();
-    // The first one holds the writer up, so that the others wait together.
+    // The first write blocks the writer, so that the others are queued together.
     writer.write(put(0, "held", "1"), done("held")).unwrap();
     store.wait_for_batch();
     writer.write(put(0, "a", "1"), Box::new(|_| panic!("planted"))).unwrap();
@@ -384,7 +384,7 @@ fn a_callback_that_panics_closes_its_writer_and_no_other() {
     let [bad, good] = stores.each_ref().map(|store| spawn(store, WriterConfig::default()));
     bad.write(put(0, "a", "1"), Box::new(|_| panic!("planted"))).unwrap();
     let (done, outcomes) = outcomes();
-    // It waits behind the one that panics, or comes after it.
+    // The write is queued behind the panicking one, or comes after it.
     if bad.write(put(0, "b", "1"), done("bad")).is_ok() {
         drop(outcomes.recv().unwrap());
     }

@@ -175,7 +175,7 @@ impl Line {
             return Ok(None);
         }
         loop {
-            match self.decoder.decode(&mut self.input, |_| Some(request.asked()))? {
+            match self.decoder.decode(&mut self.input, |_| Some(request.context()))? {
                 Some(Incoming::Response(response)) => return Ok(Some(response)),
                 Some(other) => bail!("nobody asked for {other:?}"),
                 None => {}

@@ -48,7 +48,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let is_refused =
             matches!(&error, ClientError::Server { message, .. } if message.starts_with(DEGRADED));
-        Self { is_uncertain: error.may_be_done() && !is_refused, text: error.to_string() }
+        Self { is_uncertain: error.is_outcome_unknown() && !is_refused, text: error.to_string() }
     }
 }
 

@@ -50,5 +50,5 @@ macro_rules! targets {
 targets! {
     consort_cache::RawCache, CacheError, CacheError::Operation(OperationError::Uncertain | OperationError::TimedOut(_)) =>
     consort_client::RawCache, ClientError,
-        ClientError::Uncertain { .. } | ClientError::TimedOut { may_be_done: true, .. } =>
+        ClientError::Uncertain { .. } | ClientError::TimedOut { is_outcome_unknown: true, .. } =>
 }

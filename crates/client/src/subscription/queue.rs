@@ -1,30 +1,30 @@
-//! Events that wait for a listener's reader.
+//! The queue of a listener's reader.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::bounds::EVENT_BYTES_MAX;
 use crate::error::ClientError;
+use crate::limits::EVENT_BYTES_MAX;
 
-/// What takes room while it waits.
-pub(crate) trait Weighed {
-    /// Its bytes, as far as a server decides how many there are.
+/// An item whose size counts while it is queued.
+pub(crate) trait ByteSize {
+    /// The bytes whose number a server determines.
     fn bytes(&self) -> usize;
 }
 
-/// What a listener hears.
+/// A delivery to a reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Heard<T> {
+pub(crate) enum Delivery<T> {
     /// An event.
     Event(T),
-    /// What was there has come.
+    /// The initial state is complete.
     Complete,
-    /// Events before this may be missing.
+    /// Earlier events may be missing.
     Gap,
 }
 
-impl<T: Weighed> Heard<T> {
+impl<T: ByteSize> Delivery<T> {
     fn bytes(&self) -> usize {
         match self {
             Self::Event(event) => event.bytes(),
@@ -33,72 +33,72 @@ impl<T: Weighed> Heard<T> {
     }
 }
 
-/// From a connection to a reader. Where there is more than may wait, all of it is dropped for a gap: what is newest is what
-/// a slow reader can still use.
+/// A bounded queue from a connection to a reader. On overflow a gap replaces all queued events, because the
+/// newest ones are the most useful to a slow reader.
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
-    events_max: usize,
+    queue_len_max: usize,
 }
 
 struct Waiting<T> {
-    events: VecDeque<Heard<T>>,
+    events: VecDeque<Delivery<T>>,
     bytes: usize,
     reader: Option<Waker>,
-    /// Nothing more comes, for this reason, which is told once.
+    /// The reason why no more events come, reported once.
     end: Option<Option<ClientError>>,
 }
 
-impl<T: Weighed> Waiting<T> {
-    fn push(&mut self, heard: Heard<T>) {
-        self.bytes += heard.bytes();
-        self.events.push_back(heard);
+impl<T: ByteSize> Waiting<T> {
+    fn push(&mut self, delivery: Delivery<T>) {
+        self.bytes += delivery.bytes();
+        self.events.push_back(delivery);
     }
 }
 
-impl<T: Weighed> Queue<T> {
-    pub(super) fn new(events_max: usize) -> Self {
+impl<T: ByteSize> Queue<T> {
+    pub(super) fn new(queue_len_max: usize) -> Self {
         let waiting = Waiting { events: VecDeque::new(), bytes: 0, reader: None, end: None };
-        Self { waiting: Mutex::new(waiting), events_max: events_max.max(1) }
+        Self { waiting: Mutex::new(waiting), queue_len_max: queue_len_max.max(1) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an event. Who is to be woken.
-    pub(super) fn push(&self, heard: Heard<T>) -> Option<Waker> {
+    /// Queues a delivery. Returns the task to wake.
+    pub(super) fn push(&self, delivery: Delivery<T>) -> Option<Waker> {
         let mut waiting = self.lock();
-        // One that has no room by itself would be a gap every time.
-        let has_room = waiting.events.len() < self.events_max
-            && (waiting.bytes + heard.bytes() <= EVENT_BYTES_MAX || waiting.events.is_empty());
+        // An event larger than the limit is queued alone; else it would cause a gap every time.
+        let has_room = waiting.events.len() < self.queue_len_max
+            && (waiting.bytes + delivery.bytes() <= EVENT_BYTES_MAX || waiting.events.is_empty());
         if !has_room {
-            // That the state has come must be told.
-            let completes = waiting.events.iter().any(|heard| matches!(heard, Heard::Complete));
+            // The completion of the state must not be lost.
+            let completes = waiting.events.iter().any(|delivery| matches!(delivery, Delivery::Complete));
             waiting.events.clear();
             waiting.bytes = 0;
-            waiting.push(Heard::Gap);
+            waiting.push(Delivery::Gap);
             if completes {
-                waiting.push(Heard::Complete);
+                waiting.push(Delivery::Complete);
             }
         }
-        if !matches!((&heard, waiting.events.back()), (Heard::Gap, Some(Heard::Gap))) {
-            waiting.push(heard);
+        if !matches!((&delivery, waiting.events.back()), (Delivery::Gap, Some(Delivery::Gap))) {
+            waiting.push(delivery);
         }
         waiting.reader.take()
     }
 
-    /// Nothing more comes.
+    /// Ends the queue.
     pub(super) fn end(&self, error: ClientError) -> Option<Waker> {
         let mut waiting = self.lock();
         waiting.end = Some(Some(error));
         waiting.reader.take()
     }
 
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Heard<T>, ClientError>>> {
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Delivery<T>, ClientError>>> {
         let mut waiting = self.lock();
-        if let Some(heard) = waiting.events.pop_front() {
-            waiting.bytes -= heard.bytes();
-            return Poll::Ready(Some(Ok(heard)));
+        if let Some(delivery) = waiting.events.pop_front() {
+            waiting.bytes -= delivery.bytes();
+            return Poll::Ready(Some(Ok(delivery)));
         }
         match &mut waiting.end {
             Some(reason) => Poll::Ready(reason.take().map(Err)),
@@ -119,20 +119,20 @@ mod tests {
 
     use super::*;
 
-    impl Weighed for Bytes {
+    impl ByteSize for Bytes {
         fn bytes(&self) -> usize {
             self.len()
         }
     }
 
-    fn key(n: usize) -> Heard<Bytes> {
-        Heard::Event(n.to_string().into())
+    fn key(n: usize) -> Delivery<Bytes> {
+        Delivery::Event(n.to_string().into())
     }
 
-    fn all(queue: &Queue<Bytes>) -> Vec<Heard<Bytes>> {
+    fn all(queue: &Queue<Bytes>) -> Vec<Delivery<Bytes>> {
         let mut cx = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match queue.poll(&mut cx) {
-            Poll::Ready(Some(heard)) => Some(heard.unwrap()),
+            Poll::Ready(Some(delivery)) => Some(delivery.unwrap()),
             _ => None,
         })
         .collect()
@@ -144,29 +144,29 @@ mod tests {
         for n in 0..6 {
             queue.push(key(n));
         }
-        assert_eq!(all(&queue), [Heard::Gap, key(4), key(5)]);
+        assert_eq!(all(&queue), [Delivery::Gap, key(4), key(5)]);
         queue.push(key(6));
         assert_eq!(all(&queue), [key(6)]);
     }
 
     #[test]
-    fn that_the_state_has_come_is_told_also_after_a_gap() {
+    fn completion_of_the_state_is_delivered_also_after_a_gap() {
         let queue = Queue::new(2);
         queue.push(key(0));
-        queue.push(Heard::Complete);
+        queue.push(Delivery::Complete);
         queue.push(key(1));
-        assert_eq!(all(&queue), [Heard::Gap, Heard::Complete, key(1)]);
+        assert_eq!(all(&queue), [Delivery::Gap, Delivery::Complete, key(1)]);
     }
 
     #[test]
-    fn bytes_are_bounded_too_and_gaps_are_not_told_twice() {
+    fn bytes_are_bounded_and_successive_gaps_are_merged() {
         let queue = Queue::new(1_000);
-        let large = Heard::Event(Bytes::from(vec![0; EVENT_BYTES_MAX]));
+        let large = Delivery::Event(Bytes::from(vec![0; EVENT_BYTES_MAX]));
         queue.push(large.clone());
         queue.push(key(0));
-        queue.push(Heard::Gap);
-        queue.push(Heard::Gap);
-        assert_eq!(all(&queue), [Heard::Gap, key(0), Heard::Gap]);
+        queue.push(Delivery::Gap);
+        queue.push(Delivery::Gap);
+        assert_eq!(all(&queue), [Delivery::Gap, key(0), Delivery::Gap]);
         queue.push(large.clone());
         assert_eq!(all(&queue), [large]);
         assert_eq!(queue.lock().bytes, 0);
@@ -178,7 +178,7 @@ mod tests {
         queue.push(key(0));
         queue.end(ClientError::Closed);
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Ok(Heard::Event(_))))));
+        assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Ok(Delivery::Event(_))))));
         assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Err(ClientError::Closed)))));
         assert!(matches!(queue.poll(&mut cx), Poll::Ready(None)));
     }

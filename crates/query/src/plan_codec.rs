@@ -1,4 +1,4 @@
-//! What a plan is written of, for owners: numbers, texts and values behind each other.
+//! Encoding of plans: numbers, texts and values in sequence.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ pub(crate) fn number(from: &mut &[u8]) -> Option<usize> {
     usize::try_from(varint(from)?).ok()
 }
 
-/// How many there are of something that has a byte each at least.
+/// Decodes a count of items of at least one byte each.
 pub(crate) fn count(from: &mut &[u8]) -> Option<usize> {
     number(from).filter(|count| *count <= from.len())
 }
 
-/// A number below this one.
+/// Decodes a number below `limit`.
 pub(crate) fn below(from: &mut &[u8], limit: usize) -> Option<usize> {
     number(from).filter(|number| *number < limit)
 }
@@ -33,7 +33,7 @@ pub(crate) fn text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(bytes(from)?).ok()
 }
 
-/// A value, or that there is none.
+/// Encodes an optional value.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: Option<&Value<'_>>) {
     let mut wrapped = Vec::new();
     if let Some(value) = value {
@@ -50,7 +50,7 @@ pub(crate) fn value(from: &mut &[u8]) -> Option<Option<Value<'static>>> {
     Value::read(Bytes::copy_from_slice(wrapped)).map(Some)
 }
 
-/// A text of a message, which is to be UTF-8.
+/// Decodes a text, which should be UTF-8.
 pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

@@ -1,4 +1,5 @@
-//! A value that is read or written in pieces goes on where it was begun: on one connection (facts section 2.11).
+//! Values read or written in chunks. All requests of one value use the connection on which it was begun
+//! (facts section 2.11).
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -11,23 +12,23 @@ use consort_hotrod::ops::stream;
 use consort_hotrod::{ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status};
 
 use crate::cache::RawCache;
+use crate::connection_handle::{Call, CallError, ConnectionHandle};
 use crate::error::{ClientError, ConnectionError};
-use crate::link::{Call, CallError, Link};
-use crate::operation::{Answer, Place, units};
-use crate::slots::Failure;
+use crate::operation::{Answer, ServerConnection, units};
+use crate::pending_requests::Failure;
 
-/// What has come of a request for a piece.
+/// The outcome of a request for a chunk.
 pub(crate) type Answered = Result<Response, CallError>;
 
-/// A request for a piece.
+/// A request for a chunk.
 enum Piece {
-    Asked(Call<Arc<Link>>),
-    /// It has its answer, or will have none.
+    Asked(Call<Arc<ConnectionHandle>>),
+    /// The request has its outcome.
     Answered(Answered),
 }
 
 impl Piece {
-    /// Whether it is over. If not, who asks is woken when it is.
+    /// Polls the request's outcome.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Self::Asked(call) = self {
             match Pin::new(call).poll(cx) {
@@ -39,26 +40,26 @@ impl Piece {
     }
 }
 
-/// Requests for pieces that are under way, in their order, and answers that nobody has taken yet.
+/// Requests for chunks in flight, in order, and outcomes not yet taken.
 #[derive(Default)]
-pub(crate) struct UnderWay(VecDeque<Piece>);
+pub(crate) struct InFlightChunks(VecDeque<Piece>);
 
-impl UnderWay {
+impl InFlightChunks {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Forgets all of them.
+    /// Drops all of them.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What has come of the first; nothing if there is none. Unless that is there, so many of them are awaited together:
-    /// who waits is woken once for them. A future of it that is dropped loses nothing.
+    /// Returns the outcome of the first request; `None` if there is none. If it is not ready, waits for
+    /// `together` requests at once, so that the task is woken once for all of them. Cancel-safe.
     pub(crate) async fn next(&mut self, together: usize) -> Option<Answered> {
         if let Some(Piece::Asked(_)) = self.0.front() {
             let count = together.clamp(1, self.0.len());
-            // The last of them comes last, as a rule.
+            // The last response usually arrives last.
             poll_fn(|cx| {
                 let mut pieces = self.0.range_mut(..count).rev();
                 if pieces.all(|piece| piece.poll(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
@@ -72,30 +73,30 @@ impl UnderWay {
     }
 }
 
-/// Where a stream goes on.
-pub(crate) struct Course {
-    /// Keeps the client's connections, too.
+/// The connection that a stream of chunks is bound to.
+pub(crate) struct PinnedConnection {
+    /// Keeps the client's connections open, too.
     cache: RawCache,
-    place: Place,
+    target: ServerConnection,
     timeout: Duration,
 }
 
-impl Course {
-    /// Where this has come from.
+impl PinnedConnection {
+    /// The connection that sent this response.
     pub(crate) fn of(cache: RawCache, begun: &Answer) -> Self {
         let timeout = cache.options().timeout;
-        Self { cache, place: begun.place.clone(), timeout }
+        Self { cache, target: begun.target.clone(), timeout }
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub(crate) fn server(&self) -> String {
-        self.place.server.to_string()
+        self.target.server.to_string()
     }
 
-    /// Whether others ask something on the same connection.
-    pub(crate) fn has_others(&self) -> bool {
-        let now = self.place.link.clock.now();
-        self.place.link.lock().has_others(now)
+    /// Returns whether other requests use the same connection.
+    pub(crate) fn has_other_requests(&self) -> bool {
+        let now = self.target.handle.clock.now();
+        self.target.handle.lock().has_other_requests(now)
     }
 
     fn request(&self, body: stream::Request) -> Request {
@@ -109,22 +110,22 @@ impl Course {
         Request { header, body: RequestBody::Stream(body) }
     }
 
-    /// Sends a request, after all that were sent before. Its answer may take as long as any operation.
+    /// Sends a request after all earlier ones. Its deadline is that of any operation.
     pub(crate) async fn begin(
         &self,
         body: stream::Request,
-        under_way: &mut UnderWay,
+        under_way: &mut InFlightChunks,
     ) -> Result<(), ClientError> {
         let mut request = self.request(body);
-        let deadline = self.place.link.clock.now() + self.timeout;
+        let deadline = self.target.handle.clock.now() + self.timeout;
         let units = units(&request.body);
-        let begun = self.place.link.begin(&mut request, units, deadline).await;
+        let begun = self.target.handle.begin(&mut request, units, deadline).await;
         let call = begun.map_err(|error| self.error(error, request.body.opcode().name(), false))?;
         under_way.0.push_back(Piece::Asked(call));
         Ok(())
     }
 
-    /// What has come of a request. `writes` is whether it puts something into the cache.
+    /// Evaluates the outcome of a request. `writes` says whether the request changes the cache.
     pub(crate) fn answered(
         &self,
         answer: Answered,
@@ -133,7 +134,7 @@ impl Course {
     ) -> Result<Response, ClientError> {
         let response = answer.map_err(|error| self.error(error, operation, writes))?;
         if let Some(topology) = &response.topology {
-            self.cache.client.learn(&self.cache.state, topology, &self.place.server);
+            self.cache.client.learn(&self.cache.state, topology, &self.target.server);
         }
         if let ResponseBody::Error(text) = &response.body {
             let (server, message) = (self.server(), text.as_str().to_owned());
@@ -145,31 +146,32 @@ impl Course {
         Ok(response)
     }
 
-    /// Ends a stream that nobody wants any more. If that does not reach the server, it forgets it in its time.
+    /// Ends an abandoned stream. If the request does not arrive, the server discards the stream after its
+    /// timeout.
     pub(crate) fn end(&self, body: stream::Request) {
-        let deadline = self.place.link.clock.now() + self.timeout;
-        self.place.link.tell(&mut self.request(body), deadline);
+        let deadline = self.target.handle.clock.now() + self.timeout;
+        self.target.handle.send_detached(&mut self.request(body), deadline);
     }
 
-    /// It is not what answers such a request.
-    pub(crate) fn misbehaved(&self, operation: &'static str, response: &Response) -> ClientError {
+    /// The error for a response of the wrong type.
+    pub(crate) fn protocol_violation(&self, operation: &'static str, response: &Response) -> ClientError {
         let (server, found) = (self.server(), format!("{:?}", response.status));
-        ClientError::Misbehaved { server, operation, found }
+        ClientError::ProtocolViolation { server, operation, found }
     }
 
     fn error(&self, error: CallError, operation: &'static str, writes: bool) -> ClientError {
         let server = self.server();
         match error {
             CallError::NotOpen => {
-                let cause = self.place.server.trouble().unwrap_or(ConnectionError::Ended);
+                let cause = self.target.server.trouble().unwrap_or(ConnectionError::ClosedLocally);
                 ClientError::StreamLost { server, cause }
             }
-            CallError::NoRoom => ClientError::TimedOut { after: self.timeout, may_be_done: false },
+            CallError::NoRoom => ClientError::TimedOut { after: self.timeout, is_outcome_unknown: false },
             CallError::Unsupported { needed, spoken } => {
                 ClientError::Unsupported { operation, needed, server, spoken }
             }
             CallError::Failed(Failure { cause: None, was_sent }) => {
-                ClientError::TimedOut { after: self.timeout, may_be_done: writes && was_sent }
+                ClientError::TimedOut { after: self.timeout, is_outcome_unknown: writes && was_sent }
             }
             CallError::Failed(Failure { cause: Some(cause), was_sent }) if writes && was_sent => {
                 ClientError::Uncertain { server, cause }

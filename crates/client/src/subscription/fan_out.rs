@@ -1,36 +1,36 @@
-//! The readers of what one listener is told.
+//! The readers of one listener.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use super::queue::{Heard, Queue, Weighed};
+use super::queue::{ByteSize, Delivery, Queue};
 use crate::error::ClientError;
 
-/// Each has a queue of its own, so that none waits for another.
-pub(super) struct Fan<T>(Mutex<Readers<T>>);
+/// The readers, each with its own queue, so that none delays another.
+pub(super) struct FanOut<T>(Mutex<Readers<T>>);
 
 struct Readers<T> {
     queues: Vec<Arc<Queue<T>>>,
-    /// The listener was at a server, and is at none. Who comes now may miss something from the beginning.
+    /// The listener is not registered. A new reader may miss the first events.
     is_lost: bool,
-    /// Nothing more comes, for this reason.
+    /// The reason why no more events come.
     end: Option<ClientError>,
 }
 
-/// Several that are woken as one.
-struct Together(Vec<Waker>);
+/// Several tasks woken as one.
+struct WakeAll(Vec<Waker>);
 
-impl Wake for Together {
+impl Wake for WakeAll {
     fn wake(self: Arc<Self>) {
         self.0.iter().for_each(Waker::wake_by_ref);
     }
 }
 
 fn together(mut wakers: Vec<Waker>) -> Option<Waker> {
-    if wakers.len() > 1 { Some(Waker::from(Arc::new(Together(wakers)))) } else { wakers.pop() }
+    if wakers.len() > 1 { Some(Waker::from(Arc::new(WakeAll(wakers)))) } else { wakers.pop() }
 }
 
-impl<T> Fan<T> {
+impl<T> FanOut<T> {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Readers { queues: Vec::new(), is_lost: false, end: None }))
     }
@@ -48,13 +48,13 @@ impl<T> Fan<T> {
     }
 }
 
-impl<T: Weighed + Clone> Fan<T> {
-    /// One more reader, for whom so many events may wait.
-    pub(super) fn add(&self, events_max: usize) -> Arc<Queue<T>> {
-        let queue = Arc::new(Queue::new(events_max));
+impl<T: ByteSize + Clone> FanOut<T> {
+    /// Adds a reader with a queue of this length.
+    pub(super) fn add(&self, queue_len_max: usize) -> Arc<Queue<T>> {
+        let queue = Arc::new(Queue::new(queue_len_max));
         let mut readers = self.lock();
         if readers.is_lost {
-            queue.push(Heard::Gap);
+            queue.push(Delivery::Gap);
         }
         if let Some(error) = &readers.end {
             queue.end(error.clone());
@@ -63,28 +63,28 @@ impl<T: Weighed + Clone> Fan<T> {
         queue
     }
 
-    /// The listener is at a server.
-    pub(super) fn stand(&self) {
+    /// Notes that the listener is registered.
+    pub(super) fn mark_registered(&self) {
         self.lock().is_lost = false;
     }
 
-    /// The listener is at no server any more. Who is to be woken.
-    pub(super) fn lose(&self) -> Option<Waker> {
+    /// Notes that the listener has lost its server. Returns the task to wake.
+    pub(super) fn mark_lost(&self) -> Option<Waker> {
         self.lock().is_lost = true;
-        self.push(Heard::Gap)
+        self.push(Delivery::Gap)
     }
 
-    /// Takes an event for all readers. Who is to be woken.
-    pub(super) fn push(&self, heard: Heard<T>) -> Option<Waker> {
+    /// Queues a delivery for all readers. Returns the task to wake.
+    pub(super) fn push(&self, delivery: Delivery<T>) -> Option<Waker> {
         let readers = self.lock();
-        // Most listeners have one, and what it is told is not copied.
+        // Most listeners have one reader, and need no copy.
         match &readers.queues[..] {
-            [only] => only.push(heard),
-            queues => together(queues.iter().filter_map(|queue| queue.push(heard.clone())).collect()),
+            [only] => only.push(delivery),
+            queues => together(queues.iter().filter_map(|queue| queue.push(delivery.clone())).collect()),
         }
     }
 
-    /// Nothing more comes. Who is to be woken.
+    /// Ends all readers. Returns the task to wake.
     pub(super) fn end(&self, error: &ClientError) -> Option<Waker> {
         let mut readers = self.lock();
         readers.end = Some(error.clone());
@@ -102,53 +102,53 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Counted(AtomicUsize);
+    struct CountingWaker(AtomicUsize);
 
-    impl Wake for Counted {
+    impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    type Polled = Poll<Option<Result<Heard<Bytes>, ClientError>>>;
+    type Polled = Poll<Option<Result<Delivery<Bytes>, ClientError>>>;
 
     fn poll(queue: &Queue<Bytes>) -> Polled {
         queue.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn event(polled: &Polled) -> &Heard<Bytes> {
-        let Poll::Ready(Some(Ok(heard))) = polled else { panic!("nothing is told") };
-        heard
+    fn event(polled: &Polled) -> &Delivery<Bytes> {
+        let Poll::Ready(Some(Ok(delivery))) = polled else { panic!("no delivery") };
+        delivery
     }
 
     #[test]
-    fn every_reader_is_told_and_woken() {
-        let fan = Fan::new();
+    fn every_reader_gets_the_event_and_is_woken() {
+        let fan = FanOut::new();
         let queues = [fan.add(4), fan.add(4), fan.add(4)];
-        let woken = Arc::new(Counted::default());
+        let woken = Arc::new(CountingWaker::default());
         let waker = Waker::from(woken.clone());
         for queue in &queues[..2] {
             assert!(queue.poll(&mut Context::from_waker(&waker)).is_pending());
         }
         fan.remove(&queues[2]);
-        fan.push(Heard::Event(Bytes::from("a"))).expect("somebody waits").wake();
+        fan.push(Delivery::Event(Bytes::from("a"))).expect("two tasks wait").wake();
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
         for queue in &queues[..2] {
-            assert_eq!(*event(&poll(queue)), Heard::Event(Bytes::from("a")));
+            assert_eq!(*event(&poll(queue)), Delivery::Event(Bytes::from("a")));
         }
         assert!(poll(&queues[2]).is_pending());
     }
 
     #[test]
-    fn who_comes_while_the_listener_is_lost_has_a_gap_and_after_the_end_the_end() {
-        let fan: Fan<Bytes> = Fan::new();
+    fn a_reader_added_while_the_listener_is_lost_has_a_gap_and_after_the_end_the_error() {
+        let fan: FanOut<Bytes> = FanOut::new();
         let early = fan.add(4);
-        fan.lose();
+        fan.mark_lost();
         let late = fan.add(4);
         for queue in [&early, &late] {
-            assert_eq!(*event(&poll(queue)), Heard::Gap);
+            assert_eq!(*event(&poll(queue)), Delivery::Gap);
         }
-        fan.stand();
+        fan.mark_registered();
         assert!(poll(&fan.add(4)).is_pending() && !fan.has_ended());
         fan.end(&ClientError::Closed);
         assert!(fan.has_ended());

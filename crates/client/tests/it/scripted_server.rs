@@ -1,4 +1,4 @@
-//! Servers that a test plays itself: what they say, when, and whether at all.
+//! Scripted servers: a test determines each response.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 use crate::servers::{PATIENCE, eventually};
 
-/// A server that does what a test says.
-pub(crate) struct Played(TcpListener);
+/// A server scripted by a test.
+pub(crate) struct ScriptedServer(TcpListener);
 
-impl Played {
+impl ScriptedServer {
     pub(crate) async fn listen() -> Self {
         Self(TcpListener::bind("127.0.0.1:0").await.unwrap())
     }
@@ -33,24 +33,24 @@ impl Played {
         ServerAddress { host: "127.0.0.1".into(), port: self.at().port() }
     }
 
-    /// The next connection that is made, before anything is said.
-    pub(crate) async fn accept(&self) -> Conversation {
-        let (stream, _) = timeout(PATIENCE, self.0.accept()).await.expect("somebody connects").unwrap();
-        Conversation { stream, input: BytesMut::new(), decoder: RequestDecoder::default() }
+    /// Accepts the next connection, without a response.
+    pub(crate) async fn accept_without_pong(&self) -> ScriptedConnection {
+        let (stream, _) = timeout(PATIENCE, self.0.accept()).await.expect("a connection").unwrap();
+        ScriptedConnection { stream, input: BytesMut::new(), decoder: RequestDecoder::default() }
     }
 
-    /// The next connection, which can be used.
-    pub(crate) async fn meet(&self) -> Conversation {
-        let mut conversation = self.accept().await;
+    /// Accepts the next connection and answers its first PING.
+    pub(crate) async fn accept(&self) -> ScriptedConnection {
+        let mut conversation = self.accept_without_pong().await;
         let ping = conversation.next().await.expect("a ping");
-        conversation.answer(&ping, pong(41)).await;
+        conversation.reply(&ping, pong(41)).await;
         conversation
     }
 
-    /// A client of this server, and its connection.
-    pub(crate) async fn client(&self) -> (Client, Conversation) {
+    /// Connects a client.
+    pub(crate) async fn client(&self) -> (Client, ScriptedConnection) {
         let uri = format!("hotrod://{}", self.at());
-        let (client, conversation) = tokio::join!(Client::connect(&uri), self.meet());
+        let (client, conversation) = tokio::join!(Client::connect(&uri), self.accept());
         (client.unwrap(), conversation)
     }
 }
@@ -63,15 +63,15 @@ pub(crate) fn value(value: &'static str) -> ResponseBody {
     ResponseBody::Map(map::Response::Value(value.into()))
 }
 
-/// A client's connection, from the other end.
-pub(crate) struct Conversation {
+/// The server's end of a connection.
+pub(crate) struct ScriptedConnection {
     stream: TcpStream,
     input: BytesMut,
     decoder: RequestDecoder,
 }
 
-impl Conversation {
-    /// The next request; nothing if the client has closed the connection.
+impl ScriptedConnection {
+    /// Returns the next request; `None` if the client has closed the connection.
     pub(crate) async fn next(&mut self) -> Option<Request> {
         loop {
             if let Some(request) = self.decoder.decode(&mut self.input).unwrap() {
@@ -84,18 +84,18 @@ impl Conversation {
         }
     }
 
-    pub(crate) async fn say(&mut self, request: &Request, response: Response) {
+    pub(crate) async fn send(&mut self, request: &Request, response: Response) {
         let mut out = Output::new();
-        response.encode(request.asked(), &mut out);
+        response.encode(request.context(), &mut out);
         self.stream.write_all(&out.into_bytes()).await.unwrap();
     }
 
-    pub(crate) async fn answer(&mut self, request: &Request, body: ResponseBody) {
-        self.say(request, Response::new(request.header.id, Status::Success, body)).await;
+    pub(crate) async fn reply(&mut self, request: &Request, body: ResponseBody) {
+        self.send(request, Response::new(request.header.id, Status::Success, body)).await;
     }
 
-    /// Something unasked.
-    pub(crate) async fn tell(&mut self, event: &Event) {
+    /// Sends an event.
+    pub(crate) async fn send_event(&mut self, event: &Event) {
         let mut out = Output::new();
         event.encode(&mut out);
         self.write(&out.into_bytes()).await;
@@ -106,7 +106,7 @@ impl Conversation {
     }
 
     pub(crate) async fn refuse(&mut self, request: &Request, status: Status, text: &str) {
-        self.say(request, Response::error(request.header.id, status, text)).await;
+        self.send(request, Response::error(request.header.id, status, text)).await;
     }
 }
 
@@ -117,7 +117,7 @@ fn key_of(request: &Request) -> &Bytes {
     }
 }
 
-/// Begins an operation beside what the test does.
+/// Runs an operation in the background.
 pub(crate) fn begin<T: Send + 'static, R: Future<Output = T> + Send + 'static>(
     cache: &RawCache,
     operation: impl FnOnce(RawCache) -> R,
@@ -135,7 +135,7 @@ async fn put(cache: RawCache) -> Result<(), ClientError> {
 
 #[tokio::test]
 async fn a_write_that_was_sent_before_the_end_is_uncertain_and_a_read_is_repeated() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut first) = played.client().await;
     let cache = client.raw("c");
     let (write, read) = (begin(&cache, put), begin(&cache, get));
@@ -144,29 +144,29 @@ async fn a_write_that_was_sent_before_the_end_is_uncertain_and_a_read_is_repeate
     }
     drop(first);
     let error = write.await.unwrap().unwrap_err();
-    assert!(matches!(&error, ClientError::Uncertain { .. }) && error.may_be_done(), "{error}");
-    let mut second = played.meet().await;
+    assert!(matches!(&error, ClientError::Uncertain { .. }) && error.is_outcome_unknown(), "{error}");
+    let mut second = played.accept().await;
     let again = second.next().await.expect("the read again");
-    second.answer(&again, value("here")).await;
+    second.reply(&again, value("here")).await;
     assert_eq!(read.await.unwrap().unwrap().as_deref(), Some(&b"here"[..]));
 }
 
 #[tokio::test]
 async fn a_write_that_was_not_sent_waits_for_the_next_connection() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, first) = played.client().await;
     drop(first);
-    eventually("it is noticed", async || client.servers().is_empty()).await;
+    eventually("the loss is detected", async || client.servers().is_empty()).await;
     let write = begin(&client.raw("c"), put);
-    let mut second = played.meet().await;
+    let mut second = played.accept().await;
     let request = second.next().await.expect("the write");
-    second.answer(&request, ResponseBody::Empty).await;
+    second.reply(&request, ResponseBody::Empty).await;
     write.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn an_operation_ends_at_its_deadline_and_the_connection_goes_on() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c").with_timeout(Duration::from_millis(200));
     let (write, read) = (begin(&cache, put), begin(&cache, get));
@@ -175,37 +175,37 @@ async fn an_operation_ends_at_its_deadline_and_the_connection_goes_on() {
         requests.push(server.next().await.unwrap());
     }
     let (write, read) = (write.await.unwrap().unwrap_err(), read.await.unwrap().unwrap_err());
-    assert!(matches!(write, ClientError::TimedOut { may_be_done: true, .. }), "{write}");
-    assert!(matches!(read, ClientError::TimedOut { may_be_done: false, .. }), "{read}");
-    // Late answers disturb nobody.
+    assert!(matches!(write, ClientError::TimedOut { is_outcome_unknown: true, .. }), "{write}");
+    assert!(matches!(read, ClientError::TimedOut { is_outcome_unknown: false, .. }), "{read}");
+    // Late responses are ignored.
     for request in &requests {
         let is_read = matches!(request.body, RequestBody::Map(map::Request::Get(_)));
-        server.answer(request, if is_read { value("late") } else { ResponseBody::Empty }).await;
+        server.reply(request, if is_read { value("late") } else { ResponseBody::Empty }).await;
     }
     let read = begin(&client.raw("c"), get);
     let request = server.next().await.unwrap();
-    server.answer(&request, value("in time")).await;
+    server.reply(&request, value("in time")).await;
     assert_eq!(read.await.unwrap().unwrap().as_deref(), Some(&b"in time"[..]));
 }
 
 #[tokio::test]
 async fn without_a_server_operations_end_at_their_deadline_and_nothing_was_done() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, server) = played.client().await;
     drop((server, played));
-    eventually("it is noticed", async || client.servers().is_empty()).await;
+    eventually("the loss is detected", async || client.servers().is_empty()).await;
     let begun = Instant::now();
     let cache = client.raw("c").with_timeout(Duration::from_millis(300));
     let error = put(cache).await.unwrap_err();
     assert!(matches!(&error, ClientError::Unreachable { cause: Some(_), .. }), "{error}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
     assert!(begun.elapsed() >= Duration::from_millis(300));
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_at_once() {
-    let nobody = Played::listen().await.at();
-    let error = timeout(PATIENCE, Client::connect(&format!("hotrod://{nobody}"))).await.unwrap().unwrap_err();
+async fn connecting_to_a_closed_port_fails_at_once() {
+    let closed = ScriptedServer::listen().await.at();
+    let error = timeout(PATIENCE, Client::connect(&format!("hotrod://{closed}"))).await.unwrap().unwrap_err();
     let ConnectError::Unreachable(causes) = error else { panic!("{error}") };
     assert_eq!(causes.len(), 1);
     assert!(matches!(&causes[0].1, ConnectionError::Io(_)), "{}", causes[0].1);
@@ -215,26 +215,26 @@ async fn nobody_there_is_said_at_once() {
 #[cfg(not(feature = "legacy"))]
 #[tokio::test]
 async fn s002_21_a_server_of_2_x_is_refused_by_name() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}", played.at());
     let serving = async {
-        let mut conversation = played.accept().await;
+        let mut conversation = played.accept_without_pong().await;
         let ping = conversation.next().await.unwrap();
-        conversation.answer(&ping, pong(29)).await;
+        conversation.reply(&ping, pong(29)).await;
         assert!(conversation.next().await.is_none(), "the client goes");
     };
     let (client, ()) = tokio::join!(Client::connect(&uri), serving);
     let text = client.unwrap_err().to_string();
-    assert!(text.ends_with("the server speaks 2.9 at most, 3.0 is needed"), "{text}");
+    assert!(text.ends_with("the server supports versions up to 2.9; 3.0 is needed"), "{text}");
 }
 
 #[tokio::test]
 async fn callers_wait_while_a_connection_has_no_room() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c").with_timeout(PATIENCE);
     let large = Bytes::from(vec![7; 1_000_000]);
-    // Each takes a quarter of the room, and the server answers none of them.
+    // Each request takes a quarter of the room; the server does not answer.
     let putting: Vec<_> = (0..8_u8)
         .map(|n| {
             let large = large.clone();
@@ -247,21 +247,21 @@ async fn callers_wait_while_a_connection_has_no_room() {
     }
     let hurried = client.raw("c").with_timeout(Duration::from_millis(100));
     let error = hurried.put(&b"k"[..], &large).await.unwrap_err();
-    assert!(matches!(error, ClientError::TimedOut { may_be_done: false, .. }), "{error}");
+    assert!(matches!(error, ClientError::TimedOut { is_outcome_unknown: false, .. }), "{error}");
     assert_eq!(client.traffic().requests, 1 + 4, "a ping, and what there is room for");
     for answered in 0..8 {
         let request = match requests.pop() {
             Some(request) => request,
             None => server.next().await.unwrap_or_else(|| panic!("{answered} requests")),
         };
-        server.answer(&request, ResponseBody::Empty).await;
+        server.reply(&request, ResponseBody::Empty).await;
     }
     for put in putting {
         put.await.unwrap().unwrap();
     }
 }
 
-pub(crate) fn topology(id: i32, servers: &[&Played], primary_of_46: u32) -> CacheTopology {
+pub(crate) fn topology(id: i32, servers: &[&ScriptedServer], primary_of_46: u32) -> CacheTopology {
     let mut owners: Vec<Owners> = vec![Owners::from_slice(&[0]); 256];
     owners[46] = Owners::from_slice(&[primary_of_46]);
     let servers = servers.iter().map(|server| server.address()).collect();
@@ -271,7 +271,7 @@ pub(crate) fn topology(id: i32, servers: &[&Played], primary_of_46: u32) -> Cach
 /// Facts 4.2: `key1` is in segment 46 of 256.
 #[tokio::test]
 async fn requests_go_to_the_owner_once_it_is_known_and_elsewhere_when_it_is_gone() {
-    let (one, two) = (Played::listen().await, Played::listen().await);
+    let (one, two) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let (client, mut first) = one.client().await;
     let cache = client.raw("c");
     let read = begin(&cache, get);
@@ -279,29 +279,29 @@ async fn requests_go_to_the_owner_once_it_is_known_and_elsewhere_when_it_is_gone
     assert_eq!((request.header.topology_id, request.header.intelligence as u8), (-1, 3));
     let mut response = Response::new(request.header.id, Status::Success, value("from one"));
     response.topology = Some(topology(7, &[&one, &two], 1).into());
-    first.say(&request, response).await;
+    first.send(&request, response).await;
     assert_eq!(read.await.unwrap().unwrap().as_deref(), Some(&b"from one"[..]));
 
-    let mut second = two.meet().await;
+    let mut second = two.accept().await;
     eventually("both are known", async || client.servers().len() == 2).await;
     let read = begin(&cache, get);
     let request = second.next().await.unwrap();
     assert_eq!((request.header.topology_id, &key_of(&request)[..]), (7, &b"key1"[..]));
-    second.answer(&request, value("from two")).await;
+    second.reply(&request, value("from two")).await;
     assert_eq!(read.await.unwrap().unwrap().as_deref(), Some(&b"from two"[..]));
 
-    // Others are asked of other keys, and of this one when its owner is gone.
+    // Another server serves other keys, and this one once its owner is lost.
     drop((second, two));
-    eventually("it is noticed", async || client.servers().len() == 1).await;
+    eventually("the loss is detected", async || client.servers().len() == 1).await;
     let read = begin(&cache, get);
     let request = first.next().await.unwrap();
-    first.answer(&request, value("from one again")).await;
+    first.reply(&request, value("from one again")).await;
     assert_eq!(read.await.unwrap().unwrap().as_deref(), Some(&b"from one again"[..]));
 }
 
 #[tokio::test]
 async fn a_server_that_is_named_no_more_is_left_when_it_has_answered() {
-    let (one, two) = (Played::listen().await, Played::listen().await);
+    let (one, two) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let (client, mut first) = one.client().await;
     let cache = client.raw("c");
     let (slow, quick) = (begin(&cache, get), begin(&cache, get));
@@ -309,43 +309,43 @@ async fn a_server_that_is_named_no_more_is_left_when_it_has_answered() {
     let request = first.next().await.unwrap();
     let mut response = Response::new(request.header.id, Status::Success, value("moved"));
     response.topology = Some(topology(8, &[&two], 0).into());
-    first.say(&request, response).await;
+    first.send(&request, response).await;
     quick.await.unwrap().unwrap();
-    let mut second = two.meet().await;
+    let mut second = two.accept().await;
     eventually("both are there", async || client.servers().len() == 2).await;
     let read = begin(&cache, get);
     let request = second.next().await.unwrap();
-    second.answer(&request, value("from two")).await;
+    second.reply(&request, value("from two")).await;
     read.await.unwrap().unwrap();
     assert_eq!(client.servers(), [format!("127.0.0.1:{}", two.at().port())]);
-    first.answer(&kept, value("after all")).await;
+    first.reply(&kept, value("after all")).await;
     assert_eq!(slow.await.unwrap().unwrap().as_deref(), Some(&b"after all"[..]));
     assert!(first.next().await.is_none(), "the connection is closed");
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_as_it_is_named_keeps_being_asked_as_it_was() {
-    let (one, nobody) = (Played::listen().await, Played::listen().await);
+    let (one, closed) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let (client, mut server) = one.client().await;
-    let told = topology(9, &[&nobody], 0);
-    drop(nobody);
+    let told = topology(9, &[&closed], 0);
+    drop(closed);
     let cache = client.raw("c");
     for _ in 0..3 {
         let read = begin(&cache, get);
         let request = server.next().await.unwrap();
         let mut response = Response::new(request.header.id, Status::Success, value("v"));
         response.topology = Some(told.clone().into());
-        server.say(&request, response).await;
+        server.send(&request, response).await;
         read.await.unwrap().unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_servers_say_of_themselves_decides_whether_others_are_asked() {
-    let played = Played::listen().await;
+async fn a_server_error_decides_whether_other_servers_are_tried() {
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
-    let refused = async |server: &mut Conversation, operation: JoinHandle<ClientError>, status| {
+    let refused = async |server: &mut ScriptedConnection, operation: JoinHandle<ClientError>, status| {
         let request = server.next().await.unwrap();
         server.refuse(&request, status, "no").await;
         operation.await.unwrap()
@@ -353,30 +353,30 @@ async fn what_servers_say_of_themselves_decides_whether_others_are_asked() {
     let failed_put = |cache: RawCache| async move { put(cache).await.unwrap_err() };
     let error = refused(&mut server, begin(&cache, failed_put), Status::ServerError).await;
     assert!(matches!(&error, ClientError::Server { status: Status::ServerError, .. }), "{error}");
-    assert!(error.may_be_done());
-    // Another may be needed by others for a moment: whether they had the write, nobody knows.
+    assert!(error.is_outcome_unknown());
+    // The server lost another owner: the outcome of the write is unknown.
     let error = refused(&mut server, begin(&cache, failed_put), Status::NodeSuspected).await;
     assert!(matches!(error, ClientError::Uncertain { .. }), "{error}");
-    // There is no other server, so that is the answer.
+    // There is no other server to try.
     let error = refused(&mut server, begin(&cache, failed_put), Status::IllegalLifecycle).await;
     assert!(matches!(&error, ClientError::Server { status: Status::IllegalLifecycle, .. }), "{error}");
-    assert!(!error.may_be_done());
+    assert!(!error.is_outcome_unknown());
 }
 
 #[tokio::test]
 async fn an_answer_of_another_kind_is_the_servers_fault() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let read = begin(&client.raw("c"), get);
     let request = server.next().await.unwrap();
-    server.say(&request, Response::new(request.header.id, Status::NotExecuted, ResponseBody::Empty)).await;
+    server.send(&request, Response::new(request.header.id, Status::NotExecuted, ResponseBody::Empty)).await;
     let error = read.await.unwrap().unwrap_err();
-    assert!(matches!(&error, ClientError::Misbehaved { operation: "GET", .. }), "{error}");
+    assert!(matches!(&error, ClientError::ProtocolViolation { operation: "GET", .. }), "{error}");
 }
 
 #[tokio::test]
 async fn garbage_costs_the_connection_and_nothing_else() {
-    let played = Played::listen().await;
+    let played = ScriptedServer::listen().await;
     let (client, mut first) = played.client().await;
     let write = begin(&client.raw("c"), put);
     first.next().await.unwrap();
@@ -385,9 +385,9 @@ async fn garbage_costs_the_connection_and_nothing_else() {
     let ClientError::Uncertain { cause: ConnectionError::Unreadable(_), .. } = &error else {
         panic!("{error}")
     };
-    let mut second = played.meet().await;
+    let mut second = played.accept().await;
     let read = begin(&client.raw("c"), get);
     let request = second.next().await.unwrap();
-    second.answer(&request, value("v")).await;
+    second.reply(&request, value("v")).await;
     assert!(read.await.unwrap().unwrap().is_some());
 }

@@ -1,38 +1,37 @@
-//! What is read of a message: some of its fields, and of messages within it, each into a slot. A message is gone through once,
-//! whatever is asked of it.
+//! Reader of selected fields of a message and its nested messages into slots. It scans the message once.
 
 use protox::prost_reflect::{FieldDescriptor, Kind as FieldKind};
 use smallvec::SmallVec;
 
-use crate::bounds::PATH_MAX;
-use crate::stored::{below, count, lossy, number, put_number, put_value, value};
+use crate::limits::PATH_MAX;
+use crate::plan_codec::{below, count, lossy, number, put_number, put_value, value};
 use crate::value::{Scalar, Value};
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
 
-/// The values of a field: one, or none, or several if it or what it is in is repeated. Where it is not written that is one
-/// `None`.
+/// The values of a field: none or several if it or a message around it is repeated. A missing single value is
+/// one `None`.
 pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
 
-/// Steps for which a value counts that is read: it is kept until all conditions were looked at.
+/// The steps charged per value, which is kept until the condition is evaluated.
 const VALUE_STEPS: u64 = 64;
 
-/// Why a message is not read.
-enum Unread {
-    /// It is no message.
+/// Why a message cannot be read.
+enum ReadError {
+    /// The bytes are no valid message.
     NoMessage,
     Exceeded,
 }
 
-impl From<Exceeded> for Unread {
+impl From<Exceeded> for ReadError {
     fn from(_: Exceeded) -> Self {
         Self::Exceeded
     }
 }
 
-/// Fields of a message.
+/// The fields to read of a message.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct FieldReader {
     fields: Vec<Field>,
 }
 
@@ -40,20 +39,20 @@ pub(crate) struct Shape {
 struct Field {
     number: u32,
     is_repeated: bool,
-    of: Of,
+    of: FieldType,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-enum Of {
-    /// With what it has where it is not written.
-    Scalar { slot: usize, how: How, absent: Option<Value<'static>> },
-    /// With a slot if it matters whether it is there.
-    Message { slot: Option<usize>, inner: Shape },
+enum FieldType {
+    /// With the default value.
+    Scalar { slot: usize, how: ReadMode, absent: Option<Value<'static>> },
+    /// With a slot if the condition tests its presence.
+    Message { slot: Option<usize>, inner: FieldReader },
 }
 
-/// How a value is written, and what it is.
+/// The encoding and type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
+enum ReadMode {
     Int,
     SignedInt,
     FixedInt,
@@ -67,7 +66,7 @@ enum How {
     Bytes,
 }
 
-impl How {
+impl ReadMode {
     const ALL: [Self; 11] = [
         Self::Int,
         Self::SignedInt,
@@ -128,7 +127,7 @@ impl How {
         })
     }
 
-    /// How numbers of it are written that are packed.
+    /// The wire type of packed numbers.
     const fn packed(self) -> Option<u32> {
         match self {
             Self::Text | Self::Bytes => None,
@@ -139,15 +138,15 @@ impl How {
     }
 }
 
-/// What kind of values a field has; nothing for messages.
+/// Returns the scalar type of a field; `None` for messages.
 pub(crate) fn scalar(kind: &FieldKind) -> Option<Scalar> {
-    How::of(kind).map(How::scalar)
+    ReadMode::of(kind).map(ReadMode::scalar)
 }
 
-/// What a schema says that a field has where it is not written.
+/// The default value of the schema.
 fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
     use protox::prost_reflect::Value as Default;
-    // What is empty or zero because nobody has said anything is nothing.
+    // An implicit default counts as null.
     descriptor.field_descriptor_proto().default_value.as_ref()?;
     Some(match descriptor.default_value() {
         Default::Bool(is) => Value::Bool(is),
@@ -163,30 +162,29 @@ fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
     })
 }
 
-impl Shape {
-    /// Reads what is at the end of a path, too, into a slot that it has already or into this one. Returns which. A path is not
-    /// empty.
+impl FieldReader {
+    /// Adds the field of a non-empty path. Returns its existing slot, or `free`.
     pub(crate) fn add(&mut self, path: &[FieldDescriptor], free: usize) -> Option<usize> {
         let (first, rest) = path.split_first()?;
         let at = self.fields.iter().position(|field| field.number == first.number());
         let at = at.unwrap_or_else(|| {
-            let of = match How::of(&first.kind()) {
-                Some(how) => Of::Scalar { slot: free, how, absent: absent(first) },
-                None => Of::Message { slot: None, inner: Self::default() },
+            let of = match ReadMode::of(&first.kind()) {
+                Some(how) => FieldType::Scalar { slot: free, how, absent: absent(first) },
+                None => FieldType::Message { slot: None, inner: Self::default() },
             };
             let is_repeated = first.is_list() || first.is_map();
             self.fields.push(Field { number: first.number(), is_repeated, of });
             self.fields.len() - 1
         });
         match &mut self.fields[at].of {
-            Of::Scalar { slot, .. } if rest.is_empty() => Some(*slot),
-            Of::Message { slot, .. } if rest.is_empty() => Some(*slot.get_or_insert(free)),
-            Of::Message { inner, .. } => inner.add(rest, free),
-            Of::Scalar { .. } => None,
+            FieldType::Scalar { slot, .. } if rest.is_empty() => Some(*slot),
+            FieldType::Message { slot, .. } if rest.is_empty() => Some(*slot.get_or_insert(free)),
+            FieldType::Message { inner, .. } => inner.add(rest, free),
+            FieldType::Scalar { .. } => None,
         }
     }
 
-    /// Reads a message; nothing if it is none. There are as many slots as were given to [`Shape::add`].
+    /// Reads a message. Needs as many slots as were added by [`FieldReader::add`].
     pub(crate) fn read<'a>(
         &self,
         message: &'a [u8],
@@ -197,30 +195,35 @@ impl Shape {
         let mut all = vec![Slot::new(); slots];
         match self.fill(message, &mut all, work) {
             Ok(()) => Ok(Some(all)),
-            Err(Unread::NoMessage) => Ok(None),
-            Err(Unread::Exceeded) => Err(Exceeded),
+            Err(ReadError::NoMessage) => Ok(None),
+            Err(ReadError::Exceeded) => Err(Exceeded),
         }
     }
 
-    fn fill<'a>(&self, mut message: &'a [u8], slots: &mut [Slot<'a>], work: &mut Work) -> Result<(), Unread> {
-        use Unread::NoMessage;
+    fn fill<'a>(
+        &self,
+        mut message: &'a [u8],
+        slots: &mut [Slot<'a>],
+        work: &mut Work,
+    ) -> Result<(), ReadError> {
+        use ReadError::NoMessage;
         work.spend(self.fields.len() as u64)?;
         let mut seen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, self.fields.len());
         while !message.is_empty() {
             let (number, raw) = field(&mut message).ok_or(NoMessage)?;
-            // Each field of the message is looked for among those that are read.
+            // Each field is looked up among those to read.
             work.spend(1 + self.fields.len() as u64)?;
             let Some(at) = self.fields.iter().position(|field| field.number == number) else { continue };
             let field = &self.fields[at];
             match (&field.of, raw) {
-                (Of::Message { slot, inner }, Raw::Length(message)) => {
+                (FieldType::Message { slot, inner }, Raw::Length(message)) => {
                     if let Some(slot) = slot {
                         work.spend(VALUE_STEPS)?;
                         slots.get_mut(*slot).ok_or(NoMessage)?.push(Some(Value::Bool(true)));
                     }
                     inner.fill(message, slots, work)?;
                 }
-                (Of::Scalar { slot, how, .. }, Raw::Length(mut bytes))
+                (FieldType::Scalar { slot, how, .. }, Raw::Length(mut bytes))
                     if field.is_repeated && how.packed().is_some() =>
                 {
                     let slot = slots.get_mut(*slot).ok_or(NoMessage)?;
@@ -232,32 +235,32 @@ impl Shape {
                     }
                     continue;
                 }
-                (Of::Scalar { slot, how, .. }, raw) => {
+                (FieldType::Scalar { slot, how, .. }, raw) => {
                     work.spend(VALUE_STEPS)?;
                     let slot = slots.get_mut(*slot).ok_or(NoMessage)?;
-                    // The last one counts.
+                    // The last occurrence counts.
                     if seen[at] && !field.is_repeated {
                         slot.pop();
                     }
                     slot.push(Some(how.value(raw).ok_or(NoMessage)?));
                 }
-                (Of::Message { .. }, _) => return Err(NoMessage),
+                (FieldType::Message { .. }, _) => return Err(NoMessage),
             }
             seen[at] = true;
         }
         let missing = self.fields.iter().zip(&seen).filter(|(_, seen)| !**seen);
         missing.for_each(|(field, _)| match &field.of {
-            Of::Scalar { slot, absent, .. } if !field.is_repeated => put(slots, *slot, absent.clone()),
+            FieldType::Scalar { slot, absent, .. } if !field.is_repeated => put(slots, *slot, absent.clone()),
             of => of.nothing(slots),
         });
         Ok(())
     }
 
-    /// Into how many slots it reads, if each field has one of its own.
+    /// The number of slots, if each field has its own.
     pub(crate) fn slots(&self) -> usize {
         let of = |field: &Field| match &field.of {
-            Of::Scalar { .. } => 1,
-            Of::Message { slot, inner } => usize::from(slot.is_some()) + inner.slots(),
+            FieldType::Scalar { .. } => 1,
+            FieldType::Message { slot, inner } => usize::from(slot.is_some()) + inner.slots(),
         };
         self.fields.iter().map(of).sum()
     }
@@ -268,13 +271,13 @@ impl Shape {
             put_number(out, field.number as usize);
             out.push(field.is_repeated.into());
             match &field.of {
-                Of::Scalar { slot, how, absent } => {
+                FieldType::Scalar { slot, how, absent } => {
                     put_number(out, *how as usize);
                     put_number(out, *slot);
                     put_value(out, absent.as_ref());
                 }
-                Of::Message { slot, inner } => {
-                    put_number(out, How::ALL.len());
+                FieldType::Message { slot, inner } => {
+                    put_number(out, ReadMode::ALL.len());
                     put_number(out, slot.map_or(0, |slot| slot + 1));
                     inner.write(out);
                 }
@@ -291,11 +294,11 @@ impl Shape {
         let fields = (0..count(from)?).map(|_| {
             let number = u32::try_from(number(from)?).ok()?;
             let is_repeated = below(from, 2)? == 1;
-            let of = match How::ALL.get(below(from, How::ALL.len() + 1)?) {
-                Some(how) => Of::Scalar { how: *how, slot: below(from, slots)?, absent: value(from)? },
+            let of = match ReadMode::ALL.get(below(from, ReadMode::ALL.len() + 1)?) {
+                Some(how) => FieldType::Scalar { how: *how, slot: below(from, slots)?, absent: value(from)? },
                 None => {
                     let slot = below(from, slots + 1)?.checked_sub(1);
-                    Of::Message { slot, inner: Self::from_depth(from, slots, depth)? }
+                    FieldType::Message { slot, inner: Self::from_depth(from, slots, depth)? }
                 }
             };
             Some(Field { number, is_repeated, of })
@@ -304,8 +307,8 @@ impl Shape {
     }
 }
 
-impl Of {
-    /// Nothing of it is there.
+impl FieldType {
+    /// Sets a missing message.
     fn nothing(&self, slots: &mut [Slot<'_>]) {
         match self {
             Self::Scalar { slot, .. } => put(slots, *slot, None),

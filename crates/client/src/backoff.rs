@@ -1,22 +1,23 @@
-//! How long to wait before a server is tried again: twice as long every time, and not as long as others wait.
+//! Exponential backoff with jitter between attempts to connect.
 
 use std::time::Duration;
 
-use crate::bounds::{PAUSE_FIRST, PAUSE_MAX};
+use crate::limits::{PAUSE_FIRST, PAUSE_MAX};
 
-/// The pauses of one server.
-pub(crate) struct Pauses {
+/// The backoff of one server.
+pub(crate) struct Backoff {
     next: Duration,
-    /// For what clients do not have in common.
+    /// State of the jitter, seeded per client.
     random: u64,
 }
 
-impl Pauses {
+impl Backoff {
     pub(crate) const fn new(seed: u64) -> Self {
         Self { next: PAUSE_FIRST, random: seed | 1 }
     }
 
-    /// The next one: between half of what it is to be and all of it, so that many clients do not come back at once.
+    /// Returns the next delay: between half of the current step and all of it, so that clients do not
+    /// reconnect at the same time.
     pub(crate) fn next(&mut self) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(PAUSE_MAX);
@@ -26,7 +27,7 @@ impl Pauses {
         whole / 2 + whole / 2 * (self.random % 1_000) as u32 / 1_000
     }
 
-    /// From the beginning, after a connection that has lasted.
+    /// Starts again at the shortest delay, after a connection that lasted.
     pub(crate) const fn reset(&mut self) {
         self.next = PAUSE_FIRST;
     }
@@ -38,25 +39,25 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_bound_and_begin_anew() {
-        let mut pauses = Pauses::new(7);
+        let mut backoff = Backoff::new(7);
         let mut whole = PAUSE_FIRST;
         for _ in 0..20 {
-            let pause = pauses.next();
+            let pause = backoff.next();
             assert!(whole / 2 <= pause && pause <= whole, "{pause:?} of {whole:?}");
             whole = (whole * 2).min(PAUSE_MAX);
         }
         assert_eq!(whole, PAUSE_MAX);
-        pauses.reset();
-        assert!(pauses.next() <= PAUSE_FIRST);
+        backoff.reset();
+        assert!(backoff.next() <= PAUSE_FIRST);
     }
 
     #[test]
     fn clients_with_different_seeds_wait_differently() {
-        let pauses = |seed| {
-            let mut pauses = Pauses::new(seed);
-            [(); 4].map(|()| pauses.next())
+        let backoff = |seed| {
+            let mut backoff = Backoff::new(seed);
+            [(); 4].map(|()| backoff.next())
         };
-        assert_ne!(pauses(1), pauses(2));
-        assert_eq!(pauses(3), pauses(3));
+        assert_ne!(backoff(1), backoff(2));
+        assert_eq!(backoff(3), backoff(3));
     }
 }

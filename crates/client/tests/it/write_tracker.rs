@@ -1,4 +1,4 @@
-//! Callers who write and read all the time, and who know what was acknowledged to them.
+//! Callers that write and read continuously and check that no acknowledged write is lost.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// A busy machine takes a tenth of this.
+/// Ten times as long as any step takes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What a caller knows of its key: the last value that was acknowledged, and those of later writes that may have been
-/// done.
+/// The acknowledged state of a caller's key: the last acknowledged value, and later values with an unknown
+/// outcome.
 #[derive(Default)]
 struct Known {
     acknowledged: u64,
@@ -24,7 +24,7 @@ impl Known {
     }
 }
 
-/// Writes ever larger numbers under its own key and reads them back until the end.
+/// Writes increasing numbers to one key and reads them back.
 async fn write_and_read(
     cache: Cache<u64, u64>,
     key: u64,
@@ -38,7 +38,7 @@ async fn write_and_read(
         }
         match cache.put(&key, &n).await {
             Ok(()) => known = Known { acknowledged: n, possible: Vec::new() },
-            Err(error) if error.may_be_done() => known.possible.push(n),
+            Err(error) if error.is_outcome_unknown() => known.possible.push(n),
             Err(error) => panic!("{error}"),
         }
         match cache.get(&key).await {
@@ -59,7 +59,7 @@ async fn write_and_read(
     (key, known)
 }
 
-/// As many callers as keys.
+/// The callers, one per key.
 pub(crate) struct Callers {
     cache: Cache<u64, u64>,
     ends: watch::Sender<bool>,
@@ -76,14 +76,17 @@ impl Callers {
         Self { cache: cache.clone(), ends, done, running }
     }
 
-    /// Waits until so many have written and read again.
+    /// Waits until this many more rounds are done.
     pub(crate) async fn go_on(&self, count: u64) {
         let mut done = self.done.subscribe();
         let wanted = *done.borrow() + count;
-        timeout(PATIENCE, done.wait_for(|done| *done >= wanted)).await.expect("callers go on").unwrap();
+        timeout(PATIENCE, done.wait_for(|done| *done >= wanted))
+            .await
+            .expect("the callers make progress")
+            .unwrap();
     }
 
-    /// Ends them, and looks whether all that was acknowledged is there.
+    /// Stops the callers and checks that all acknowledged writes are there.
     pub(crate) async fn end(mut self) {
         self.ends.send_replace(true);
         let mut lost = Vec::new();

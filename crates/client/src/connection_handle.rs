@@ -1,4 +1,4 @@
-//! A connection as callers see it: it has room for a request or makes them wait, and gives each its answer.
+//! The callers' side of a connection: grants room for requests, makes callers wait, and returns responses.
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -11,34 +11,34 @@ use consort_hotrod::{ProtocolVersion, Request, Response};
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
-use crate::bounds::ROOM;
 use crate::clock::{Clock, Time};
 use crate::connection::{Connection, Effects, Refused};
-use crate::slots::Failure;
+use crate::limits::ROOM;
+use crate::pending_requests::Failure;
 
 /// A connection that is open, or was.
-pub(crate) struct Link {
+pub(crate) struct ConnectionHandle {
     connection: Mutex<Connection>,
     room: Semaphore,
-    /// The server may hang. Written by who moves the connection's bytes.
+    /// The server may hang. Written by the driver.
     is_silent: AtomicBool,
     pub(crate) clock: Clock,
 }
 
-/// A request has no answer.
+/// Why a request has no response.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// It was not sent: the connection takes no more.
+    /// Not sent: the connection accepts no requests.
     NotOpen,
-    /// It was not sent: the operation needs a newer version than the one that is spoken.
+    /// Not sent: the operation needs a newer protocol version.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
-    /// It was not sent: there was no room in time.
+    /// Not sent: no room before the deadline.
     NoRoom,
-    /// It may have been sent.
+    /// The request may have been sent.
     Failed(Failure),
 }
 
-impl Link {
+impl ConnectionHandle {
     pub(crate) fn new(connection: Connection, clock: Clock) -> Self {
         Self {
             connection: Mutex::new(connection),
@@ -52,23 +52,23 @@ impl Link {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what has to be done after a step, without the lock.
+    /// Carries out effects, without the lock.
     pub(crate) fn apply(&self, effects: &mut Effects) {
         self.free(std::mem::take(&mut effects.room));
         effects.wake.drain(..).for_each(Waker::wake);
     }
 
-    /// Whether the server may hang: it was asked whether it is there, and has sent nothing since.
+    /// Whether the server may hang: it has sent nothing since the last PING.
     pub(crate) fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the server may hang. Whether that is news.
+    /// Sets whether the server may hang. Returns whether that is a change.
     pub(crate) fn set_silent(&self, is_silent: bool) -> bool {
         self.is_silent() != is_silent && self.is_silent.swap(is_silent, Ordering::Relaxed) != is_silent
     }
 
-    /// Nobody gets room any more.
+    /// Fails all waiters for room.
     pub(crate) fn close(&self) {
         self.room.close();
     }
@@ -91,7 +91,8 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for room, sends the request and waits for its answer. One that can be made twice ends early if the server is silent.
+    /// Waits for room, sends the request and waits for its response. A movable request fails early if the
+    /// server is silent.
     pub(crate) async fn call(
         &self,
         request: &mut Request,
@@ -101,12 +102,12 @@ impl Link {
     ) -> Result<Response, CallError> {
         let units = units.min(ROOM);
         self.take_room(units, deadline).await?;
-        let mut call = Call { link: self, units, can_move, id: None };
+        let mut call = Call { handle: self, units, can_move, id: None };
         poll_fn(|cx| call.poll(request, deadline, cx)).await
     }
 
-    /// Waits for room and sends the request. Its answer is awaited by itself, and wakes nobody before: what is sent later
-    /// comes later there.
+    /// Waits for room and sends the request. The returned future yields the response; no task is woken before
+    /// it is polled. Requests begun later are sent later.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         request: &mut Request,
@@ -115,30 +116,30 @@ impl Link {
     ) -> Result<Call<Arc<Self>>, CallError> {
         let units = units.min(ROOM);
         self.take_room(units, deadline).await?;
-        let mut call = Call { link: self.clone(), units, can_move: false, id: None };
+        let mut call = Call { handle: self.clone(), units, can_move: false, id: None };
         call.send(request, deadline, Waker::noop())?;
         Ok(call)
     }
 
-    /// Sends a request whose answer nobody waits for, if the connection takes any. It needs no room: it must be small, and
-    /// ends what had been begun here.
-    pub(crate) fn tell(&self, request: &mut Request, deadline: Time) {
-        // Whether it is sent shows in what the server does without it, which it does in its time.
+    /// Sends a request whose response is ignored, if the connection is open. It bypasses the limit of room,
+    /// so it must be small; it ends a stream, iteration or listener.
+    pub(crate) fn send_detached(&self, request: &mut Request, deadline: Time) {
+        // A failure is harmless: the server cleans up after its own timeout.
         let _ =
-            Call { link: self, units: 0, can_move: false, id: None }.send(request, deadline, Waker::noop());
+            Call { handle: self, units: 0, can_move: false, id: None }.send(request, deadline, Waker::noop());
     }
 }
 
 /// A request that has room.
-pub(crate) struct Call<L: Deref<Target = Link>> {
-    link: L,
-    /// What it gives back itself: as soon as it is submitted, that is the connection's.
+pub(crate) struct Call<L: Deref<Target = ConnectionHandle>> {
+    handle: L,
+    /// The room to return here; after the submission the connection returns it.
     units: u32,
     can_move: bool,
     id: Option<u64>,
 }
 
-impl<L: Deref<Target = Link>> Call<L> {
+impl<L: Deref<Target = ConnectionHandle>> Call<L> {
     fn poll(
         &mut self,
         request: &mut Request,
@@ -155,7 +156,7 @@ impl<L: Deref<Target = Link>> Call<L> {
     }
 
     fn poll_answer(&mut self, id: u64, cx: &Context<'_>) -> Poll<Result<Response, CallError>> {
-        let Poll::Ready((ended, units)) = self.link.lock().poll_answer(id, cx.waker()) else {
+        let Poll::Ready((ended, units)) = self.handle.lock().poll_answer(id, cx.waker()) else {
             return Poll::Pending;
         };
         self.id = None;
@@ -176,8 +177,8 @@ impl<L: Deref<Target = Link>> Call<L> {
         deadline: Time,
         by: &Waker,
     ) -> Result<Option<Waker>, CallError> {
-        let now = self.link.clock.now();
-        let mut connection = self.link.lock();
+        let now = self.handle.clock.now();
+        let mut connection = self.handle.lock();
         match connection.submit(now, request, deadline, self.units, by) {
             Ok(id) => {
                 self.id = Some(id);
@@ -193,8 +194,8 @@ impl<L: Deref<Target = Link>> Call<L> {
     }
 }
 
-/// The answer to a request that was sent.
-impl<L: Deref<Target = Link> + Unpin> Future for Call<L> {
+/// Resolves to the response of a request that was sent.
+impl<L: Deref<Target = ConnectionHandle> + Unpin> Future for Call<L> {
     type Output = Result<Response, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -205,9 +206,9 @@ impl<L: Deref<Target = Link> + Unpin> Future for Call<L> {
     }
 }
 
-impl<L: Deref<Target = Link>> Drop for Call<L> {
+impl<L: Deref<Target = ConnectionHandle>> Drop for Call<L> {
     fn drop(&mut self) {
-        let abandoned = self.id.take().map_or(0, |id| self.link.lock().abandon(id));
-        self.link.free(self.units + abandoned);
+        let abandoned = self.id.take().map_or(0, |id| self.handle.lock().abandon(id));
+        self.handle.free(self.units + abandoned);
     }
 }

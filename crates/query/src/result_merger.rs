@@ -1,4 +1,4 @@
-//! What owners have made of their entities, put together: the rows that are wanted, in their order, or groups.
+//! Merges the owners' partial results: sorted and paged rows, or groups.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -6,57 +6,57 @@ use std::collections::{BTreeMap, BinaryHeap};
 use bytes::Bytes;
 
 use crate::aggregate::Total;
-use crate::bounds::{ANSWER_STEPS_MAX, HELD_MAX};
 use crate::compile::{Answer, Compiled};
+use crate::field_reader::Slot;
 use crate::grouping::Grouping;
+use crate::limits::{ANSWER_STEPS_MAX, HELD_MAX};
 use crate::row::{Cell, cells, check, one};
-use crate::runs::runs;
-use crate::shape::Slot;
+use crate::run_length::runs;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
 
-/// What one row or group has around it, about.
+/// Approximate overhead of a row or group.
 const EACH: usize = 96;
 
-/// A query holds more than it may. Nothing is answered.
+/// The query holds too many bytes. It returns no result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the answer needs more than {HELD_MAX} bytes on the server: ask for fewer results (maxResults), for fields instead of \
      entities, or for fewer groups"
 )]
-pub struct TooMuch;
+pub struct LimitExceeded;
 
-/// Why a query is not answered.
+/// The failure to merge a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unanswered {
-    /// Its answer is too large.
+pub enum MergeError {
+    /// The result is too large.
     #[error(transparent)]
-    TooMuch(#[from] TooMuch),
-    /// An entity would take too many steps.
+    LimitExceeded(#[from] LimitExceeded),
+    /// An entity takes too many steps.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// The conditions on its groups would take too many steps.
+    /// The HAVING conditions take too many steps.
     #[error(
         "the conditions of HAVING need more than {ANSWER_STEPS_MAX} steps for all groups: use fewer conditions or groups"
     )]
     Having,
 }
 
-/// What was found.
+/// The result of a query.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Found {
-    /// The rows that are told: of each column what is wrapped, which is nothing where there is no value, or the entity alone.
+pub struct QueryResult {
+    /// The rows: the wrapped value of each column, empty if there is none, or the entity alone.
     pub rows: Vec<Vec<Bytes>>,
-    /// How many there are in all.
+    /// The total number of matches.
     pub count: u64,
 }
 
-/// An answer that is being put together.
+/// A result under construction.
 #[derive(Debug)]
-pub struct Finding {
+pub struct ResultMerger {
     offset: usize,
-    /// Rows from the first one on to the last that is told.
+    /// The number of rows to keep, offset included.
     wanted: usize,
     columns: usize,
     count: u64,
@@ -66,14 +66,14 @@ pub struct Finding {
 
 #[derive(Debug)]
 enum Rows {
-    /// Any of them.
+    /// Unsorted rows.
     Any {
-        told: usize,
+        selected: usize,
         rows: Vec<Bytes>,
     },
-    /// The first ones of an order. The last of them is taken away when there are too many.
+    /// Sorted rows. The last one is dropped when there are too many.
     First {
-        told: usize,
+        selected: usize,
         order: Vec<bool>,
         rows: BinaryHeap<Ranked>,
     },
@@ -83,14 +83,14 @@ enum Rows {
     },
 }
 
-/// A group's key as cells, and what has become of its rows.
+/// A group: the cells of its key, and its aggregates.
 #[derive(Debug)]
 struct Group {
     key: Vec<Bytes>,
     totals: Vec<Total>,
 }
 
-/// A row by what it is ordered by. Among those that are the same their bytes decide, so that pages of an answer fit together.
+/// A row with its sort keys. Ties are broken by the row's bytes, so that pages are consistent.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Ranked {
     keys: Vec<Key>,
@@ -105,7 +105,7 @@ struct Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        // What has no value comes first.
+        // Nulls sort first.
         let order = match (&self.value, &other.value) {
             (Some(one), Some(other)) => one.order(other),
             (one, other) => one.is_some().cmp(&other.is_some()),
@@ -132,17 +132,19 @@ fn value(wrapped: &Bytes) -> Option<Value<'static>> {
     Value::read(wrapped.clone())
 }
 
-impl Finding {
-    /// Nothing yet. Of what is found so much is left out, and no more is told than this.
+impl ResultMerger {
+    /// An empty result that skips `offset` rows and returns at most `max`.
     pub fn new(compiled: &Compiled, offset: usize, max: usize) -> Self {
         let rows = match &compiled.answer {
-            Answer::Rows { told, order } if order.is_empty() => Rows::Any { told: *told, rows: Vec::new() },
-            Answer::Rows { told, order } => {
-                Rows::First { told: *told, order: order.clone(), rows: BinaryHeap::new() }
+            Answer::Rows { selected, order } if order.is_empty() => {
+                Rows::Any { selected: *selected, rows: Vec::new() }
+            }
+            Answer::Rows { selected, order } => {
+                Rows::First { selected: *selected, order: order.clone(), rows: BinaryHeap::new() }
             }
             Answer::Groups(grouping) => {
                 let mut groups = BTreeMap::new();
-                // All of nothing is a group, too.
+                // The group of an empty key exists also without rows.
                 if grouping.keys == 0 {
                     groups.insert(Vec::new(), Group::new(Vec::new(), grouping));
                 }
@@ -153,12 +155,12 @@ impl Finding {
         Self { offset, wanted, columns, count: 0, held: 0, rows }
     }
 
-    /// Adds a row. What is none is left out.
+    /// Adds a row. Invalid rows are ignored.
     ///
     /// # Errors
     ///
-    /// [`Unanswered`], after which nothing more can be had of it.
-    pub fn row(&mut self, row: Bytes) -> Result<(), Unanswered> {
+    /// [`MergeError`]; the merger is unusable then.
+    pub fn row(&mut self, row: Bytes) -> Result<(), MergeError> {
         check(&row)?;
         self.count += 1;
         match &mut self.rows {
@@ -168,9 +170,9 @@ impl Finding {
                     rows.push(row);
                 }
             }
-            Rows::First { told, order, rows } => {
+            Rows::First { selected, order, rows } => {
                 let Some(cells) = cells(&row, self.columns) else { return Ok(()) };
-                let keys = cells[*told..].iter().zip(&*order);
+                let keys = cells[*selected..].iter().zip(&*order);
                 let keys = keys.map(|(cell, is_descending)| Key {
                     value: value(&one(cell)),
                     is_descending: *is_descending,
@@ -191,12 +193,12 @@ impl Finding {
         Ok(self.check()?)
     }
 
-    /// Adds what a reduction has made of several.
+    /// Adds a reduced result.
     ///
     /// # Errors
     ///
-    /// As [`Finding::row`].
-    pub fn part(&mut self, made: &Bytes) -> Result<(), Unanswered> {
+    /// As [`ResultMerger::row`].
+    pub fn part(&mut self, made: &Bytes) -> Result<(), MergeError> {
         for (count, row) in runs(made).unwrap_or_default() {
             check(&row)?;
             self.add(count, &row)?;
@@ -204,12 +206,12 @@ impl Finding {
         Ok(())
     }
 
-    /// Adds so many that are not told.
+    /// Counts rows that are not returned.
     ///
     /// # Errors
     ///
-    /// As [`Finding::row`].
-    pub fn more(&mut self, made: &Bytes) -> Result<(), Unanswered> {
+    /// As [`ResultMerger::row`].
+    pub fn more(&mut self, made: &Bytes) -> Result<(), MergeError> {
         for (count, row) in runs(made).unwrap_or_default() {
             check(&row)?;
             self.count += u64::from(count);
@@ -217,17 +219,17 @@ impl Finding {
         Ok(())
     }
 
-    /// Whether everything is there that is told, so that the others only have to be counted.
+    /// Whether all rows to return are there, so that further ones only need to be counted.
     pub fn is_full(&self) -> bool {
         matches!(&self.rows, Rows::Any { rows, .. } if rows.len() >= self.wanted)
     }
 
-    /// Forgets how many there were: all will be counted.
+    /// Resets the count, because all rows will be counted again.
     pub fn recount(&mut self) {
         self.count = 0;
     }
 
-    fn add(&mut self, count: u32, row: &Bytes) -> Result<(), TooMuch> {
+    fn add(&mut self, count: u32, row: &Bytes) -> Result<(), LimitExceeded> {
         let Rows::Groups { grouping, groups } = &mut self.rows else { return Ok(()) };
         let Some(cells) = cells(row, self.columns) else { return Ok(()) };
         let key = key(&cells[..grouping.keys]);
@@ -246,39 +248,44 @@ impl Finding {
         self.check()
     }
 
-    /// How many bytes it holds, about.
+    /// Returns the approximate bytes held.
     pub fn held_bytes(&self) -> usize {
         self.held
     }
 
-    fn check(&self) -> Result<(), TooMuch> {
-        if self.held > HELD_MAX { Err(TooMuch) } else { Ok(()) }
+    fn check(&self) -> Result<(), LimitExceeded> {
+        if self.held > HELD_MAX { Err(LimitExceeded) } else { Ok(()) }
     }
 
-    /// What was found. It is put in order here, which can take as long as the answer is large.
+    /// Returns the result. Sorts it, which can take long for large results.
     ///
     /// # Errors
     ///
-    /// [`Unanswered`] if the conditions on its groups need more than [`ANSWER_STEPS_MAX`] steps.
-    pub fn finish(self) -> Result<Found, Unanswered> {
+    /// [`MergeError`] if the HAVING conditions need more than [`ANSWER_STEPS_MAX`] steps.
+    pub fn finish(self) -> Result<QueryResult, MergeError> {
         let (offset, columns) = (self.offset, self.columns);
-        let told_of = |row: &Bytes, told: usize| {
+        let selected_of = |row: &Bytes, selected: usize| {
             let cells = cells(row, columns).unwrap_or_default();
-            cells.iter().take(told).map(one).collect::<Vec<_>>()
+            cells.iter().take(selected).map(one).collect::<Vec<_>>()
         };
         Ok(match self.rows {
-            Rows::Any { told, rows } => {
+            Rows::Any { selected, rows } => {
                 let count = self.count.max(rows.len() as u64);
-                Found { rows: rows.iter().skip(offset).map(|row| told_of(row, told)).collect(), count }
+                QueryResult {
+                    rows: rows.iter().skip(offset).map(|row| selected_of(row, selected)).collect(),
+                    count,
+                }
             }
-            Rows::First { told, rows, .. } => {
+            Rows::First { selected, rows, .. } => {
                 let rows = rows.into_sorted_vec();
-                Found {
-                    rows: rows.iter().skip(offset).map(|one| told_of(&one.row, told)).collect(),
+                QueryResult {
+                    rows: rows.iter().skip(offset).map(|one| selected_of(&one.row, selected)).collect(),
                     count: self.count,
                 }
             }
-            Rows::Groups { grouping, groups } => told(&grouping, groups, offset, self.wanted - offset)?,
+            Rows::Groups { grouping, groups } => {
+                finish_groups(&grouping, groups, offset, self.wanted - offset)?
+            }
         })
     }
 }
@@ -289,20 +296,20 @@ impl Group {
     }
 }
 
-/// What is the same for rows of a group.
+/// The key of a group as bytes.
 fn key(cells: &[Cell]) -> Vec<u8> {
     let mut key = Vec::new();
     cells.iter().for_each(|cell| crate::row::put_one(&mut key, &one(cell)));
     key
 }
 
-/// The groups that are told.
-fn told(
+/// Filters, sorts and pages the groups.
+fn finish_groups(
     grouping: &Grouping,
     groups: BTreeMap<Vec<u8>, Group>,
     offset: usize,
     max: usize,
-) -> Result<Found, Unanswered> {
+) -> Result<QueryResult, MergeError> {
     let mut work = Work::up_to(ANSWER_STEPS_MAX);
     let mut all: Vec<(Vec<Key>, Vec<Bytes>)> = Vec::new();
     for group in groups.into_values() {
@@ -311,7 +318,7 @@ fn told(
             .chain(group.totals.into_iter().map(Total::value))
             .map(|value| Slot::from_elem(value, 1))
             .collect();
-        if !grouping.having.holds(&values, &mut work).map_err(|Exceeded| Unanswered::Having)? {
+        if !grouping.having.holds(&values, &mut work).map_err(|Exceeded| MergeError::Having)? {
             continue;
         }
         let value = |at: usize| values.get(at).and_then(|slot| slot.first()).and_then(Option::as_ref);
@@ -319,7 +326,7 @@ fn told(
             .order
             .iter()
             .map(|(at, is_descending)| Key { value: value(*at).cloned(), is_descending: *is_descending });
-        let row = grouping.told.iter().map(|at| {
+        let row = grouping.selected.iter().map(|at| {
             let mut wrapped = Vec::new();
             if let Some(value) = value(*at) {
                 value.write(&mut wrapped);
@@ -330,5 +337,5 @@ fn told(
     }
     all.sort();
     let count = all.len() as u64;
-    Ok(Found { rows: all.into_iter().skip(offset).take(max).map(|(_, row)| row).collect(), count })
+    Ok(QueryResult { rows: all.into_iter().skip(offset).take(max).map(|(_, row)| row).collect(), count })
 }

@@ -1,14 +1,13 @@
-//! Rows behind each other, of which those that are the same as the one before are only counted: what a reduction makes of a
-//! segment.
+//! Run-length encoding of rows: the reduced result of a segment.
 
 use bytes::Bytes;
 
-/// Where the last run begins.
+/// The header: offset of the last run.
 const LAST: usize = 4;
-/// How many there are in a run, and how long its row is.
+/// A run's header: its count and the length of its row.
 const HEAD: usize = 8;
 
-/// Adds a row to what is there, which is empty at first.
+/// Adds a row.
 pub(crate) fn push(made: &mut Vec<u8>, row: &[u8]) {
     if made.is_empty() {
         made.extend([0; LAST]);
@@ -19,7 +18,7 @@ pub(crate) fn push(made: &mut Vec<u8>, row: &[u8]) {
         made[at..at + 4].copy_from_slice(&more.to_be_bytes());
         return;
     }
-    // What is longer than four bytes can say is not made of a segment in one go, by far.
+    // Offsets and lengths beyond 32 bits cannot occur for one segment.
     let (Ok(at), Ok(length)) = (u32::try_from(made.len()), u32::try_from(row.len())) else { return };
     made[..LAST].copy_from_slice(&at.to_be_bytes());
     made.extend(1_u32.to_be_bytes());
@@ -37,7 +36,7 @@ fn last(made: &[u8]) -> Option<(usize, u32, &[u8])> {
     Some((at, word(made, at)?, made.get(at + HEAD..)?))
 }
 
-/// The rows, and how often each is there in a row; nothing if this is something else.
+/// Returns the rows with their counts; `None` if the encoding is invalid.
 pub(crate) fn runs(made: &Bytes) -> Option<Vec<(u32, Bytes)>> {
     let (mut runs, mut at) = (Vec::new(), LAST);
     word(made, 0)?;
@@ -68,7 +67,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_none_of_it_is_nothing(bytes: Vec<u8>) {
+        fn arbitrary_bytes_cause_no_panic(bytes: Vec<u8>) {
             let _ = runs(&bytes.into());
         }
     }

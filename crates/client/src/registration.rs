@@ -1,0 +1,126 @@
+//! The registration of a listener at a server, removed on drop (facts sections 2.7 and 2.14).
+//!
+//! The server reports changes of the whole cluster. The registration is lost with the connection; its owner
+//! then makes a new one.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_hotrod::ops::{counter, listener};
+use consort_hotrod::{Flags, MediaType, RequestBody, Status, Text};
+use tokio::sync::Notify;
+
+use crate::client::{CacheState, Inner};
+use crate::error::ClientError;
+use crate::limits::TIMEOUT;
+use crate::operation::{RequestSpec, ServerConnection};
+use crate::sinks::Sink;
+
+/// The target of a listener.
+#[derive(Clone)]
+pub(crate) enum ListenTarget {
+    Entries,
+    /// The counter of this name.
+    Counter(Text),
+}
+
+impl ListenTarget {
+    fn remove(&self, id: Bytes) -> RequestBody {
+        match self {
+            Self::Entries => RequestBody::Listener(listener::Request::Remove(id)),
+            Self::Counter(name) => {
+                let action = counter::Action::RemoveListener(id);
+                RequestBody::Counter(counter::Request::Of(name.clone(), action))
+            }
+        }
+    }
+}
+
+/// The cache of a listener, with the media types of its events.
+#[derive(Clone)]
+pub(crate) struct ListenedCache {
+    pub(crate) client: Arc<Inner>,
+    pub(crate) cache: Arc<CacheState>,
+    pub(crate) key_type: MediaType,
+    pub(crate) value_type: MediaType,
+    pub(crate) subject: ListenTarget,
+}
+
+/// A listener being registered or registered at one server. Dropping it removes it there.
+pub(crate) struct ListenerRegistration {
+    listened: ListenedCache,
+    pub(crate) target: ServerConnection,
+    id: Bytes,
+    /// Notified when the connection is lost.
+    lost: Arc<Notify>,
+}
+
+impl ListenerRegistration {
+    /// Waits until the connection is lost.
+    pub(crate) async fn lost(&self) {
+        self.lost.notified().await;
+    }
+}
+
+impl Drop for ListenerRegistration {
+    fn drop(&mut self) {
+        self.target.handle.lock().sinks.remove(&self.id);
+        let remove = self.listened.ask(self.listened.subject.remove(self.id.clone()), TIMEOUT);
+        self.listened.client.send_detached(&self.listened.cache, remove, &self.target);
+    }
+}
+
+/// Returns a random id of sixteen bytes.
+fn new_id() -> Bytes {
+    let random = || RandomState::new().build_hasher().finish().to_be_bytes();
+    [random(), random()].concat().into()
+}
+
+impl ListenedCache {
+    pub(crate) fn ask(&self, body: RequestBody, timeout: Duration) -> RequestSpec {
+        RequestSpec {
+            body,
+            flags: Flags::NONE,
+            key_type: self.key_type.clone(),
+            value_type: self.value_type.clone(),
+            timeout,
+        }
+    }
+
+    /// Registers a listener at a usable server. Creates a sink for each server that it tries, with the handle
+    /// to notify of a loss.
+    pub(crate) async fn add(
+        &self,
+        request: impl FnOnce(Bytes) -> RequestBody,
+        timeout: Duration,
+        mut sink: impl FnMut(&ServerConnection, Arc<Notify>) -> Arc<dyn Sink>,
+    ) -> Result<ListenerRegistration, ClientError> {
+        let id = new_id();
+        let ask = self.ask(request(id.clone()), timeout);
+        let mut registration: Option<ListenerRegistration> = None;
+        let added = self.client.perform_with(&self.cache, ask, None, |target| {
+            // The previous attempt may have used the same connection.
+            registration = None;
+            let lost = Arc::new(Notify::new());
+            let sink = sink(target, lost.clone());
+            let mut connection = target.handle.lock();
+            // A closed connection refuses the request, too.
+            if connection.is_open() {
+                connection.sinks.add(id.clone(), sink);
+            }
+            drop(connection);
+            let (listened, target) = (self.clone(), target.clone());
+            registration = Some(ListenerRegistration { listened, target, id: id.clone(), lost });
+        });
+        let answer = added.await?;
+        match (&self.subject, answer.status, registration) {
+            (_, Status::Success, Some(registration)) => Ok(registration),
+            (ListenTarget::Counter(name), Status::NotFound, _) => {
+                Err(ClientError::NoSuchCounter(name.to_string()))
+            }
+            _ => Err(answer.unexpected()),
+        }
+    }
+}
