@@ -89,7 +89,7 @@ pub enum Response {
     Names(Vec<Text>),
 }
 
-// As the Java client's code has it; the text of the facts has the last two the other way round, its example does not.
+// As the Java client's code has it (facts section 2.14).
 const UNBOUNDED: u8 = 0;
 const WEAK: u8 = 1;
 const BOUNDED: u8 = 2;
