@@ -67,10 +67,10 @@ fn targets(text: &str) -> Vec<&str> {
     inline.chain(defined).filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
 }
 
-/// Files that a chapter of the book includes.
+/// Files that a chapter of the book includes, whole or in part (`FILE:PART`).
 fn includes(text: &str) -> Vec<&str> {
-    let parts = text.split("{{#include ").skip(1);
-    parts.filter_map(|rest| rest.split_once("}}").map(|(file, _)| file.trim())).collect()
+    let parts = text.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}"));
+    parts.filter_map(|(file, _)| file.trim().split(':').next()).collect()
 }
 
 /// The anchor that Markdown makes of a heading.
@@ -302,7 +302,7 @@ mod tests {
         let book = |summary: &'static str| {
             tree(&[
                 ("docs/book/src/SUMMARY.md", summary),
-                ("docs/book/src/a.md", "{{#include ../../b.md}}"),
+                ("docs/book/src/a.md", "{{#include ../../b.md}} {{#include ../../b.md:use}}"),
                 ("docs/b.md", ""),
             ])
         };
