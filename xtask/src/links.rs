@@ -28,33 +28,38 @@ const HOT_ROD_CRATES: &[&str] = &["hotrod", "server", "client", "protostream", "
 /// The facts that all other crates cite.
 const JGROUPS: &str = "docs/protocols/jgroups.md";
 
-/// A text without its code: blocks between fences, and parts between backticks.
-fn prose(text: &str) -> String {
-    let mut prose = String::new();
+/// The paragraphs and rows of tables of a text, without blocks between fences. Code in backticks ends in the same one.
+fn paragraphs(text: &str) -> Vec<String> {
+    let mut paragraphs = vec![String::new()];
     let mut is_fenced = false;
     for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            is_fenced = !is_fenced;
-        } else if !is_fenced {
-            line.split('`').step_by(2).for_each(|part| prose.push_str(part));
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        if is_fence || is_fenced {
+            continue;
         }
-        prose.push('\n');
+        if line.trim().is_empty() || line.starts_with('|') {
+            paragraphs.push(String::new());
+        }
+        if let Some(last) = paragraphs.last_mut() {
+            last.push_str(line);
+            last.push('\n');
+        }
     }
-    prose
+    paragraphs
+}
+
+/// A text without its code: blocks between fences, and parts between backticks.
+fn prose(text: &str) -> String {
+    let paragraphs = paragraphs(text);
+    paragraphs.iter().flat_map(|paragraph| paragraph.split('`').step_by(2)).collect()
 }
 
 /// The parts between backticks, without blocks.
-fn quoted(text: &str) -> Vec<&str> {
-    let mut is_fenced = false;
-    let mut parts = Vec::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            is_fenced = !is_fenced;
-        } else if !is_fenced {
-            parts.extend(line.split('`').skip(1).step_by(2));
-        }
-    }
-    parts
+fn quoted(text: &str) -> Vec<String> {
+    let paragraphs = paragraphs(text);
+    let parts = paragraphs.iter().flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
+    parts.map(str::to_owned).collect()
 }
 
 /// Where the links of a text lead: `[text](target)`, and `[name]: target` at the begin of a line.
@@ -222,7 +227,7 @@ impl Tree {
         let mut missing = Vec::new();
         for (file, text) in self.documents().filter(|(file, _)| MAPS.iter().any(|map| file.starts_with(map))) {
             let paths = quoted(text).into_iter().filter(|part| ROOTS.iter().any(|root| part.starts_with(root)));
-            for path in paths.filter(|path| !path.contains(['*', ' ', ':', '…'])) {
+            for path in paths.filter(|path| !path.contains(['*', ' ', '\n', ':', '…'])) {
                 if !self.exists(Path::new(path.trim_end_matches('/'))) {
                     missing.push(format!("{file}: {path} does not exist"));
                 }
@@ -315,7 +320,7 @@ mod tests {
     #[test]
     fn paths_of_the_map_exist() {
         let map = tree(&[
-            ("CONTRIBUTING.md", "`crates/a/b.rs`, `crates/a`, `crates/c.rs`, `crates/*/d.rs`"),
+            ("CONTRIBUTING.md", "`crates/a/b.rs`, `crates/a`, `two\nlines`, `crates/c.rs`, `crates/*/d.rs`"),
             ("crates/a/b.rs", ""),
         ]);
         assert_eq!(map.missing_paths(), ["CONTRIBUTING.md: crates/c.rs does not exist"]);
