@@ -225,8 +225,10 @@ impl Tree {
     /// Paths in the documents for contributors that do not exist.
     fn missing_paths(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        for (file, text) in self.documents().filter(|(file, _)| MAPS.iter().any(|map| file.starts_with(map))) {
-            let paths = quoted(text).into_iter().filter(|part| ROOTS.iter().any(|root| part.starts_with(root)));
+        for (file, text) in self.documents().filter(|(file, _)| MAPS.iter().any(|map| file.starts_with(map)))
+        {
+            let paths =
+                quoted(text).into_iter().filter(|part| ROOTS.iter().any(|root| part.starts_with(root)));
             for path in paths.filter(|path| !path.contains(['*', ' ', '\n', ':', '…'])) {
                 if !self.exists(Path::new(path.trim_end_matches('/'))) {
                     missing.push(format!("{file}: {path} does not exist"));
@@ -240,7 +242,8 @@ impl Tree {
     fn missing_facts(&self) -> Vec<String> {
         let facts = [HOT_ROD, JGROUPS].map(|file| self.texts.get(file).map(|text| anchors(text)));
         let mut missing = Vec::new();
-        let sources = self.texts.iter().filter(|(file, _)| file.ends_with(".rs") && file.starts_with("crates/"));
+        let sources =
+            self.texts.iter().filter(|(file, _)| file.ends_with(".rs") && file.starts_with("crates/"));
         for (file, source) in sources {
             let of = file.split('/').nth(1).unwrap_or_default();
             let (document, sections) = match HOT_ROD_CRATES.contains(&of) {
@@ -297,8 +300,12 @@ mod tests {
         ]);
         assert_eq!(good.broken_links(), [""; 0]);
         let bad = tree(&[("a.md", "[b](b.md) [c](#c) [out](../out.md)\n\n[d]: d.md\n")]);
-        let expected =
-            ["b.md does not exist", "a.md has no anchor c", "../out.md does not exist", "d.md does not exist"];
+        let expected = [
+            "b.md does not exist",
+            "a.md has no anchor c",
+            "../out.md does not exist",
+            "d.md does not exist",
+        ];
         assert_eq!(bad.broken_links(), expected.map(|mistake| format!("a.md: {mistake}")));
     }
 
