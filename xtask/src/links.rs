@@ -191,25 +191,37 @@ impl Tree {
         for (file, text) in self.documents() {
             let folder = Path::new(file).parent().unwrap_or(Path::new(""));
             let prose = prose(text);
-            for target in targets(&prose) {
-                let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-                let path = if path.is_empty() { Some(PathBuf::from(file)) } else { joined(folder, path) };
-                let Some(path) = path.filter(|path| self.exists(path)) else {
-                    broken.push(format!("{file}: {target} does not exist"));
-                    continue;
-                };
-                let linked = self.texts.get(&*path.to_string_lossy());
-                if !anchor.is_empty() && linked.is_some_and(|text| !anchors(text).contains(anchor)) {
-                    broken.push(format!("{file}: {} has no anchor {anchor}", path.display()));
-                }
-            }
+            self.check_links(file, &prose, &mut broken);
             for target in includes(&prose) {
-                if !joined(folder, target).is_some_and(|path| self.exists(&path)) {
-                    broken.push(format!("{file}: the included {target} does not exist"));
+                let included = joined(folder, target).filter(|path| self.exists(path));
+                match included.and_then(|path| self.texts.get(&*path.to_string_lossy())) {
+                    // The chapter has the links of the text.
+                    Some(text) => self.check_links(file, &self::prose(text), &mut broken),
+                    None => broken.push(format!("{file}: the included {target} does not exist")),
                 }
             }
         }
         broken
+    }
+
+    /// Adds links of a text that lead nowhere from this file, or out of the book from one of its chapters.
+    fn check_links(&self, file: &str, prose: &str, broken: &mut Vec<String>) {
+        let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+        for target in targets(prose) {
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = if path.is_empty() { Some(PathBuf::from(file)) } else { joined(folder, path) };
+            let Some(path) = path.filter(|path| self.exists(path)) else {
+                broken.push(format!("{file}: {target} does not exist"));
+                continue;
+            };
+            if file.starts_with(BOOK) && !path.starts_with(BOOK) {
+                broken.push(format!("{file}: {target} is not part of the book"));
+            }
+            let linked = self.texts.get(&*path.to_string_lossy());
+            if !anchor.is_empty() && linked.is_some_and(|text| !anchors(text).contains(anchor)) {
+                broken.push(format!("{file}: {} has no anchor {anchor}", path.display()));
+            }
+        }
     }
 
     /// Chapters of the book that its summary lacks.
@@ -320,8 +332,10 @@ mod tests {
         };
         assert_eq!(book("[a](a.md)").mistakes(), [""; 0]);
         assert_eq!(book("").mistakes(), ["docs/book/src/SUMMARY.md lacks a.md"]);
-        let lost = tree(&[("docs/book/src/SUMMARY.md", "{{#include c.md}}")]);
-        assert_eq!(lost.mistakes(), ["docs/book/src/SUMMARY.md: the included c.md does not exist"]);
+        let lost =
+            tree(&[("docs/book/src/SUMMARY.md", "{{#include c.md}} [x](../../x.md)"), ("docs/x.md", "")]);
+        let expected = ["../../x.md is not part of the book", "the included c.md does not exist"];
+        assert_eq!(lost.mistakes(), expected.map(|mistake| format!("docs/book/src/SUMMARY.md: {mistake}")));
     }
 
     #[test]
