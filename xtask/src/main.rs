@@ -7,6 +7,7 @@ mod claims;
 mod counted;
 mod fuzz;
 mod interop;
+mod links;
 mod miri;
 mod prebuild;
 mod sbom;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::claims;
 use crate::counted::cargo_test;
 use crate::interop;
+use crate::links;
 use crate::prebuild::Prebuild;
 
 /// How a step ended.
@@ -51,7 +52,11 @@ const STEPS: &[Step] = &[
         }
         cargo_test(&arguments)
     }),
-    ("docs", "the documentation builds without warning", |_| {
+    ("docs", "links of documents lead somewhere, and the documentation builds without warning", |_| {
+        let links = links::run();
+        if !matches!(links, Outcome::Passed) {
+            return links;
+        }
         let mut command = Command::new(env!("CARGO"));
         command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
         status(command)

@@ -120,7 +120,7 @@ struct GridGrowthOf {
     /// The seed that every cluster gets.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Prints the plots of docs/growth-grid.md, too.
+    /// Prints plots in the language of Mermaid, too.
     #[arg(long)]
     plot: bool,
 }

@@ -165,3 +165,8 @@ pub use writer::ValueWriter;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those in the book's first steps.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/first-steps.md")]
+struct FirstSteps;

@@ -3,7 +3,7 @@
 use consort_interop::{Tool, in_own_network};
 use consort_jgroups::LinearizabilityChecker;
 
-/// Shorter pauses and cuts than `docs/live-grid.md` has, and a stack that notices them.
+/// Shorter pauses and cuts than `docs/lab/2026-11-live.md` has, and a stack that notices them.
 const QUICK: [&str; 8] = [
     "live",
     "--calm=0.5",

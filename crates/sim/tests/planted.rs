@@ -1,4 +1,4 @@
-//! The checkers can fail: every planted bug is found. With `--nocapture` the table of docs/planted.md.
+//! The checkers can fail: every planted bug is found. With `--nocapture` the table of docs/lab/2026-11-planted.md.
 
 use consort_sim::grid::Habits;
 use consort_sim::{GridPlanted, InjectedBug, Plan, run};

@@ -2,7 +2,7 @@
 //!
 //! A member that writes takes memory for the new value and frees that of the old one, which lies anywhere. The allocator
 //! puts a freed block back into its page, where others of its size are in use, and looks for a page with a free one for
-//! the next: 7 % of a member's time at 80 % reads (docs/performance.md). So a thread that serves a member keeps
+//! the next: 7 % of a member's time at 80 % reads (docs/lab/2026-11-performance.md). So a thread that serves a member keeps
 //! some of what it frees on shelves, by size, and takes from there first. Buffers that are read into and written from get
 //! there too: the last one is still in the CPU's cache, and the allocator's next is not.
 

@@ -1,7 +1,7 @@
 //! Memory that a process takes before it needs it.
 //!
 //! The kernel gives memory when it is touched, clears it before, and on a virtual machine may have to get it from the
-//! hypervisor first: a member that joins and gets a gigabyte waits for that most of the time (docs/performance.md). One that
+//! hypervisor first: a member that joins and gets a gigabyte waits for that most of the time (docs/lab/2026-11-performance.md). One that
 //! has touched as much before it joins does not, as a JVM with `-Xms` and `AlwaysPreTouch` does not.
 
 use std::collections::TryReserveError;

@@ -89,7 +89,7 @@ pub enum Response {
     Names(Vec<Text>),
 }
 
-// As in the Java client's code. The text of the facts has the last two swapped, its example does not.
+// As in the Java client (facts section 2.14).
 const UNBOUNDED: u8 = 0;
 const WEAK: u8 = 1;
 const BOUNDED: u8 = 2;
