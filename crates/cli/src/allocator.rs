@@ -9,7 +9,7 @@ mod room;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 
 pub(crate) use limit::Memory;
-pub(crate) use recycling::{begin as begin_to_recycle, end as end_recycling};
+pub(crate) use recycling::{begin as begin_to_recycle, end as end_recycling, park, unpark};
 pub(crate) use reserve::{Reserve, amount, check};
 
 /// A member allocates and frees small messages all day; this allocator takes less time for it than the system's.

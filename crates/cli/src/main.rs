@@ -141,7 +141,9 @@ fn main() -> ExitCode {
 /// costs more than what it would do.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     allocator::begin_to_recycle();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.on_thread_park(allocator::park).on_thread_unpark(allocator::unpark);
+    let runtime = runtime.enable_all().build()?;
     let result = runtime.block_on(work);
     // Not to wait for a thread that reads standard input, until somebody types something.
     runtime.shutdown_background();
@@ -152,6 +154,7 @@ fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
 fn on_all_threads(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.on_thread_start(allocator::begin_to_recycle).on_thread_stop(allocator::end_recycling);
+    runtime.on_thread_park(allocator::park).on_thread_unpark(allocator::unpark);
     runtime.enable_all().build()?.block_on(work)
 }
 

@@ -47,6 +47,7 @@ impl Memory {
             let usage = memory.usage();
             if now.duration_since(purged) >= PURGED_EVERY && !KEEPS_MEMORY.load(Ordering::Relaxed) {
                 purged = now;
+                super::recycling::sweep_parked();
                 if usage.is_short || usage.used > usage.high_water_mark {
                     super::give_back();
                 } else {

@@ -82,9 +82,23 @@ pub(super) fn size_together(key_len: usize, value_len: usize) -> Option<usize> {
     SIZES.iter().find(|&&size| key_len + value_len + HEAD <= size).copied()
 }
 
-/// What is asked of the allocator for a key and a value.
+/// What a key and a value take of the allocator.
 pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
-    size_together(key_len, value_len).unwrap_or(key_len + value_len + size_of::<Apart>() + SHARED)
+    size_together(key_len, value_len)
+        .unwrap_or_else(|| key_len + block_size(value_len) + size_of::<Apart>() + SHARED)
+}
+
+/// The largest block of which allocators have four sizes to a doubling. Larger ones are of whole pages.
+const BLOCK_MAX: usize = 512 * 1024;
+
+/// The bytes of a page of memory.
+const PAGE: usize = 4 * 1024;
+
+/// The block that an allocator gives for so many bytes, of which there are more than in the last of [`SIZES`]. The smaller
+/// sizes are asked for as they are given; a value of another size than its block counts all of it, as it takes all of it.
+fn block_size(length: usize) -> usize {
+    let step = if length <= BLOCK_MAX { 1 << (length.max(16).ilog2() - 2) } else { PAGE };
+    length.next_multiple_of(step)
 }
 
 /// What `bytes` allocates for the count of references to bytes that stand elsewhere.
@@ -235,6 +249,20 @@ mod tests {
             let leaked = if value.is_empty() { 0 } else { value.len() as i64 };
             assert_eq!(used.bytes_current - leaked, allocated(key.len(), value.len()) as i64, "{length}");
             assert!(used.bytes_current - leaked <= (length + HEAD).max(64) as i64 * 5 / 4);
+        }
+    }
+
+    #[test]
+    fn large_value_counts_the_block_that_an_allocator_gives_for_it() {
+        for (length, block) in [
+            (4_096, 4_096),
+            (4_097, 5_120),
+            (9_000, 10_240),
+            (524_288, 524_288),
+            (524_289, 528_384),
+            (1_000_000, 1_003_520),
+        ] {
+            assert_eq!(allocated(1, length), 1 + block + size_of::<Apart>() + SHARED, "{length}");
         }
     }
 

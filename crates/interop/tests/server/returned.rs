@@ -15,7 +15,7 @@ use super::SERVER;
 /// Bytes of a large value.
 const LARGE: usize = 40_000_000;
 
-/// So much more than at the start may an idle server have, in megabytes: each thread keeps up to 13 MB of blocks that it has
+/// So much more than at the start may an idle server have, in megabytes: each thread keeps up to 2 MB of blocks that it has
 /// freed, and the allocator pages in which something is in use. A server that kept a buffer of the largest value would have 40
 /// more, and one that gave nothing back 300.
 const KEPT_MAX: f64 = 64.0;
@@ -23,6 +23,18 @@ const KEPT_MAX: f64 = 64.0;
 /// How long it may take until free memory has gone back: what the help of `--reserve` says, and as much again for a machine
 /// that is busy.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// The `max-size` of a cache whose values change their sizes, in megabytes.
+const CACHE_MAX: f64 = 50.0;
+
+/// What the values of such a cache may cost in memory, as a multiple of its `max-size`.
+const COST_MAX: f64 = 1.5;
+
+/// Bytes of a value, by phase. In each phase clients write more than the cache holds.
+const PHASES: [usize; 8] = [400, 1_500, 6_000, 25_000, 100_000, 400_000, 300, 2_000];
+
+/// Clients that write at the same time: each has a connection, and all threads of the server serve some.
+const WRITERS: usize = 8;
 
 const STORES: usize = 300;
 
@@ -88,6 +100,44 @@ fn memory_of_large_values_goes_back_once_they_are_removed() {
             );
             sleep(Duration::from_millis(200)).await;
         }
+    });
+}
+
+#[test]
+fn cache_whose_values_change_their_sizes_costs_no_multiple_of_its_limit() {
+    in_own_network("returned::cache_whose_values_change_their_sizes_costs_no_multiple_of_its_limit", async {
+        let mut server = Tool::consort(&["server", "--memory=512MiB"]);
+        server.wait_for(&["Hot Rod on"]);
+        let client = Client::connect(&format!("hotrod://{SERVER}")).await.expect("a client");
+        let definition = format!(r#"{{"local-cache": {{"memory": {{"max-size": "{CACHE_MAX}MB"}}}}}}"#);
+        client.administration().create("bounded", &definition).await.expect("a cache");
+        let before = memory_mb_of(server.id());
+        let mut costs = Vec::new();
+        for (phase, size) in PHASES.into_iter().enumerate() {
+            let writers = (0..WRITERS).map(|writer| {
+                tokio::spawn(async move {
+                    let client = Client::connect(&format!("hotrod://{SERVER}")).await.expect("a client");
+                    let cache = client.raw("bounded");
+                    // As much as the cache holds and a quarter more.
+                    for number in 0..CACHE_MAX as usize * 1_250_000 / size / WRITERS {
+                        // Between 0.8 and 1.2 times the phase's size.
+                        let length = size * (80 + number * 7 % 41) / 100;
+                        let key = [phase, writer, number].map(usize::to_be_bytes).concat();
+                        cache.put(&key[..], &vec![7; length][..]).await.expect("a write");
+                    }
+                    client.close().await;
+                })
+            });
+            for writer in writers.collect::<Vec<_>>() {
+                writer.await.expect("it writes");
+            }
+            costs.push(memory_mb_of(server.id()) - before);
+        }
+        assert!(
+            costs.iter().all(|cost| *cost < CACHE_MAX * COST_MAX),
+            "MB after values of {PHASES:?} bytes in {CACHE_MAX} MB: {costs:.0?}"
+        );
+        client.close().await;
     });
 }
 
