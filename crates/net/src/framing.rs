@@ -2,5 +2,7 @@
 //!
 //! Connections use the same decoders; they are public for tools and tests.
 
-pub use crate::tcp::framed::{BadLength, CLOSE_WORD, Frame, next_frame, put_frame, read_capacity};
+pub use crate::tcp::framed::{
+    BadLength, CLOSE_WORD, Frame, capacity_wanted, next_frame, put_frame, reserve_room, read_capacity,
+};
 pub use crate::tcp::setup::{SetupError, decode as decode_setup, encode as encode_setup};

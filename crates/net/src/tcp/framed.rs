@@ -22,8 +22,8 @@ const READ_LEN_MIN: usize = 64 * 1024;
 pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
 /// A frame from this size on keeps the buffer's memory, and the bytes behind it are copied into a new buffer.
-/// Otherwise a buffer that grew for a long frame would stay as large.
-const FRAME_ALONE_MIN: usize = 4 * READ_LEN_MAX;
+/// Otherwise a buffer that grew for a long frame would stay as large, and no reservation would count it.
+const FRAME_ALONE_MIN: usize = READ_LEN_MAX;
 
 /// The length word that announces a graceful close.
 pub const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
@@ -85,11 +85,30 @@ pub fn put_frame(out: &mut BytesMut, frame: &[u8]) {
 }
 
 /// Returns the capacity for the next read, for this unread input and this capacity of ordinary reads. It grows with
-/// received bytes, never with an announced length.
+/// received bytes, never with an announced length. A long frame gets no more than its rest.
 pub fn read_capacity(input: &[u8], read_len: usize) -> usize {
     let promised = frame_length(input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
     let missing = (4 + promised).saturating_sub(input.len());
-    read_len.max(missing.min(2 * input.len()))
+    let room = read_len.max(missing.min(2 * input.len()));
+    if promised >= FRAME_ALONE_MIN && missing > 0 { room.min(missing) } else { room }
+}
+
+/// The capacity that [`reserve_room`] gives a buffer for the next read; nothing if the buffer has enough.
+pub fn capacity_wanted(input: &BytesMut, read_len: usize) -> Option<usize> {
+    let wanted = read_capacity(input, read_len);
+    let free = input.capacity() - input.len();
+    (free < wanted.div_ceil(2)).then(|| input.len() + wanted)
+}
+
+/// Gives a buffer room for the next read. A buffer that grows gets the capacity of [`capacity_wanted`] and no byte more:
+/// [`BytesMut::reserve`] would double it, and twice the bytes that are reserved for it would be held.
+pub fn reserve_room(input: &mut BytesMut, read_len: usize) {
+    let Some(capacity) = capacity_wanted(input, read_len) else { return };
+    if !input.try_reclaim(capacity - input.len()) {
+        let mut grown = BytesMut::with_capacity(capacity);
+        grown.extend_from_slice(input);
+        *input = grown;
+    }
 }
 
 fn frame_length(input: &[u8]) -> Option<i32> {
@@ -159,9 +178,7 @@ impl Framed {
 
     /// Returns the capacity to give the buffer before the next read, if it has too little.
     pub(crate) fn capacity_needed(&self) -> Option<usize> {
-        let wanted = read_capacity(&self.input, self.read_len);
-        let free = self.input.capacity() - self.input.len();
-        (free < wanted.div_ceil(2)).then(|| self.input.len() + wanted)
+        capacity_wanted(&self.input, self.read_len)
     }
 
     /// Reads once; ready with zero at the end of the stream. The buffer comes from `spare`, and [`Framed::return_buffer`]
@@ -170,10 +187,7 @@ impl Framed {
         if self.input.capacity() == 0 {
             self.input = std::mem::take(spare);
         }
-        let wanted = read_capacity(&self.input, self.read_len);
-        if self.input.capacity() - self.input.len() < wanted.div_ceil(2) {
-            self.input.reserve(wanted);
-        }
+        reserve_room(&mut self.input, self.read_len);
         let room = self.input.capacity() - self.input.len();
         let polled = self.stream.poll_read(&mut Context::from_waker(waker), &mut self.input);
         if let Poll::Ready(Ok(count)) = polled
@@ -321,6 +335,51 @@ mod tests {
         assert_eq!(frame, Ok(Some(Frame::Payload(large.into()))));
         assert!(input.capacity() < READ_LEN_MAX, "{}", input.capacity());
         assert_eq!(next_frame(&mut input, 100), Ok(Some(Frame::Payload(Bytes::from_static(b"next")))));
+    }
+
+    #[test]
+    fn buffer_of_a_long_frame_has_the_capacity_that_is_wanted_and_no_more_than_the_frame() {
+        const LEN: usize = 5_000_000;
+        let (mut input, mut grown) = (BytesMut::new(), 0);
+        input.put_i32(LEN as i32);
+        while input.len() < 4 + LEN {
+            let before = input.capacity();
+            let wanted = capacity_wanted(&input, READ_LEN_MAX);
+            reserve_room(&mut input, READ_LEN_MAX);
+            match wanted {
+                Some(capacity) => {
+                    assert_eq!(input.capacity(), capacity);
+                    grown += 1;
+                }
+                None => assert_eq!(input.capacity(), before),
+            }
+            assert!(input.capacity() <= 4 + LEN);
+            // As much as a read gives.
+            let count = (input.capacity() - input.len()).min(READ_LEN_MAX);
+            input.put_bytes(7, count);
+        }
+        // Each time by a half at least: what has come is not copied again and again.
+        assert!(grown < 12, "{grown} times");
+        assert!(matches!(next_frame(&mut input, LEN), Ok(Some(Frame::Payload(_)))));
+    }
+
+    #[test]
+    fn buffer_whose_frames_are_done_with_is_used_again() {
+        let mut input = BytesMut::new();
+        reserve_room(&mut input, READ_LEN_MAX);
+        let memory = input.as_ptr();
+        for _ in 0..100 {
+            while input.capacity() - input.len() >= READ_LEN_MAX / 2 {
+                put_frame(&mut input, &[7; 60_000]);
+            }
+            input.put_i32(60_000);
+            while let Ok(Some(frame)) = next_frame(&mut input, READ_LEN_MAX) {
+                assert!(matches!(frame, Frame::Payload(_)));
+            }
+            reserve_room(&mut input, READ_LEN_MAX - 4);
+            assert_eq!(input.as_ptr(), memory);
+            input.clear();
+        }
     }
 
     #[test]
