@@ -210,15 +210,7 @@ impl EffectRunner {
     fn table(&mut self, token: Token) -> &mut Table {
         let layer = token.layer();
         self.tables.entry(layer).or_insert_with(|| {
-            let owner = Owner::EffectLinks(layer);
-            // A stack has one range of connection numbers; each layer draws from its own part.
-            let first = u64::from(layer) << 40;
-            let unspecified = PhysAddr { ip: None, scope_id: 0, port: 0 };
-            let mut links =
-                Links::new(owner, self.signals.clone(), self.settings.clone(), unspecified, first);
-            // Peers of these connections send little, so that the bound for non-members' unfinished frames applies to
-            // all.
-            links.set_members(Some(&[]));
+            let links = links_of(layer, self.signals.clone(), self.settings.clone());
             Table { links, listener: None, tokens: HashMap::new() }
         })
     }
@@ -259,6 +251,17 @@ impl EffectRunner {
     fn block(&mut self, token: Token, job: Job) {
         self.jobs.add(token, job, &mut self.outcomes);
     }
+}
+
+/// Returns a table for the connections of a layer, without a listening address.
+fn links_of(layer: u16, signals: Arc<Signals>, settings: LinkSettings) -> Links {
+    // A stack has one range of connection numbers; each layer draws from its own part.
+    let first = u64::from(layer) << 40;
+    let unspecified = PhysAddr { ip: None, scope_id: 0, port: 0 };
+    let mut links = Links::new(Owner::EffectLinks(layer), signals, settings, unspecified, first);
+    // Peers of these connections send little, so that the bound for non-members' unfinished frames applies to all.
+    links.set_members(Some(&[]));
+    links
 }
 
 /// Opens a layer's listener. Returns it with its address for peers: the transport's host if it is bound to a wildcard
@@ -308,4 +311,127 @@ fn report_link_event(
         }
     };
     outcomes.extend(outcome);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use consort_group::Version;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::config::TransportConfig;
+    use crate::tcp::framed::READ_LEN_MAX;
+    use crate::tcp::link_settings;
+    use crate::tcp::setup;
+
+    const MIB: usize = 1024 * 1024;
+
+    /// The connections of a layer, polled by hand, and their peers.
+    struct Port {
+        links: Links,
+        at: SocketAddr,
+        peers: Vec<TcpStream>,
+        frames: usize,
+    }
+
+    impl Port {
+        async fn open() -> Self {
+            let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
+            let mut links = links_of(7, Arc::new(Signals::default()), settings);
+            let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+            let at = listener.local_addr().unwrap();
+            links.listen(listener);
+            Self { links, at, peers: Vec::new(), frames: 0 }
+        }
+
+        /// A peer connects from an address of its own, as its set-up bytes say.
+        async fn connect(&mut self) {
+            let port = 10_000 + self.peers.len() as u16;
+            let mut peer = TcpStream::connect(self.at).await.unwrap();
+            let setup = setup::encode(Version::V5_5_7, PhysAddr { port, ..PhysAddr::from(self.at) });
+            peer.write_all(&setup).await.unwrap();
+            self.peers.push(peer);
+        }
+
+        /// Polls all connections once.
+        async fn step(&mut self) {
+            tokio::task::yield_now().await;
+            for index in 0..=self.peers.len() as u32 {
+                self.links.service(Time::ZERO, index, &mut |event| {
+                    self.frames += usize::from(matches!(event, LinkEvent::Frame { .. }));
+                });
+            }
+        }
+
+        /// Each peer writes a frame of that length without its last byte, and as much as possible is read of them.
+        async fn read_frames_in_part(&mut self, length: usize) -> usize {
+            let mut frame = (length as i32).to_be_bytes().to_vec();
+            frame.resize(4 + length - 1, 7);
+            let mut unsent = vec![&frame[..]; self.peers.len()];
+            let mut steps_without_bytes = 0;
+            while steps_without_bytes < 400 {
+                let before = self.links.stats.bytes_in;
+                for (peer, rest) in self.peers.iter().zip(&mut unsent) {
+                    if let Ok(count) = peer.try_write(rest) {
+                        *rest = &rest[count..];
+                    }
+                }
+                self.step().await;
+                steps_without_bytes =
+                    if self.links.stats.bytes_in == before { steps_without_bytes + 1 } else { 0 };
+            }
+            self.links.stats.bytes_in as usize
+        }
+    }
+
+    #[tokio::test]
+    async fn frame_of_a_layers_peer_is_read_up_to_1_mib() {
+        let mut port = Port::open().await;
+        port.connect().await;
+        let read = port.read_frames_in_part(8 * MIB).await;
+        assert!((MIB / 4..=MIB + READ_LEN_MAX).contains(&read), "{read} bytes are read");
+        assert_eq!(port.frames, 0);
+    }
+
+    #[tokio::test]
+    async fn frames_of_a_layers_peers_hold_32_mib_together() {
+        const PEERS: usize = 100;
+        let mut port = Port::open().await;
+        for _ in 0..PEERS {
+            port.connect().await;
+        }
+        let read = port.read_frames_in_part(MIB).await;
+        let most = 32 * MIB + PEERS * READ_LEN_MAX;
+        assert!((16 * MIB..=most).contains(&read), "{read} bytes are read");
+        assert_eq!(port.frames, 0);
+    }
+
+    #[tokio::test]
+    async fn connection_of_a_layer_beyond_the_bound_is_closed_and_its_place_is_free_again() {
+        let mut port = Port::open().await;
+        // The listener is one.
+        port.links.set_links_max(3);
+        port.connect().await;
+        port.connect().await;
+        while port.links.peers().count() < 2 {
+            port.step().await;
+        }
+        port.connect().await;
+        while port.links.warnings.iter().all(|(cause, _)| cause != "too_many_links") {
+            port.step().await;
+        }
+        // The end of the stream, or a reset.
+        assert!(matches!(port.peers[2].read(&mut [0]).await, Ok(0) | Err(_)));
+        port.peers[0].shutdown().await.unwrap();
+        while port.links.peers().count() > 1 {
+            port.step().await;
+        }
+        port.connect().await;
+        while port.links.peers().count() < 2 {
+            port.step().await;
+        }
+    }
 }

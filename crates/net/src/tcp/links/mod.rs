@@ -77,6 +77,8 @@ pub(crate) type Sink<'a> = &'a mut dyn FnMut(LinkEvent);
 /// A table of connections.
 pub(crate) struct Links {
     settings: LinkSettings,
+    /// The most sockets, [`LINKS_MAX`] except in tests.
+    links_max: usize,
     /// This member's listening address, as peers know it.
     own: PhysAddr,
     slots: Slots,
@@ -108,6 +110,7 @@ impl Links {
         Self {
             next_reap: is_reaping.then_some(Time::ZERO + settings.reaper_interval),
             settings,
+            links_max: LINKS_MAX,
             own,
             slots: Slots::new(owner, signals, first_link),
             by_peer: HashMap::new(),
@@ -170,7 +173,7 @@ impl Links {
         own: Option<PhysAddr>,
         timeout: Duration,
     ) -> Option<u32> {
-        if self.slots.in_use() >= LINKS_MAX {
+        if self.slots.in_use() >= self.links_max {
             self.warnings.count(now, "too_many_links", || format!("no connection to {peer}"));
             return None;
         }
@@ -286,6 +289,12 @@ impl Links {
     }
 
     // --- calls of the driver ---
+
+    /// Lowers the bound of sockets.
+    #[cfg(test)]
+    pub(crate) fn set_links_max(&mut self, links_max: usize) {
+        self.links_max = links_max;
+    }
 
     /// Polls the sources that stopped with input left; returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time, sink: Sink<'_>) -> bool {

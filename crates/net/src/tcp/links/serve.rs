@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Attempt, Connection, State};
 use super::unfinished::CAPACITY_PAUSE;
-use super::{DRAIN_TIME, FAILED_MAX, LINKS_MAX, LinkEvent, Links, Sink};
+use super::{DRAIN_TIME, FAILED_MAX, LinkEvent, Links, Sink};
 use crate::tcp::framed::{Frame, Framed, next_frame};
 use crate::tcp::queue::SendQueue;
 use crate::tcp::setup;
@@ -77,7 +77,7 @@ impl Links {
     }
 
     fn admit(&mut self, now: Time, stream: TcpStream) {
-        if self.slots.in_use() >= LINKS_MAX {
+        if self.slots.in_use() >= self.links_max {
             self.warnings.count(now, "too_many_links", || "connection not accepted".into());
             return;
         }
