@@ -122,6 +122,11 @@ pub enum ListenError {
     /// This member does not know the transform.
     #[error("this member has no transform {0}")]
     UnknownTransform(std::sync::Arc<str>),
+    /// The cache has as many listeners on this member as it may have. Nothing was changed.
+    #[error(
+        "the cache has {0} listeners on this member, the limit of one cache: remove others, or add it on another member"
+    )]
+    TooMany(usize),
     /// What is there cannot be read.
     #[error(transparent)]
     State(#[from] IterationError),
@@ -133,7 +138,7 @@ pub enum ListenError {
 impl NamesMembers for ListenError {
     fn each_member(&mut self, name: &mut dyn FnMut(&mut Member)) {
         match self {
-            Self::UnknownTransform(_) => {}
+            Self::UnknownTransform(_) | Self::TooMany(_) => {}
             Self::State(error) => error.each_member(name),
             Self::Operation(error) => error.each_member(name),
         }

@@ -15,6 +15,7 @@ use super::NodeEvent;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::listener::{Listener, Walk};
+use super::listener_table::ListenerTable;
 use super::waiting_events::TakenEvents;
 use crate::command::{Tell, ToCoordinator};
 use crate::event::{EntryEvent, Listen, ListenError, ListenerId, Scope};
@@ -45,7 +46,7 @@ const STATE_BATCH: usize = 256;
 /// All listeners of a cache here.
 #[derive(Default)]
 pub(crate) struct Listeners {
-    all: BTreeMap<ListenerId, Listener>,
+    all: ListenerTable,
     /// What the topology says of us.
     known: Option<Listening>,
     /// Per segment the last topology under which its primary has said that it has told everything before.
@@ -118,12 +119,12 @@ impl Listeners {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = ListenerId> {
-        self.all.keys().copied()
+        self.all.ids()
     }
 
     /// Whether somebody here is told what was there before.
     pub(crate) fn want_previous(&self) -> bool {
-        self.all.values().any(|one| one.interest() >= Interest::Previous)
+        self.all.want_previous()
     }
 
     /// Whether this member notes the versions of the changes that it hears of. While it does not, versions pass without a note,
@@ -133,19 +134,17 @@ impl Listeners {
     }
 
     pub(crate) fn has_clustered(&self) -> bool {
-        self.all.values().any(Listener::is_clustered)
+        self.all.has_clustered()
     }
 
     /// Whose state a walk reads.
     pub(crate) fn of_walk(&self, walk: IterationId) -> Option<ListenerId> {
-        self.all.iter().find(|(_, one)| one.walk == Walk::Under(walk)).map(|(id, _)| *id)
+        self.all.of_iteration(walk)
     }
 
     /// Whether this member is told what it has to be told, and no more.
     pub(crate) fn is_settled(&self) -> bool {
-        let waits = |one: &Listener| !one.is_ready || one.walk == Walk::Wanted && one.is_awaited;
-        let is_ready = !self.all.values().any(waits);
-        is_ready && (self.has_clustered() || self.known.is_none())
+        !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
     }
 
     /// Remembers who has what was told, and says whether some of it may be undone with them.
@@ -168,8 +167,7 @@ impl Listeners {
 
     fn interest(&mut self, now: Time) -> Interest {
         let before = self.known.map_or(Interest::Nothing, |known| known.interest);
-        let clustered = self.all.values().filter(|one| one.is_clustered());
-        match clustered.map(Listener::interest).max() {
+        match self.all.cluster_interest() {
             Some(interest) => {
                 self.idle_since = None;
                 interest.max(before)
@@ -190,7 +188,7 @@ impl Cache {
             return Err(OperationError::Unsupported { what, mode: self.config.mode }.into());
         }
         if self.listeners.all.len() >= LISTENERS_MAX {
-            return Err(OperationError::Busy(LISTENERS_MAX as u64).into());
+            return Err(ListenError::TooMany(LISTENERS_MAX));
         }
         let function: Option<Arc<TransformFn>> = match &options.transform {
             None => None,
@@ -200,14 +198,14 @@ impl Cache {
             },
         };
         self.listeners.all.insert(id, Listener::new(options, function, cx.waiting_events.part()));
-        self.settle_listeners(cx);
-        self.look_after_listeners(cx);
+        self.settle(cx, &[id]);
+        self.announce_interest(cx);
         Ok(())
     }
 
     /// A listener ends.
     pub(crate) fn end_listener(&mut self, cx: &Cx, id: ListenerId) {
-        let ended = self.listeners.all.remove(&id);
+        let ended = self.listeners.all.remove(id);
         if !self.listeners.notes_versions() && !cx.has(Planted::ToldKept) {
             self.listeners.told.clear();
             self.listeners.holders.clear();
@@ -219,7 +217,7 @@ impl Cache {
 
     /// Whether a listener is told of everything.
     pub(crate) fn is_listening(&self, id: ListenerId) -> Result<bool, OperationError> {
-        let listener = self.listeners.all.get(&id).ok_or(OperationError::Closed)?;
+        let listener = self.listeners.all.get(id).ok_or(OperationError::Closed)?;
         match self.missing_primary() {
             Some((segment, away)) if !listener.is_ready => {
                 Err(OperationError::Degraded { segment, away: vec![away.clone().into()] })
@@ -242,7 +240,7 @@ impl Cache {
         id: ListenerId,
         next_walk: &mut u64,
     ) -> Result<TakenEvents, ListenError> {
-        let Some(mut listener) = self.listeners.all.remove(&id) else {
+        let Some(mut listener) = self.listeners.all.remove(id) else {
             return Err(OperationError::Closed.into());
         };
         while !listener.has_events() && listener.is_ready {
@@ -321,29 +319,31 @@ impl Cache {
 
     /// Tells all listeners of this kind.
     pub(super) fn offer(&mut self, cx: &mut Cx, scope: Scope, event: &EntryEvent) {
+        let cache = self.config.id();
         let mut given_up = Vec::new();
-        for (id, listener) in &mut self.listeners.all {
+        self.listeners.all.update_all(|id, listener| {
             // What began before it was ready is not its matter, and is there if what is there is read.
             if listener.options.scope == scope && listener.is_ready {
                 given_up.extend(listener.offer(cx.now, event));
-                wake(cx, self.config.id(), *id, listener);
+                wake(cx, cache, id, listener);
             }
-        }
+        });
         given_up.into_iter().for_each(|walk| self.cancel(walk));
     }
 
     /// Listeners may miss something. `is_over`: they are not told of everything any more.
     pub(super) fn interrupt_listeners(&mut self, cx: &mut Cx, is_over: bool) {
+        let cache = self.config.id();
         let mut given_up = Vec::new();
-        for (id, listener) in &mut self.listeners.all {
+        self.listeners.all.update_all(|id, listener| {
             if listener.is_ready {
                 given_up.extend(listener.interrupt());
-                wake(cx, self.config.id(), *id, listener);
+                wake(cx, cache, id, listener);
             }
             if is_over && listener.is_clustered() {
                 listener.is_interrupted |= std::mem::take(&mut listener.is_ready);
             }
-        }
+        });
         given_up.into_iter().for_each(|walk| self.cancel(walk));
     }
 
@@ -400,7 +400,13 @@ impl Cache {
 
     /// Listeners that are told of everything from now on are ready.
     fn settle_listeners(&mut self, cx: &mut Cx) {
-        if self.listeners.all.values().all(|one| one.is_ready) {
+        let unready: Vec<ListenerId> = self.listeners.all.unready().collect();
+        self.settle(cx, &unready);
+    }
+
+    /// The same for some of those that are not ready.
+    fn settle(&mut self, cx: &mut Cx, unready: &[ListenerId]) {
+        if unready.is_empty() {
             return;
         }
         let is_local = self.is_local();
@@ -415,38 +421,52 @@ impl Cache {
         let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
         let is_told = is_local || known.is_some() && (is_all() || cx.has(Planted::MarksNotAwaited));
         let is_hopeless = self.missing_primary().is_some();
-        for (id, listener) in &mut self.listeners.all {
-            let is_ready = is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
-            if is_ready && !std::mem::replace(&mut listener.is_ready, true) {
-                if std::mem::take(&mut listener.is_interrupted) {
-                    // The walk was given up when it was interrupted.
-                    let _ = listener.interrupt();
+        let cache = self.config.id();
+        for &id in unready {
+            self.listeners.all.update(id, |listener| {
+                let is_ready =
+                    is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
+                if is_ready && !std::mem::replace(&mut listener.is_ready, true) {
+                    if std::mem::take(&mut listener.is_interrupted) {
+                        // The walk was given up when it was interrupted.
+                        let _ = listener.interrupt();
+                    }
+                    listener.is_awaited = true;
+                    wake(cx, cache, id, listener);
+                } else if !listener.is_ready && is_hopeless {
+                    // Who has just begun does not wait for a partition's end.
+                    listener.is_awaited = true;
+                    wake(cx, cache, id, listener);
                 }
-                listener.is_awaited = true;
-                wake(cx, self.config.id(), *id, listener);
-            } else if !listener.is_ready && is_hopeless {
-                // Who has just begun does not wait for a partition's end.
-                listener.is_awaited = true;
-                wake(cx, self.config.id(), *id, listener);
-            }
+            });
         }
     }
 
-    /// Says what is to be told to us, until the topology says the same.
+    /// Says what is to be told to us, until the topology says the same, and wakes readers that may go on.
     pub(crate) fn look_after_listeners(&mut self, cx: &mut Cx) {
+        self.announce_interest(cx);
+        self.wake_for_state(cx);
+    }
+
+    /// Says what is to be told to us, unless the topology says the same.
+    fn announce_interest(&mut self, cx: &mut Cx) {
         let interest = self.listeners.interest(cx.now);
         let mine = self.topology().map(|topology| topology.interest(&cx.local));
         if mine.is_some_and(|mine| mine != interest) {
             self.tell_coordinator(cx, ToCoordinator::Listen(interest));
         }
-        self.wake_for_state(cx);
     }
 
-    /// Whether a listener may read what is there. A primary that has not heard all owners yet may lack what was told before:
-    /// it is told again when that comes, and would be left out here as known.
+    /// Whether a listener may read what is there.
     fn may_read_state(&self, cx: &Cx, listener: &Listener) -> bool {
+        !listener.is_clustered() || self.may_read_cluster_state(cx)
+    }
+
+    /// Whether listeners of the whole cluster's changes may read what is there. A primary that has not heard all owners yet may
+    /// lack what was told before: it is told again when that comes, and would be left out here as known.
+    fn may_read_cluster_state(&self, cx: &Cx) -> bool {
         let Some(installed) = &self.installed else { return true };
-        if !listener.is_clustered() || self.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
+        if self.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
             return true;
         }
         let is_marked = |segment: Segment| {
@@ -460,14 +480,17 @@ impl Cache {
 
     /// Those that have waited to read what is there go on, if they may.
     fn wake_for_state(&mut self, cx: &mut Cx) {
-        let waits = |one: &Listener| one.walk == Walk::Wanted && one.is_ready && one.is_awaited;
-        let waiting = self.listeners.all.iter().filter(|(_, one)| waits(one));
+        let mut waiting = self.listeners.all.waiting_for_state().peekable();
+        if waiting.peek().is_none() {
+            return;
+        }
+        let is_open = self.may_read_cluster_state(cx);
+        let may_read = |listener: &Listener| is_open || !listener.is_clustered();
         let ids: Vec<ListenerId> =
-            waiting.filter(|(_, one)| self.may_read_state(cx, one)).map(|(id, _)| *id).collect();
+            waiting.filter(|(_, listener)| may_read(listener)).map(|(id, _)| id).collect();
+        let cache = self.config.id();
         for id in ids {
-            if let Some(listener) = self.listeners.all.get_mut(&id) {
-                wake(cx, self.config.id(), id, listener);
-            }
+            self.listeners.all.update(id, |listener| wake(cx, cache, id, listener));
         }
     }
 }
@@ -514,5 +537,57 @@ impl Holders {
 fn wake(cx: &mut Cx, cache: crate::CacheId, id: ListenerId, listener: &mut Listener) {
     if std::mem::take(&mut listener.is_awaited) {
         cx.events.push_back(NodeEvent::Told { cache, listener: id });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::{Uuid, View, ViewId};
+
+    use super::*;
+    use crate::{CacheConfig, CacheId, Container, ContainerSettings, Node};
+
+    const NOW: Time = Time(1_000_000);
+
+    /// A member that is alone, with these caches.
+    fn alone(names: &[&str]) -> (Node, Vec<CacheId>) {
+        let member = Address::Uuid(Uuid { most: 1, least: 1 });
+        let mut node = Node::new(member.clone());
+        let id = ViewId { creator: member.clone(), id: 1 };
+        node.handle_view(NOW, &View::new(id, vec![member.clone()]));
+        let open = |name: &&str| {
+            let config = CacheConfig::new(name);
+            let id = config.id();
+            let segment_count = config.segments;
+            let settings =
+                ContainerSettings { segment_count, bound: None, is_backed: false, is_shared: false };
+            let container = Arc::new(Container::new(&settings, 1));
+            node.open(NOW, config, member.clone().into(), container).expect("a good configuration");
+            id
+        };
+        let caches = names.iter().map(open).collect();
+        (node, caches)
+    }
+
+    /// A look at each of them for each one that begins would take minutes.
+    #[test]
+    fn listener_beyond_the_bound_of_a_cache_is_refused_until_another_one_ends() {
+        for options in [Listen::default(), Listen { with_state: true, ..Listen::default() }] {
+            let (mut node, caches) = alone(&["first", "second"]);
+            let listen = |node: &mut Node, cache| node.listen(NOW, cache, options.clone());
+            let all: Vec<ListenerId> =
+                (0..LISTENERS_MAX).map(|_| listen(&mut node, caches[0]).expect("a place")).collect();
+            let refused = Err(ListenError::TooMany(LISTENERS_MAX));
+            assert_eq!(listen(&mut node, caches[0]), refused);
+            assert!(listen(&mut node, caches[1]).is_ok(), "another cache has places of its own");
+            node.end_listener(NOW, caches[0], all[7]);
+            let last = listen(&mut node, caches[0]).expect("the place of the one that has ended");
+            assert_eq!(listen(&mut node, caches[0]), refused);
+            for id in all {
+                node.end_listener(NOW, caches[0], id);
+            }
+            assert_eq!(node.is_listening(caches[0], last), Ok(true));
+            assert!(listen(&mut node, caches[0]).is_ok());
+        }
     }
 }

@@ -28,6 +28,7 @@ mod invalidation;
 mod iteration;
 mod leftovers;
 mod listener;
+mod listener_table;
 mod listeners;
 mod memory;
 mod merging;
