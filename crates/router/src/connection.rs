@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use consort_net::framing::{CLOSE_WORD, Frame, next_frame, put_frame, read_capacity};
+use consort_net::framing::{CLOSE_WORD, Frame, next_frame, put_frame, reserve_room};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -113,7 +113,7 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
             if reserved.is_none() && buffer.len() >= READ_LEN {
                 reserved = shared.unfinished.reserve(FRAME_LEN_MAX as u64).await.ok();
             }
-            buffer.reserve(read_capacity(&buffer, READ_LEN));
+            reserve_room(&mut buffer, READ_LEN);
             input.read_buf(&mut buffer).await
         };
         let count = match until {

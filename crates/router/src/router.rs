@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection::{self, FRAME_TIME_MAX, UNFINISHED_BYTES_MAX};
 use crate::outbox::{CapacityWait, Outbox, WAITING_ALL_MAX, cost};
-use crate::routes::{Client, Delivery, Routed, Routes};
+use crate::routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes};
 
 /// Most connections at a time; further ones are refused. A member has one.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -263,7 +263,13 @@ impl Shared {
             let routed = routes.handle_frame(from, frame, deliveries)?;
             (routed, state.deliver())
         };
-        log_routed(&routed);
+        match &routed {
+            // A client may register again and again.
+            Routed::Full => self.warn("too_many_members", || {
+                format!("a member is not registered: its group has {GROUP_MEMBERS_MAX}, or all groups have {MEMBERS_MAX}")
+            }),
+            routed => log_routed(routed),
+        }
         for capacity in waits {
             capacity.wait(self.stall_timeout).await;
         }
@@ -321,8 +327,7 @@ fn log_routed(routed: &Routed) {
         Routed::Unregistered { group, member } => {
             tracing::info!("{member} is no longer registered in {group}")
         }
-        Routed::Full => tracing::warn!("a member is not registered: there are too many members"),
-        Routed::Passed(_) | Routed::NoSuchMember => {}
+        Routed::Passed(_) | Routed::NoSuchMember | Routed::Full => {}
     }
 }
 

@@ -159,22 +159,26 @@ impl Routes {
 
     /// Removes the members that were registered through an ended connection. Returns them.
     pub fn handle_closed(&mut self, client: Client, out: &mut Vec<Delivery>) -> Vec<Routed> {
-        let mut gone = Vec::new();
+        let (mut gone, mut ended) = (Vec::new(), BTreeMap::<Arc<str>, Vec<Address>>::new());
         for (group, address) in self.by_client.remove(&client).unwrap_or_default() {
             let Some(members) = self.groups.get_mut(&group) else { continue };
             let Some(member) = members.remove(&address) else { continue };
             self.count -= 1;
-            if self.notify_ends {
-                let suspect =
-                    GossipData::new(GossipKind::Suspect, Some(group.clone())).with_member(address.clone());
+            gone.push(Routed::Unregistered { group: group.clone(), member: member.display_name(&address) });
+            ended.entry(group).or_default().push(address);
+        }
+        for (group, addresses) in ended {
+            let Some(members) = self.groups.get(&group) else { continue };
+            // Once for each group: a connection may have registered thousands of members of one.
+            let others: BTreeSet<Client> = members.values().map(|other| other.client).collect();
+            for address in addresses.into_iter().filter(|_| self.notify_ends) {
+                let suspect = GossipData::new(GossipKind::Suspect, Some(group.clone())).with_member(address);
                 let frame = wire::encode_gossip(&suspect);
-                let others: BTreeSet<Client> = members.values().map(|other| other.client).collect();
-                out.extend(others.into_iter().map(|to| Delivery { to, frame: frame.clone() }));
+                out.extend(others.iter().map(|&to| Delivery { to, frame: frame.clone() }));
             }
             if members.is_empty() {
                 self.groups.remove(&group);
             }
-            gone.push(Routed::Unregistered { group, member: member.display_name(&address) });
         }
         gone
     }
@@ -283,8 +287,12 @@ mod tests {
     }
 
     fn register(n: u64) -> Bytes {
+        register_in("demo", n)
+    }
+
+    fn register_in(group: &str, n: u64) -> Bytes {
         let name = Some(format!("m{n}").into());
-        let data = GossipData::new(GossipKind::Register, Some("demo".into())).with_member(member(n));
+        let data = GossipData::new(GossipKind::Register, Some(group.into())).with_member(member(n));
         wire::encode_gossip(&GossipData { name, ..data })
     }
 
@@ -425,5 +433,24 @@ mod tests {
         assert_eq!(handle(&mut routes, TWO, register(1_000_000)).0, Routed::Full);
         assert!(matches!(handle(&mut routes, TWO, register(5)).0, Routed::Registered { .. }));
         assert_eq!(registered(&mut routes).len(), GROUP_MEMBERS_MAX);
+    }
+
+    #[test]
+    fn members_of_all_groups_are_bounded_and_the_end_of_one_frees_its_place() {
+        let mut routes = Routes::new(true);
+        for n in 1..=MEMBERS_MAX as u64 {
+            let group = format!("group {}", n % 4);
+            assert!(matches!(handle(&mut routes, ONE, register_in(&group, n)).0, Routed::Registered { .. }));
+        }
+        let beyond = 1_000_000;
+        assert_eq!(handle(&mut routes, TWO, register(beyond)), (Routed::Full, vec![]));
+        assert_eq!(handle(&mut routes, TWO, register_in("group 1", beyond)), (Routed::Full, vec![]));
+        assert_eq!((routes.len(), registered(&mut routes)), (MEMBERS_MAX, vec![]));
+        // A member that is registered may register again, and is reached through its new connection.
+        assert!(matches!(handle(&mut routes, TWO, register_in("group 1", 5)).0, Routed::Registered { .. }));
+        assert_eq!(routes.len(), MEMBERS_MAX);
+        assert_eq!(routes.handle_closed(TWO, &mut Vec::new()).len(), 1);
+        assert!(matches!(handle(&mut routes, TWO, register(beyond)).0, Routed::Registered { .. }));
+        assert_eq!(registered(&mut routes), [member(beyond)]);
     }
 }
