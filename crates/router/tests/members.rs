@@ -51,7 +51,7 @@ impl Client {
             match answer.kind {
                 GossipKind::Heartbeat => return members,
                 GossipKind::LastMembers => {
-                    members = answer.members.into_iter().map(|one| one.sender).collect()
+                    members = answer.members.into_iter().map(|one| one.sender).collect();
                 }
                 kind => panic!("{kind:?}"),
             }
