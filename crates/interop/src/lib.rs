@@ -20,5 +20,19 @@ pub use network::{in_network, in_own_network};
 pub use setting::Setting;
 pub use tool::Tool;
 
+/// Waits until a condition holds.
+///
+/// # Panics
+///
+/// If it does not within [`PATIENCE`].
+pub async fn eventually(condition: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {condition}"));
+}
+
 /// How long a command may take unless it says otherwise.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);

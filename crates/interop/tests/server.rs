@@ -4,6 +4,8 @@
 mod directory;
 #[path = "server/full_disk.rs"]
 mod full_disk;
+#[path = "server/health.rs"]
+mod health;
 #[path = "server/kept.rs"]
 mod kept;
 #[path = "server/limited.rs"]

@@ -2,9 +2,9 @@
 //! time while a server is killed and another one is added.
 
 use consort_client::Client;
-use consort_interop::{PATIENCE, Tool, in_own_network};
+use consort_interop::{PATIENCE, Tool, eventually, in_own_network};
 
-use crate::list::{self, Kind, eventually};
+use crate::list::{self, Kind};
 use crate::write_tracker::Callers;
 use crate::{infinispan, prepared};
 

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use consort_client::Client;
-use consort_interop::{Tool, in_own_network};
+use consort_interop::{Tool, eventually, in_own_network};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cluster::consort_with;
-use crate::list::{self, eventually};
+use crate::list;
 
 /// More than one for each segment owner.
 const KEYS: u64 = 200;

@@ -9,7 +9,7 @@ use consort_client::{
     CounterValue, EntryEvent, Event, EventKind, Events, Filter, Lifetime, NearCacheConfig, ProtocolVersion,
     RawCache,
 };
-use consort_interop::PATIENCE;
+use consort_interop::{PATIENCE, eventually};
 use tokio::time::timeout;
 
 use crate::large;
@@ -25,16 +25,6 @@ pub(crate) enum Kind {
 pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"mode": "SYNC", "owners": "2", "encoding": {"media-type": "application/octet-stream"}}}"#;
 
 const CACHE: &str = "list";
-
-/// Waits until this is so.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
 
 /// The whole list, in every version.
 pub(crate) async fn all(at: &str, kind: Kind) {

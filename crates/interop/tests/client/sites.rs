@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use consort_client::{Client, DEFAULT_CLUSTER, Event, EventKind, NearCacheConfig};
-use consort_interop::{PATIENCE, Tool, in_own_network};
+use consort_interop::{PATIENCE, Tool, eventually, in_own_network};
 use tokio::time::timeout;
-
-use crate::list::eventually;
 
 const REPLICATED: &str = r#"{"replicated-cache": {}}"#;
 
