@@ -8,7 +8,7 @@ use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
 use super::caller::RESEND_AFTER;
-use super::response_window::ResponseWindow;
+use super::response_window::{ResponseWindow, Slot};
 use crate::command::{Ack, CacheId, Call};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};
@@ -54,11 +54,11 @@ enum Share {
     /// Nothing: it is not sent to another member, or its response has no value.
     None,
     /// It waits until so many are free.
-    Waits(u32),
+    Waits(Slot, u32),
     /// It has waited for them, and is to be sent.
-    Comes(u32),
+    Comes(Slot, u32),
     /// It was sent with them.
-    Sent(u32),
+    Sent(Slot, u32),
 }
 
 /// Acknowledgements of one epoch's write owners.
@@ -104,7 +104,7 @@ impl InFlight {
 
     /// Whether it waits until its target may send its response.
     pub(crate) fn waits_for_room(&self) -> bool {
-        matches!(self.share, Share::Waits(_))
+        matches!(self.share, Share::Waits(..))
     }
 
     /// Whether its response may have a value that its caller wants.
@@ -244,43 +244,35 @@ impl Calls {
             self.release(number);
             return Some(self.window.small_bytes());
         }
-        let (share, is_same) = (call.share, call.target.as_ref() == Some(target));
-        let needed = call.response_bytes;
-        let reserved = match share {
-            Share::Comes(bytes) | Share::Sent(bytes) if is_same && needed.is_none_or(|one| one <= bytes) => {
-                Some(bytes)
-            }
-            Share::Waits(bytes) if is_same && needed.is_none_or(|one| one == bytes) => None,
+        let (share, needed) = (call.share, call.response_bytes);
+        let is_same = share != Share::None && call.target.as_ref() == Some(target);
+        let is_enough = |bytes: u32| is_same && needed.is_none_or(|one| one <= bytes);
+        let (slot, bytes) = match share {
+            Share::Sent(_, bytes) if is_enough(bytes) => return Some(bytes),
+            Share::Comes(slot, bytes) if is_enough(bytes) => (slot, bytes),
+            Share::Waits(_, bytes) if is_same && needed.is_none_or(|one| one == bytes) => return None,
             _ => {
                 self.release(number);
-                let bytes = needed.unwrap_or_else(|| self.window.expected(target));
-                let has_room = self.window.reserve(target, number, bytes);
-                let call = self.get_mut(number)?;
-                if !has_room {
-                    call.share = Share::Waits(bytes);
+                let slot = self.window.slot(target);
+                let bytes = needed.unwrap_or_else(|| self.window.expected(slot));
+                if !self.window.reserve(slot, number, bytes) {
+                    self.get_mut(number)?.share = Share::Waits(slot, bytes);
                     return None;
                 }
-                Some(bytes)
+                (slot, bytes)
             }
         };
-        if let Some(bytes) = reserved {
-            self.get_mut(number)?.share = Share::Sent(bytes);
-        }
-        reserved
+        self.get_mut(number)?.share = Share::Sent(slot, bytes);
+        Some(bytes)
     }
 
     /// Returns what a call has reserved at its target.
     pub(crate) fn release(&mut self, number: u64) {
         let Some(call) = self.get_mut(number) else { return };
-        let share = std::mem::replace(&mut call.share, Share::None);
-        if share == Share::None {
-            return;
-        }
-        let Some(target) = call.target.clone() else { return };
-        match share {
+        match std::mem::replace(&mut call.share, Share::None) {
             Share::None => {}
-            Share::Waits(bytes) => self.window.forget(&target, number, bytes),
-            Share::Comes(bytes) | Share::Sent(bytes) => self.window.release(&target, bytes),
+            Share::Waits(slot, bytes) => self.window.forget(slot, number, bytes),
+            Share::Comes(slot, bytes) | Share::Sent(slot, bytes) => self.window.release(slot, bytes),
         }
     }
 
@@ -298,9 +290,9 @@ impl Calls {
             let number = self.window.next()?;
             // What waits is forgotten when its call ends.
             if let Some(call) = self.get_mut(number)
-                && let Share::Waits(bytes) = call.share
+                && let Share::Waits(slot, bytes) = call.share
             {
-                call.share = Share::Comes(bytes);
+                call.share = Share::Comes(slot, bytes);
                 call.keeps_target = true;
                 return Some((call.cache, number));
             }
@@ -310,7 +302,9 @@ impl Calls {
     /// A member has said how large the value is that it would have to send for a call. Whether the call is to be sent again: not
     /// if it was meanwhile, or if its caller takes no such value.
     pub(crate) fn note_size(&mut self, from: &Address, number: u64, bytes: u32) -> bool {
-        self.window.note_response(from, bytes as usize);
+        if let Some(slot) = self.window.find(from) {
+            self.window.note_response(slot, bytes as usize);
+        }
         let Some(call) = self.get_mut(number) else { return false };
         if call.response_bytes.is_some_and(|known| known >= bytes) {
             return false;
@@ -371,10 +365,8 @@ impl Calls {
         let Some(Some(call)) = self.calls.get_mut(at) else { return };
         let response = value_len(&result);
         let result = call.is_awaited.then(|| call.as_wanted(result));
-        if let Share::Sent(_) = call.share
-            && let (Some(bytes), Some(target)) = (response, &call.target)
-        {
-            self.window.note_response(target, bytes);
+        if let (Share::Sent(slot, _), Some(bytes)) = (call.share, response) {
+            self.window.note_response(slot, bytes);
         }
         self.release(number);
         self.finished.extend(result.map(|result| (number, result)));

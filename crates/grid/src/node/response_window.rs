@@ -53,9 +53,13 @@ impl Default for ResponseLimits {
 /// How much of something there is for each class of calls: with small values, and with large ones.
 type OfClasses<T> = [T; 2];
 
+/// A member in a [`ResponseWindow`]: its place is found once for each call, and stays while a call has reserved something there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot(usize);
+
 /// What one member may be sending.
-#[derive(Default)]
 struct Owner {
+    address: Address,
     lanes: OfClasses<Lane>,
     /// Bytes that a call reserves whose value's size is not known.
     expected: u32,
@@ -73,6 +77,10 @@ struct Lane {
 }
 
 impl Owner {
+    fn new(address: Address) -> Self {
+        Self { address, lanes: OfClasses::default(), expected: CALL_BYTES_FIRST, largest: 0, responses: 0 }
+    }
+
     fn is_idle(&self) -> bool {
         self.lanes.iter().all(|lane| lane.bytes == 0 && lane.waiting.is_empty())
     }
@@ -82,7 +90,8 @@ impl Owner {
 #[derive(Default)]
 pub(crate) struct ResponseWindow {
     limits: ResponseLimits,
-    owners: BTreeMap<Address, Owner>,
+    /// The members that calls were sent to. A slot without one is used again.
+    owners: Vec<Option<Owner>>,
     totals: OfClasses<u64>,
     /// Whether a call waits that has room at its owner and not in the total: those that come later wait behind it.
     is_full: OfClasses<bool>,
@@ -109,21 +118,41 @@ impl ResponseWindow {
         self.limits.small_bytes
     }
 
+    /// The slot of a member. A view has few members, so that a search is as fast as an index.
+    pub(crate) fn find(&self, owner: &Address) -> Option<Slot> {
+        let is_its = |one: &Option<Owner>| one.as_ref().is_some_and(|one| one.address == *owner);
+        self.owners.iter().position(is_its).map(Slot)
+    }
+
+    /// The slot of a member, which is made if there is none.
+    pub(crate) fn slot(&mut self, owner: &Address) -> Slot {
+        if let Some(slot) = self.find(owner) {
+            return slot;
+        }
+        let free = self.owners.iter().position(Option::is_none).unwrap_or(self.owners.len());
+        if free == self.owners.len() {
+            self.owners.push(None);
+        }
+        self.owners[free] = Some(Owner::new(owner.clone()));
+        Slot(free)
+    }
+
+    fn owner(&mut self, Slot(at): Slot) -> Option<&mut Owner> {
+        self.owners.get_mut(at)?.as_mut()
+    }
+
     /// Bytes that a call to a member reserves whose value's size is not known.
-    pub(crate) fn expected(&self, owner: &Address) -> u32 {
-        let known = self.owners.get(owner).map_or(0, |owner| owner.expected);
-        let expected = if known == 0 { CALL_BYTES_FIRST } else { known };
-        expected.min(self.limits.small_bytes)
+    pub(crate) fn expected(&self, Slot(at): Slot) -> u32 {
+        let known =
+            self.owners.get(at).and_then(Option::as_ref).map_or(CALL_BYTES_FIRST, |owner| owner.expected);
+        known.min(self.limits.small_bytes)
     }
 
     /// Reserves bytes of a member's responses for a call. If there is no room, the call waits.
-    pub(crate) fn reserve(&mut self, owner: &Address, number: u64, bytes: u32) -> bool {
+    pub(crate) fn reserve(&mut self, Slot(at): Slot, number: u64, bytes: u32) -> bool {
         let class = self.class(bytes);
-        if !self.owners.contains_key(owner) {
-            self.owners.insert(owner.clone(), Owner::default());
-        }
-        let Some(known) = self.owners.get_mut(owner) else { return false };
-        let lane = &mut known.lanes[class];
+        let Some(owner) = self.owners.get_mut(at).and_then(Option::as_mut) else { return false };
+        let lane = &mut owner.lanes[class];
         let has_turn = lane.waiting.is_empty() && fits(lane.bytes, bytes, self.limits.owner_bytes);
         let is_within = fits(self.totals[class], bytes, self.limits.total_bytes);
         if has_turn && is_within && !self.is_full[class] {
@@ -139,9 +168,9 @@ impl ResponseWindow {
     }
 
     /// Returns what a call has reserved. [`ResponseWindow::next`] says which ones may be sent now.
-    pub(crate) fn release(&mut self, owner: &Address, bytes: u32) {
+    pub(crate) fn release(&mut self, slot: Slot, bytes: u32) {
         let class = self.class(bytes);
-        if let Some(owner) = self.owners.get_mut(owner) {
+        if let Some(owner) = self.owner(slot) {
             let lane = &mut owner.lanes[class];
             lane.bytes -= u64::from(bytes);
             self.totals[class] -= u64::from(bytes);
@@ -149,22 +178,19 @@ impl ResponseWindow {
     }
 
     /// A call waits no longer.
-    pub(crate) fn forget(&mut self, owner: &Address, number: u64, bytes: u32) {
+    pub(crate) fn forget(&mut self, slot: Slot, number: u64, bytes: u32) {
         let class = self.class(bytes);
-        let lane = self.owners.get_mut(owner).map(|owner| &mut owner.lanes[class]);
+        let lane = self.owner(slot).map(|owner| &mut owner.lanes[class]);
         if lane.is_some_and(|lane| lane.waiting.remove(&number).is_some()) {
             self.waiting -= 1;
         }
     }
 
     /// A member has answered with a value of so many bytes.
-    pub(crate) fn note_response(&mut self, owner: &Address, bytes: usize) {
+    pub(crate) fn note_response(&mut self, slot: Slot, bytes: usize) {
         let small = self.limits.small_bytes;
-        let Some(owner) = self.owners.get_mut(owner) else { return };
+        let Some(owner) = self.owner(slot) else { return };
         let Some(bytes) = u32::try_from(bytes).ok().filter(|bytes| *bytes <= small) else { return };
-        if owner.expected == 0 {
-            owner.expected = CALL_BYTES_FIRST;
-        }
         owner.largest = owner.largest.max(bytes);
         owner.responses += 1;
         if bytes > owner.expected {
@@ -189,16 +215,16 @@ impl ResponseWindow {
     /// The oldest of a class that has room at its owner, if it is within the total, too.
     fn next_of(&mut self, class: usize) -> Option<u64> {
         let limit = self.limits.owner_bytes;
-        let first = |(address, owner): (&Address, &Owner)| {
-            let lane = &owner.lanes[class];
+        let first = |(at, owner): (usize, &Option<Owner>)| {
+            let lane = &owner.as_ref()?.lanes[class];
             let (&number, &bytes) = lane.waiting.first_key_value()?;
-            fits(lane.bytes, bytes, limit).then(|| (number, bytes, address.clone()))
+            fits(lane.bytes, bytes, limit).then_some((number, bytes, Slot(at)))
         };
-        let oldest = self.owners.iter().filter_map(first).min_by_key(|(number, ..)| *number);
+        let oldest = self.owners.iter().enumerate().filter_map(first).min_by_key(|(number, ..)| *number);
         let is_within = |bytes| fits(self.totals[class], bytes, self.limits.total_bytes);
         self.is_full[class] = oldest.as_ref().is_some_and(|(_, bytes, _)| !is_within(*bytes));
-        let (number, bytes, owner) = oldest.filter(|_| !self.is_full[class])?;
-        let lane = &mut self.owners.get_mut(&owner)?.lanes[class];
+        let (number, bytes, slot) = oldest.filter(|_| !self.is_full[class])?;
+        let lane = &mut self.owner(slot)?.lanes[class];
         lane.waiting.remove(&number);
         lane.bytes += u64::from(bytes);
         self.totals[class] += u64::from(bytes);
@@ -208,14 +234,16 @@ impl ResponseWindow {
 
     /// How much longer than usual the next response of a member may take, because of those before it.
     pub(crate) fn transfer_time(&self, owner: &Address) -> Duration {
-        let lanes = self.owners.get(owner).map(|owner| &owner.lanes);
-        let bytes: u64 = lanes.into_iter().flatten().map(|lane| lane.bytes).sum();
+        let owner = self.find(owner).and_then(|Slot(at)| self.owners[at].as_ref());
+        let bytes: u64 = owner.into_iter().flat_map(|owner| &owner.lanes).map(|lane| lane.bytes).sum();
         Duration::from_millis(bytes * 1_000 / TRANSFER_RATE_MIN)
     }
 
     /// Members that have gone are forgotten when no call has anything of theirs any more.
     pub(crate) fn retain(&mut self, is_member: impl Fn(&Address) -> bool) {
-        self.owners.retain(|address, owner| is_member(address) || !owner.is_idle());
+        for slot in &mut self.owners {
+            slot.take_if(|owner| owner.is_idle() && !is_member(&owner.address));
+        }
     }
 
     /// Calls that wait for room.
@@ -225,7 +253,7 @@ impl ResponseWindow {
 
     /// Bytes that are reserved: of all members, and of the one with the most, of either class.
     pub(crate) fn reserved(&self) -> (u64, u64) {
-        let lanes = self.owners.values().flat_map(|owner| &owner.lanes);
+        let lanes = self.owners.iter().flatten().flat_map(|owner| &owner.lanes);
         (self.totals.iter().sum(), lanes.map(|lane| lane.bytes).max().unwrap_or_default())
     }
 }
@@ -243,7 +271,7 @@ mod tests {
     }
 
     /// Ends calls of a member in the order in which they were begun, and has others follow. Gives the most bytes at a time.
-    fn run(window: &mut ResponseWindow, owner: &Address, numbers: std::ops::Range<u64>, bytes: u32) -> u64 {
+    fn run(window: &mut ResponseWindow, owner: Slot, numbers: std::ops::Range<u64>, bytes: u32) -> u64 {
         let mut running: Vec<u64> = numbers.filter(|number| window.reserve(owner, *number, bytes)).collect();
         let mut most = 0;
         while let Some(_ended) = (!running.is_empty()).then(|| running.remove(0)) {
@@ -256,27 +284,28 @@ mod tests {
 
     #[test]
     fn calls_wait_in_order_for_the_bytes_of_their_owner() {
-        let (mut window, owner) = (ResponseWindow::default(), member(1));
+        let mut window = ResponseWindow::default();
+        let owner = window.slot(&member(1));
         for bytes in [CALL_BYTES_MIN, 64 * 1024, 2 * MIB, 8 * MIB, 10 * MIB] {
-            let most = run(&mut window, &owner, 0..20_000, bytes);
+            let most = run(&mut window, owner, 0..20_000, bytes);
             assert_eq!(most, OWNER_BYTES_MAX / u64::from(bytes) * u64::from(bytes));
             assert_eq!((window.waiting(), window.reserved()), (0, (0, 0)));
         }
-        assert_eq!(run(&mut window, &owner, 0..5, 64 * MIB), u64::from(64 * MIB), "one at a time");
+        assert_eq!(run(&mut window, owner, 0..5, 64 * MIB), u64::from(64 * MIB), "one at a time");
     }
 
     #[test]
     fn calls_to_all_owners_wait_for_a_total() {
         let mut window = ResponseWindow::default();
-        let owners: Vec<Address> = (0..10).map(member).collect();
-        let calls = || owners.iter().flat_map(|owner| (0..4).map(move |n| (owner, n)));
+        let owners: Vec<Slot> = (0..10).map(|n| window.slot(&member(n))).collect();
+        let calls = || owners.iter().flat_map(|owner| (0..4).map(move |n| (*owner, n)));
         let numbers = calls().enumerate().map(|(number, (owner, _))| (number as u64, owner));
-        let begun: Vec<(u64, &Address)> =
-            numbers.filter(|(number, owner)| window.reserve(owner, *number, 4 * MIB)).collect();
+        let begun: Vec<(u64, Slot)> =
+            numbers.filter(|(number, owner)| window.reserve(*owner, *number, 4 * MIB)).collect();
         assert_eq!(window.reserved(), (TOTAL_BYTES_MAX, OWNER_BYTES_MAX));
         assert_eq!((begun.len(), window.waiting()), (16, 24));
         // Those of an owner without any come when another one's have ended.
-        for (_, owner) in &begun {
+        for (_, owner) in begun.iter().copied() {
             window.release(owner, 4 * MIB);
             assert!(window.next().is_some());
             assert_eq!(window.next(), None);
@@ -287,52 +316,57 @@ mod tests {
     #[test]
     fn large_value_is_not_overtaken_by_others_that_fit_into_the_total() {
         let mut window = ResponseWindow::default();
-        assert!(window.reserve(&member(1), 0, MIB));
-        assert!(!window.reserve(&member(2), 1, 64 * MIB));
-        assert!(!window.reserve(&member(3), 2, MIB), "it is behind that");
+        let [first, second, third] = [1, 2, 3].map(|n| window.slot(&member(n)));
+        assert!(window.reserve(first, 0, MIB));
+        assert!(!window.reserve(second, 1, 64 * MIB));
+        assert!(!window.reserve(third, 2, MIB), "it is behind that");
         assert_eq!(window.next(), None);
-        window.release(&member(1), MIB);
+        window.release(first, MIB);
         assert_eq!((window.next(), window.next()), (Some(1), None));
-        window.release(&member(2), 64 * MIB);
+        window.release(second, 64 * MIB);
         assert_eq!((window.next(), window.next()), (Some(2), None));
-        assert!(window.reserve(&member(2), 3, MIB));
+        assert!(window.reserve(second, 3, MIB));
     }
 
     #[test]
     fn small_values_do_not_wait_for_large_ones() {
-        let (mut window, owner) = (ResponseWindow::default(), member(1));
-        assert!(window.reserve(&owner, 0, 16 * MIB));
-        assert!(!window.reserve(&owner, 1, MIB));
-        assert!(window.reserve(&owner, 2, CALL_BYTES_MIN));
-        window.forget(&owner, 1, MIB);
-        window.release(&owner, 16 * MIB);
+        let mut window = ResponseWindow::default();
+        let owner = window.slot(&member(1));
+        assert!(window.reserve(owner, 0, 16 * MIB));
+        assert!(!window.reserve(owner, 1, MIB));
+        assert!(window.reserve(owner, 2, CALL_BYTES_MIN));
+        window.forget(owner, 1, MIB);
+        window.release(owner, 16 * MIB);
         assert_eq!((window.next(), window.waiting()), (None, 0));
     }
 
     #[test]
     fn calls_reserve_what_responses_have_had() {
-        let (mut window, owner) = (ResponseWindow::default(), member(1));
-        assert!(window.reserve(&owner, 0, 1));
-        assert_eq!(window.expected(&owner), CALL_BYTES_FIRST);
+        let mut window = ResponseWindow::default();
+        let owner = window.slot(&member(1));
+        assert!(window.reserve(owner, 0, 1));
+        assert_eq!(window.expected(owner), CALL_BYTES_FIRST);
         for (bytes, expected) in [(10, 4_096), (5_000, 8_192), (65_536, 65_536), (65_537, 65_536)] {
-            window.note_response(&owner, bytes);
-            assert_eq!(window.expected(&owner), expected);
+            window.note_response(owner, bytes);
+            assert_eq!(window.expected(owner), expected);
         }
         for _ in 0..RESPONSES_LOOKED_AT * 6 {
-            window.note_response(&owner, 100);
+            window.note_response(owner, 100);
         }
-        assert_eq!(window.expected(&owner), CALL_BYTES_MIN);
+        assert_eq!(window.expected(owner), CALL_BYTES_MIN);
     }
 
     #[test]
     fn bytes_reserved_at_a_member_that_has_gone_count_until_its_calls_have_ended() {
-        let (mut window, owner) = (ResponseWindow::default(), member(1));
-        assert!(window.reserve(&owner, 0, MIB));
+        let mut window = ResponseWindow::default();
+        let owner = window.slot(&member(1));
+        assert!(window.reserve(owner, 0, MIB));
         window.retain(|_| false);
         assert_eq!(window.reserved().0, u64::from(MIB));
-        window.release(&owner, MIB);
+        window.release(owner, MIB);
         window.retain(|_| false);
-        assert!(window.owners.is_empty());
+        assert_eq!(window.find(&member(1)), None);
+        assert_eq!(window.slot(&member(2)), owner, "a slot without a member is used again");
         assert_eq!(window.reserved().0, 0);
     }
 }
