@@ -15,7 +15,7 @@ use consort_hotrod::{
 use consort_memory::{Exceeded, Reservation};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ahead::Ahead;
@@ -39,6 +39,7 @@ use crate::strangers::Threshold;
 use crate::stream::{Incoming, Outgoing};
 use crate::telemetry::Tally;
 use crate::transfer::{Alarm, Transfer};
+use crate::turn::Turn;
 use crate::unasked::Unasked;
 
 type Answering = Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<Held>>)> + Send>>;
@@ -339,10 +340,15 @@ impl<'a> Connection<'a> {
     async fn run(&mut self, mut closure: Closure<'_>) -> io::Result<()> {
         let mut is_ending = false;
         loop {
-            self.begin_all(&mut closure).await;
+            let is_turn_over = self.begin_all(&mut closure).await;
             // What has ended is written with what ended where it began.
             while let Some(answered) = self.waiting.try_join_next() {
                 self.tell(answered);
+            }
+            if is_turn_over {
+                // The other connections of this thread run before the rest of the requests that have arrived.
+                yield_now().await;
+                continue;
             }
             let is_done = self.waiting.is_empty() && !self.to.has_to_write(&self.output);
             if is_done && (self.is_lost || is_ending) {
@@ -438,10 +444,14 @@ impl<'a> Connection<'a> {
         timeout(CLOSE_LINGER_MAX, closing).await.unwrap_or(Ok(()))
     }
 
-    /// Begins everything that has come as a whole, as far as there is room for its answers.
-    async fn begin_all(&mut self, closure: &mut Closure<'_>) {
-        let (mut batch, mut has_begun_all) = (None, false);
+    /// Begins the requests that have arrived whole, as far as there is room for their responses and the connection has its turn.
+    /// Returns whether the turn ended before.
+    async fn begin_all(&mut self, closure: &mut Closure<'_>) -> bool {
+        let (mut batch, mut has_begun_all, mut turn) = (None, false, Turn::default());
         while self.has_room() && !has_begun_all && !closure.reads_nothing() {
+            if batch.as_ref().is_some_and(|batch: &Batch| turn.is_over(batch.began())) {
+                break;
+            }
             match self.requests.next(&mut self.input, &self.session.caches) {
                 Ok(Some((request, bytes))) if closure.refuses() => self.refuse_at_end(&request, bytes),
                 Ok(Some(request)) => {
@@ -462,6 +472,7 @@ impl<'a> Connection<'a> {
         if self.input.is_empty() {
             self.input = BytesMut::new();
         }
+        turn.has_ended
     }
 
     /// Looks at what has come of a request that is not there as a whole: whether it will be done, and whether there is room

@@ -85,6 +85,7 @@ mod templates;
 mod topology;
 mod transactions;
 mod transfer;
+mod turn;
 mod unasked;
 mod waiting;
 
