@@ -22,6 +22,14 @@ const FRAME_BYTES: u32 = 64 * 1024 * 1024;
 /// What is sent of it.
 const FRAME_SENT: usize = 1024 * 1024;
 
+/// Gives this thread the lowest priority. A client that attacks is on another machine as a rule: here it has the time of the
+/// processors that the servers and the healthy client leave.
+pub(super) fn lower_priority() {
+    if let Err(error) = rustix::process::setpriority_process(None, 19) {
+        eprintln!("the priority of the client that attacks cannot be lowered: {error}");
+    }
+}
+
 /// The key of a huge value.
 pub(super) fn huge_key(nth: usize) -> Bytes {
     format!("huge-{nth}").into()

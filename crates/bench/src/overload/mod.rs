@@ -170,6 +170,7 @@ fn cell(servers: &Servers, healthy: &Healthy, attack: &Attack, time: Duration) -
         let (done, is_done) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                attack::lower_priority();
                 traffic = attack.run(time);
                 let _ = done.send(());
             });
