@@ -283,7 +283,7 @@ impl Connection {
                 Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
                 Some(Incoming::Event(event)) => self.dispatch_event(ServerEvent::Entry(event), effects),
                 Some(Incoming::CounterEvent(event)) => {
-                    self.dispatch_event(ServerEvent::Counter(event), effects)
+                    self.dispatch_event(ServerEvent::Counter(event), effects);
                 }
                 None => return Ok(()),
             }

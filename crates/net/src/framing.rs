@@ -3,6 +3,6 @@
 //! Connections use the same decoders; they are public for tools and tests.
 
 pub use crate::tcp::framed::{
-    BadLength, CLOSE_WORD, Frame, capacity_wanted, next_frame, put_frame, reserve_room, read_capacity,
+    BadLength, CLOSE_WORD, Frame, capacity_wanted, next_frame, put_frame, read_capacity, reserve_room,
 };
 pub use crate::tcp::setup::{SetupError, decode as decode_setup, encode as encode_setup};

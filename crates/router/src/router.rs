@@ -325,7 +325,7 @@ fn log_routed(routed: &Routed) {
     match routed {
         Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),
         Routed::Unregistered { group, member } => {
-            tracing::info!("{member} is no longer registered in {group}")
+            tracing::info!("{member} is no longer registered in {group}");
         }
         Routed::Passed(_) | Routed::NoSuchMember | Routed::Full => {}
     }

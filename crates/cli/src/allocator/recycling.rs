@@ -466,7 +466,8 @@ mod tests {
         begin();
         let class = class_of(layout(20_000)).unwrap();
         let free = || drop((0..20).map(|n| Block::new(20_000, n)).collect::<Vec<_>>());
-        let sweep = || std::thread::scope(|scope| drop(scope.spawn(|| (0..2).for_each(|_| sweep_parked())).join()));
+        let sweep =
+            || std::thread::scope(|scope| drop(scope.spawn(|| (0..2).for_each(|_| sweep_parked())).join()));
         free();
         sweep();
         assert_eq!(kept(class), 20, "a thread that works keeps them");

@@ -131,7 +131,7 @@ impl EffectRunner {
             Owner::EffectLinks(layer) => {
                 if let Some(Table { links, listener, tokens }) = self.tables.get_mut(&layer) {
                     links.service(now, key.index, &mut |event| {
-                        report_link_event(event, *listener, tokens, outcomes)
+                        report_link_event(event, *listener, tokens, outcomes);
                     });
                 }
             }

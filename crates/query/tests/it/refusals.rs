@@ -65,7 +65,7 @@ fn errors_name_their_position_and_suggest_a_correction() {
         match shop.compile(query, &[]) {
             Ok(_) => assert_eq!(expected, "", "{query} is right"),
             Err(error) => {
-                assert!(!expected.is_empty() && error.to_string().contains(expected), "{query}: {error}")
+                assert!(!expected.is_empty() && error.to_string().contains(expected), "{query}: {error}");
             }
         }
     }

@@ -18,8 +18,8 @@ use consort_protostream::{QueryRequest, QueryResponse};
 use consort_query::{Compiled, QueryError, QueryErrorKind, QueryResult, Statement};
 
 use crate::answer::{Answer, Refusal};
-use crate::computing::{QUERIES, computed};
 use crate::bounds::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
+use crate::computing::{QUERIES, computed};
 use crate::media::{Format, Types};
 use crate::security::Permission;
 use crate::served::Served;

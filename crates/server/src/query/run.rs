@@ -9,10 +9,10 @@ use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMer
 
 use super::owner::{PARTS, ROWS};
 use crate::answer::Refusal;
+use crate::bounds::DELETED_AT_ONCE;
 use crate::caches::Caches;
 use crate::computing::computed;
 use crate::gathering::{Gathering, Responses};
-use crate::bounds::DELETED_AT_ONCE;
 use crate::served::Served;
 
 impl From<MergeError> for Refusal {

@@ -175,7 +175,7 @@ enum Came {
 }
 
 async fn came(client: &mut Client, asked: &[HotRodRequest]) -> Came {
-    let of = |id| asked.iter().find(|request| request.header.id == id).map(HotRodRequest::asked);
+    let of = |id| asked.iter().find(|request| request.header.id == id).map(HotRodRequest::context);
     match client.incoming(of).await.expect("the connection lasts") {
         Incoming::Response(response) => Came::Answer(response.id, response.status),
         Incoming::CounterEvent(event) => Came::Event(event.new.0),
