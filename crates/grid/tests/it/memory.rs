@@ -14,6 +14,8 @@ use crate::cluster::{Cluster, address, container_with};
 
 const MIB: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// A size of the allocator's blocks: a value counts the block that it takes.
+const VALUE_BYTES: usize = 96 * 1024;
 
 /// A process that may use 16 MiB: writes are refused above 12, and nothing is fetched above 14.
 fn memory() -> ProcessMemory {
@@ -75,17 +77,17 @@ fn refusing(result: &Result<Outcome, OperationError>) -> usize {
 #[test]
 fn write_without_memory_is_refused_until_entries_are_removed() {
     let mut cluster = replicated(1);
-    let written = (0..200).take_while(|&key| put(&mut cluster, 0, key, 100_000).is_ok()).count() as u32;
-    assert!((115..=125).contains(&written), "{written} of 100 KB in 12 MiB");
-    let refused = put(&mut cluster, 0, written, 100_000);
+    let written = (0..200).take_while(|&key| put(&mut cluster, 0, key, VALUE_BYTES).is_ok()).count() as u32;
+    assert!((120..=128).contains(&written), "{written} of 96 KiB in 12 MiB");
+    let refused = put(&mut cluster, 0, written, VALUE_BYTES);
     assert_eq!(refusing(&refused), 0);
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("of the 16777216 bytes that --memory allows"), "{text}");
-    assert_eq!(length_read(&mut cluster, 0, 0), Some(100_000), "entries are read");
-    assert!(put(&mut cluster, 0, 0, 100_000).is_ok(), "and replaced");
-    assert!(put(&mut cluster, 0, 0, 100_200).is_err());
+    assert_eq!(length_read(&mut cluster, 0, 0), Some(VALUE_BYTES), "entries are read");
+    assert!(put(&mut cluster, 0, 0, VALUE_BYTES).is_ok(), "and replaced");
+    assert!(put(&mut cluster, 0, 0, VALUE_BYTES + 1_000).is_err());
     (0..written / 4).for_each(|key| assert!(remove(&mut cluster, 0, key).is_ok()));
-    assert!(put(&mut cluster, 0, written, 100_000).is_ok());
+    assert!(put(&mut cluster, 0, written, VALUE_BYTES).is_ok());
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn member_that_comes_hears_which_others_are_short_of_memory() {
 #[test]
 fn member_whose_memory_is_critical_gets_the_rest_of_its_segments_when_it_has_memory_again() {
     let mut cluster = replicated(1);
-    assert!((0..110).all(|key| put(&mut cluster, 0, key, 100_000).is_ok()));
+    assert!((0..110).all(|key| put(&mut cluster, 0, key, VALUE_BYTES).is_ok()));
     let small = ProcessMemory::new(vec![MemoryLimit { bytes: 8 * MIB, of: "--memory".into() }]);
     cluster.memory.insert(1, small.clone());
     cluster.start();
@@ -134,7 +136,7 @@ fn member_whose_memory_is_critical_gets_the_rest_of_its_segments_when_it_has_mem
     assert_eq!(phase, Some(Phase::ReadOldWriteAll), "{}", cluster.state());
     let taken = small.usage().entries;
     assert!((6 * MIB..8 * MIB).contains(&taken), "{taken}");
-    assert_eq!(length_read(&mut cluster, 1, 109), Some(100_000), "all is read where it was");
+    assert_eq!(length_read(&mut cluster, 1, 109), Some(VALUE_BYTES), "all is read where it was");
     assert!(remove(&mut cluster, 1, 0).is_ok());
     assert_eq!(refusing(&put(&mut cluster, 0, 200, 1_000)), 1);
     // Half of the entries are removed.
@@ -154,7 +156,7 @@ fn cache_that_evicts_makes_room_where_the_process_has_none() {
     let container = Arc::new(container_with(&cluster.config, Some(bound)).within(limited.clone()));
     cluster.start_on(cluster.config.clone(), Capacity::default(), container.clone(), None);
     cluster.run(Duration::from_secs(2));
-    assert!((0..300).all(|key| put(&mut cluster, 0, key, 100_000).is_ok()));
+    assert!((0..300).all(|key| put(&mut cluster, 0, key, VALUE_BYTES).is_ok()));
     let entries = limited.usage().entries;
     assert!((11 * MIB..=12 * MIB).contains(&entries), "{entries}");
     drop((cluster, container));
