@@ -27,3 +27,22 @@ impl Turn {
         self.has_ended
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_over_at_a_look_at_the_clock_after_its_time() {
+        let looks = |began: Instant| {
+            let mut turn = Turn::default();
+            [(); 2 * REQUESTS_BETWEEN_LOOKS as usize].map(|()| turn.is_over(began))
+        };
+        let mut expected = [false; 2 * REQUESTS_BETWEEN_LOOKS as usize];
+        // A beginning in the future has not taken any time.
+        assert_eq!(looks(Instant::now() + Duration::from_secs(3_600)), expected);
+        expected[REQUESTS_BETWEEN_LOOKS as usize - 1] = true;
+        expected[2 * REQUESTS_BETWEEN_LOOKS as usize - 1] = true;
+        assert_eq!(looks(Instant::now() - TURN_TIME), expected);
+    }
+}
