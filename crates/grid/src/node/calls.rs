@@ -323,7 +323,7 @@ impl Calls {
         true
     }
 
-    /// The number of an operation that is over already.
+    /// Returns the number of an operation that ends at once with this result.
     pub(crate) fn end_at_once(&mut self, result: Result<Outcome, OperationError>) -> u64 {
         let number = self.base + self.calls.len() as u64;
         if self.calls.is_empty() {
