@@ -1,7 +1,7 @@
 //! Values that only the store has: a request that needs them waits until they are loaded, and is then handled again.
 //!
-//! For a call, the key's entry is back in memory. For a chunk of a transfer and for an answer to an iteration, the loaded
-//! values are used without a change in memory, so that a full iteration evicts nothing.
+//! For a call, the key's entry is back in memory. A chunk of a transfer and an answer to an iteration use the loaded values and
+//! leave memory unchanged. So a full iteration evicts nothing.
 
 use std::collections::BTreeMap;
 

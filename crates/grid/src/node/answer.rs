@@ -149,7 +149,7 @@ impl Gathered {
 
     fn make(&mut self, key: &[u8], value: Value<'_>, version: Version) {
         let item = ItemRef { key, value: value.as_slice(), version };
-        // A copy is made before a reference to the allocation of the item is counted.
+        // Small items are copied here, before `together` counts a reference to their allocation.
         if item.is_small() && !value.is_passive() {
             push_copy(&mut self.made, item);
             return;

@@ -186,8 +186,8 @@ mod tests {
         cache.state(SEGMENT).records.push(record, &cx.watermarks);
     }
 
-    /// Returns the effects handed on for a write whose value did not fit into memory, after its caller has gone and no member
-    /// knows its progress.
+    /// Returns the effects handed on for a write whose value did not fit into memory. Its caller has gone and no member knows
+    /// its progress.
     fn handed_on(passivation: bool, is_finished: bool) -> Vec<Effect> {
         let (mut cache, mut cx) = owner(passivation);
         put(&mut cache, &mut cx, b"first", 1);

@@ -178,7 +178,7 @@ impl Cache {
         }
     }
 
-    /// Sends operations whose target has changed again, after a new topology.
+    /// After a new topology, repeats the operations whose target has changed.
     pub(super) fn redirect(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.config.id()) {
             let Some(call) = cx.calls.get_mut(number) else { continue };
@@ -228,7 +228,7 @@ impl Cache {
         }
     }
 
-    /// Sends operations that have waited long again; those past their timeout fail.
+    /// Repeats operations that have waited long; those past their timeout fail.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         self.look_for_the_deaf(cx);
         self.move_reads(cx);
@@ -252,7 +252,7 @@ impl Cache {
                 continue;
             }
             let Some(target) = call.target.clone() else { continue };
-            // The responses that its target sends before take time.
+            // The wait includes the time for the responses that its target sends first.
             if waited < patience + cx.calls.window.transfer_time(&target) {
                 continue;
             }

@@ -13,8 +13,8 @@ use crate::command::{Ack, CacheId, Call};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};
 
-/// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each write among them.
-/// That is a thousand callers with 64 operations each.
+/// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each write among them. A
+/// thousand callers with 64 operations each fit.
 pub(crate) const CALLS_MAX: usize = 65_536;
 
 /// An unfinished operation.
@@ -24,14 +24,14 @@ pub(crate) struct InFlight {
     pub(crate) key: Bytes,
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// The member that it was sent to last; none if no member can carry it out.
+    /// The member that the operation was sent to last; none if no member can carry it out.
     pub(crate) target: Option<Address>,
     pub(crate) sent: Time,
-    /// How long it waits for a response until it is sent again.
+    /// How long the operation waits for a response until it is sent again.
     pub(crate) patience: Duration,
-    /// Whether it was sent before: it may be carried out already.
+    /// Whether the operation was sent before, and so may be carried out already.
     pub(crate) is_repeated: bool,
-    /// Whether it was sent more than once: the response to one copy does not determine the result of the other.
+    /// Whether the operation was sent more than once: the response to one copy does not determine the result of the other.
     pub(crate) is_sent_again: bool,
     pub(crate) began: Time,
     pub(crate) timeout: Duration,
@@ -41,9 +41,9 @@ pub(crate) struct InFlight {
     pub(crate) response_bytes_max: u32,
     /// The size in bytes of the value in its response, once the owner has reported it.
     pub(crate) response_bytes: Option<u32>,
-    /// Whether it is sent next to the member that it was sent to last or has waited for.
+    /// Whether the next send goes to the member that the operation was sent to last or has waited for.
     pub(crate) keeps_target: bool,
-    /// Its share of the target's response window.
+    /// The operation's share of the target's response window.
     share: Share,
     acks: Acks,
 }
@@ -102,12 +102,12 @@ impl InFlight {
         }
     }
 
-    /// Returns whether it waits until its target may send the response.
+    /// Returns whether the operation waits until its target may send the response.
     pub(crate) fn waits_for_room(&self) -> bool {
         matches!(self.share, Share::Waits(..))
     }
 
-    /// Returns whether its response may have a value that the caller wants.
+    /// Returns whether the response may have a value that the caller wants.
     fn has_response(&self) -> bool {
         match &self.action {
             Action::Read(_) => true,
@@ -135,7 +135,7 @@ impl InFlight {
         matches!(self.action, Action::Write(_))
     }
 
-    /// Returns whether it is a write that was sent to a member.
+    /// Returns whether the operation is a write that was sent to a member.
     pub(crate) fn may_be_done(&self) -> bool {
         self.is_write() && self.is_repeated
     }
@@ -144,25 +144,25 @@ impl InFlight {
         self.began + self.timeout
     }
 
-    /// Notes that it is sent to the primary of this epoch. Responses of earlier primaries do not count any more: writes that
-    /// they have not done, and so not handed over, this primary may do.
+    /// Notes that the operation is sent to the primary of this epoch. Responses of earlier primaries do not count any more:
+    /// writes that they have not done, and so not handed over, this primary may do.
     pub(crate) fn expect(&mut self, epoch: u32) {
         if epoch > self.acks.epoch {
             self.acks = Acks { epoch, ..Acks::default() };
         }
     }
 
-    /// Returns whether a primary with this topology knows at least the epoch in which it was sent last.
+    /// Returns whether a primary with this topology knows at least the epoch in which the operation was sent last.
     pub(crate) fn is_expected(&self, topology: u32) -> bool {
         topology >= self.acks.epoch
     }
 
-    /// Returns whether it was sent or acknowledged in this epoch or a later one.
+    /// Returns whether the operation was sent or acknowledged in this epoch or a later one.
     pub(crate) fn knows(&self, epoch: u32) -> bool {
         self.acks.epoch >= epoch
     }
 
-    /// Returns whether a member has acknowledged it in the epoch in which it was sent last.
+    /// Returns whether a member has acknowledged the operation in the epoch in which it was sent last.
     pub(crate) fn is_acked_by(&self, member: &Address) -> bool {
         self.acks.from.contains(member)
     }

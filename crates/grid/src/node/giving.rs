@@ -108,7 +108,7 @@ impl Cache {
     }
 
     /// Sends a chunk whose values are all in memory: they are written once, into the frames. Returns false, with no chunk sent,
-    /// if values are missing or if that would block the segment's lock for too long.
+    /// if values are missing or if writing blocked the segment's lock for too long.
     fn give_as_it_lies(&mut self, cx: &mut Cx, from: &Address, pull: &Pull, walk: GivenWalk) -> bool {
         if *from == cx.local || self.container.passive_len() > 0 {
             return false;

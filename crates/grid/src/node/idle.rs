@@ -33,7 +33,7 @@ const QUESTIONS_MAX: usize = 16_384;
 /// The limit of calls that wait for one answer. A call beyond it is sent again by its caller.
 const CALLS_PER_QUESTION_MAX: usize = 4_096;
 
-/// The open questions of a member: entries that may have expired.
+/// The open questions of a member, each about an entry that may have expired.
 #[derive(Default)]
 pub(crate) struct Questions {
     open: BTreeMap<Place, Question>,

@@ -28,11 +28,11 @@ pub(crate) const ITERATIONS_MAX: usize = 65_536;
 /// The limit of segments in one request: more than a batch comes from, few enough for small requests.
 const SEGMENTS_PER_FETCH: usize = 32;
 
-/// The reader's own lane gets one part in `OWN_PART` of the batch beside other lanes. Its items are available at once, while a
-/// remote answer is worth its round trip the more items it brings.
+/// The divisor of the batch for the reader's own lane beside other lanes. Its items are available at once, while a remote
+/// answer is worth its round trip the more items it brings.
 const OWN_PART: usize = 8;
 
-/// The limit of items of a request to the only member asked. It has two requests at a time: it gathers one answer while the
+/// The limit of items of a request to the only member asked, which has two requests at a time. It gathers one answer while the
 /// reader consumes the other. This many small entries stay in a CPU's own cache.
 const ALONE_MAX: usize = 640;
 

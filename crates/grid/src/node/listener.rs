@@ -29,16 +29,16 @@ pub(crate) struct Listener {
     function: Option<(Arc<TransformFn>, Bytes)>,
     queue: VecDeque<Event>,
     queued_bytes: usize,
-    /// Its part of the bytes that wait in all listeners.
+    /// The listener's part of the bytes that wait in all listeners.
     part: Part,
     pub(crate) walk: Walk,
     changed: BTreeMap<Bytes, Version>,
     ahead: BTreeMap<Bytes, Version>,
     /// The bytes of the keys in `changed` and `ahead`, with the size of their places there.
     noted_bytes: usize,
-    /// Whether it receives every event from now on.
+    /// Whether the listener receives every event from now on.
     pub(crate) is_ready: bool,
-    /// Whether it was ready, and is not any more.
+    /// Whether the listener was ready, and is not any more.
     pub(crate) is_interrupted: bool,
     /// Whether the reader has found no events and waits.
     pub(crate) is_awaited: bool,
@@ -75,7 +75,7 @@ impl Listener {
         self.options.scope == Scope::Cluster
     }
 
-    /// Returns the events that it needs.
+    /// Returns which events the listener needs.
     pub(crate) fn interest(&self) -> Interest {
         match self.wants_values() {
             _ if self.wants_previous() => Interest::Previous,
@@ -204,7 +204,7 @@ impl Listener {
     }
 }
 
-/// Returns the bytes of a key that is noted with a version, apart from other owners of the same bytes.
+/// Returns the bytes that a key noted with a version takes, without other references to the same bytes.
 fn noted_bytes(key: &Bytes) -> usize {
     key.len() + size_of::<(Bytes, Version)>()
 }

@@ -29,7 +29,7 @@ use crate::{Segment, Version};
 /// The limit of listeners of a cache on a member, because each listener keeps the events that its reader has not taken.
 pub(crate) const LISTENERS_MAX: usize = 65_536;
 
-/// How long a member still receives events after its last listener has ended, so that clients that come and go do not cause a
+/// How long a member still receives events after its last listener has ended. Clients that come and go must not cause a
 /// topology each.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -37,8 +37,8 @@ const LINGER: Duration = Duration::from_secs(30);
 /// changed. Older versions count as delivered.
 const RUNS_MAX: usize = 64;
 
-/// How long a listener waits after a topology before it reads the present entries although some primaries have not sent their
-/// marks, because a mark may have been lost with a link.
+/// How long a listener waits after a topology for the marks of all primaries, before it reads the present entries without them.
+/// A mark may have been lost with a link.
 const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
 
 /// The batch size, in entries, of the iteration that reads the present entries.
