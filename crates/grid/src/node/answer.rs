@@ -28,7 +28,7 @@ pub(super) struct Gathered {
     is_whole: bool,
     /// The keys of items that do not share their value's memory, in one allocation for all of them.
     keys: Vec<u8>,
-    /// For each of these keys, the index of its item and its end.
+    /// For each of these keys, the index of its item and its end in `keys`.
     ends: Vec<(usize, usize)>,
 }
 

@@ -40,7 +40,7 @@ impl Cache {
                 operation.number = ORPHANED;
             }
         }
-        // Without a store, an acknowledgement names no key.
+        // The acknowledgement of a cache with a store waits for the write of this key; without a store, the key is not needed.
         let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
         if self.is_invalidation() {
             // No record is needed: a repeated invalidation costs an entry at worst.

@@ -38,7 +38,7 @@ pub(crate) struct Cache {
     pub(crate) segments: Vec<SegmentState>,
     pub(crate) transfer: Transfer,
     pub(crate) merge: Merge,
-    /// The topology from before this member came back with entries of its own, which are kept until they are merged.
+    /// The state from before this member came back with entries of its own, which are kept until they are merged.
     pub(crate) frozen: Option<Frozen>,
     /// Commands of a later topology.
     pub(crate) deferred: VecDeque<(Address, Command)>,

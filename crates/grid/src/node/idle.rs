@@ -39,7 +39,7 @@ pub(crate) struct Questions {
     open: BTreeMap<Place, Question>,
     /// The number of the last question. An answer to an earlier question about the same entry may no longer hold.
     last: u64,
-    /// Whether the cache has had an entry with a `max_idle` here. Without one, no call looks for a question.
+    /// Whether the cache has had an entry with a `max_idle` here. Without one, no call has to ask.
     pub(super) may_arise: bool,
 }
 
@@ -123,7 +123,8 @@ impl Cache {
         }
     }
 
-    /// Returns whether this member decides about a segment's entries, and waits for no times of last uses.
+    /// Returns whether this member decides about a segment's entries, and waits for no last uses of members that it cannot ask
+    /// any more.
     fn judges(&mut self, cx: &Cx, segment: Segment) -> bool {
         self.orders(cx, segment) && self.state(segment).uses_awaited.is_over(cx.now)
     }
@@ -199,7 +200,7 @@ impl Cache {
         if !is_doubtful || !self.is_primary(&cx.local, segment) {
             return self.send(cx, from, Body::Used(Used { segment, key, version, number, idle }));
         }
-        // A question without an answer is sent again.
+        // If this member does not answer, the asking member asks again.
         if self.orders(cx, segment) {
             let place = (segment, Bytes::copy_from_slice(&key));
             self.question(cx, place, version, Some(from));

@@ -204,7 +204,8 @@ impl Cache {
         !topology.contains(caller)
     }
 
-    /// Returns whether only a new primary repeats an operation: its caller has gone, even if it is back as another member.
+    /// Returns whether an operation is repeated only by a primary that adopts it: its caller has gone, even if it is back as
+    /// another member.
     pub(super) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
         operation.number == ORPHANED || Self::is_caller_gone(topology, &operation.caller)
     }
