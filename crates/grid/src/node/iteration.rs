@@ -196,7 +196,7 @@ impl Iteration {
         Some(items)
     }
 
-    /// Returns segments whose sender is lost to the unassigned ones, so that other members are asked.
+    /// Puts segments whose sender is lost back among the unassigned ones, so that other members are asked.
     fn give_back(&mut self, segments: impl IntoIterator<Item = Segment>, begun: Option<Segment>) {
         for segment in segments {
             let is_begun = begun == Some(segment);
