@@ -1,7 +1,7 @@
-//! Values that only the store has: what needs them waits until they are loaded, and is handled again then.
+//! Values that only the store has: a request that needs them waits until they are loaded, and is then handled again.
 //!
-//! A call for a key has its entry back in memory. A chunk of a transfer and an answer to a walk are given what was loaded
-//! and leave memory as it is: who goes through everything drives nothing out.
+//! For a call, the key's entry is back in memory. A chunk of a transfer and an answer to an iteration use the loaded values and
+//! leave memory unchanged. So a full iteration evicts nothing.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,20 @@ use crate::operation::{Action, Condition, OperationError};
 use crate::persistence::{Loaded, StoreFailure, StoreRequest};
 use crate::{Entry, Flags, Segment, Version};
 
-/// Bytes of values that are loaded at a time for a chunk or a walk: what goes into one answer.
+/// The limit in bytes of the values loaded at a time for a chunk or an iteration: the size of one answer.
 const LOAD_BYTES: usize = 256 * 1024;
 
-/// Keys that are loaded at a time for a chunk or a walk.
+/// The limit of keys loaded at a time for a chunk or an iteration.
 pub(super) const LOAD_KEYS: usize = 256;
 
-/// Loads under way, beyond which commands are dropped, which are sent again: as many as a caller may have under way.
+/// The limit of unfinished loads: as many as a caller may have operations. Beyond it commands are dropped, and their senders
+/// repeat them.
 const LOADS_MAX: usize = CALLS_MAX;
 
-/// Values by where they belong.
+/// Loaded entries by segment and key.
 pub(super) type Found = BTreeMap<Place, Entry>;
 
-/// What waits for a load.
+/// A load, and the requests that wait for it.
 pub(crate) struct Loading {
     asked: Vec<(Place, Version)>,
     waiting: Vec<Waiting>,
@@ -42,7 +43,7 @@ pub(super) enum Waiting {
     Merge(Segment),
 }
 
-/// Whether an operation has to know a value, rather than whether there is one and of which version.
+/// Returns whether an operation needs the value, rather than its presence and version.
 fn needs_value(action: &Action) -> bool {
     match action {
         Action::Read(_) => true,
@@ -51,7 +52,7 @@ fn needs_value(action: &Action) -> bool {
 }
 
 impl Cache {
-    /// Whether a call has to wait for a value.
+    /// Returns whether a call has to wait for a value.
     pub(super) fn must_load(&self, cx: &Cx, segment: Segment, call: &Call) -> bool {
         let Some(persistence) = &self.persistence else { return false };
         let is_told = || matches!(call.action, Action::Write(_)) && self.tells_previous();
@@ -64,7 +65,7 @@ impl Cache {
             && persistence.value_of(&(segment, call.key.clone()), entry.version).is_none()
     }
 
-    /// A call waits for its key's value.
+    /// Lets a call wait for its key's value.
     pub(super) fn load_for_call(&mut self, cx: &mut Cx, segment: Segment, from: &Address, call: Call) {
         let place = (segment, Bytes::copy_from_slice(&call.key));
         let version = self.container.version_of(segment, &call.key);
@@ -74,14 +75,14 @@ impl Cache {
             matches!(&loading.asked[..], [(other, asked)] if *other == place && *asked == version)
                 && loading.waiting.len() < LOADS_MAX
         };
-        // Those who wait for the same have it together.
+        // Calls that wait for the same value share one load.
         match persistence.loads.values_mut().rev().take(64).find(is_same) {
             Some(loading) => loading.waiting.push(waiting),
             None => self.load(cx, vec![(place, version)], waiting),
         }
     }
 
-    /// Asks the store for values.
+    /// Requests values from the store.
     pub(super) fn load(&mut self, cx: &mut Cx, asked: Vec<(Place, Version)>, waiting: Waiting) {
         let Some(persistence) = &mut self.persistence else { return };
         if persistence.loads.len() >= LOADS_MAX {
@@ -95,7 +96,7 @@ impl Cache {
         cx.store.push_back((self.config.id(), request));
     }
 
-    /// The store has found something, or has failed.
+    /// Handles the result of a load.
     pub(crate) fn handle_loaded(&mut self, cx: &mut Cx, number: u64, result: Result<Loaded, StoreFailure>) {
         let Some(persistence) = &mut self.persistence else { return };
         let Some(Loading { asked, waiting }) = persistence.loads.remove(&number) else { return };
@@ -143,7 +144,8 @@ impl Cache {
                 self.reply(cx, &from, call.number, Reply::Failed(error));
             }
             (Waiting::Pull { from, pull, found }, None) => self.give(cx, &from, pull, with(found)),
-            // It is asked for again, perhaps from somebody else. Who merges would take a refusal for having nothing.
+            // The member requests it again, perhaps from another owner. A member that merges would take a refusal for an empty
+            // segment.
             (Waiting::Pull { .. }, Some(_)) => {}
             (Waiting::Merge(segment), failure) => self.merge_loaded(cx, segment, failure.is_none()),
             (Waiting::Fetch { from, fetch }, None) => self.publish(cx, &from, fetch, loaded.clone()),
@@ -151,7 +153,7 @@ impl Cache {
         }
     }
 
-    /// Entries have their values in memory again, as far as there is room.
+    /// Puts values back into memory, as far as there is room.
     fn activate(&mut self, cx: &mut Cx, found: &Found) {
         for ((segment, key), entry) in found {
             if self.container.state(*segment) == crate::SegmentState::Absent {
@@ -169,7 +171,7 @@ impl Cache {
         }
     }
 
-    /// Entries with their values, as far as those are at hand; else what is to be loaded.
+    /// Fills in the values of entries, as far as they are in memory or loaded. Returns the values still to be loaded.
     pub(super) fn fill(
         &self,
         segment: Segment,

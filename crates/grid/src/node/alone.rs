@@ -1,5 +1,5 @@
-//! Writes that end where they begin: what a member owns alone needs no record, since nobody is sent it and its caller never
-//! asks for it again.
+//! Writes that end on the member where they begin. A key with one owner needs no record, because no other member receives the
+//! write and its caller never repeats it.
 
 use consort_group::Time;
 
@@ -12,13 +12,13 @@ use crate::topology::Phase;
 use crate::{Flags, Segment};
 
 impl Node {
-    /// Carries a write out at once, if this member owns the key alone, nobody is told of it, and it changes something.
-    /// The key and the value are copied, or the value is kept if it is large.
+    /// Carries a write out at once, if this member is the only owner of the key, no listener receives it, and it changes the
+    /// entry. The key and the value are copied, or the value is kept if it is large.
     ///
     /// # Errors
     ///
-    /// The write itself, if it is not so simple or the cache does not allow it: nothing was done, and [`Node::submit`]
-    /// does it or says what is wrong.
+    /// Returns the write itself if it is not so simple or the cache does not allow it. It was not carried out then;
+    /// [`Node::submit`] carries it out or returns the error.
     pub fn write_here(
         &mut self,
         now: Time,
@@ -36,7 +36,7 @@ impl Node {
 }
 
 impl Cache {
-    /// Whether this member is all that has to do with writes in a segment, and has everything that it needs for them.
+    /// Returns whether only this member takes part in the writes of a segment, and has all state that they need.
     fn is_alone(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(installed) = &self.installed else { return false };
         let mut owners = installed.writes.owners(segment);
@@ -51,8 +51,9 @@ impl Cache {
             && !self.questions.may_arise
     }
 
-    /// Like [`Cache::carry_out`], with nobody to be told. Gives the write back if that is not so, or if it would change
-    /// nothing: what it saw may have to arrive elsewhere before that is told.
+    /// Carries a write out like [`Cache::carry_out`], without messages to other members. Returns the write if messages are
+    /// needed or if it would change nothing. In the latter case, the write that it saw may have to reach other members before
+    /// the result is reported.
     pub(super) fn write_alone(
         &mut self,
         cx: &mut Cx,
@@ -65,7 +66,7 @@ impl Cache {
         if !is_plain || !self.is_alone(cx, segment) {
             return Err(write);
         }
-        // What is put whatever there is needs no look at it before.
+        // An unconditional put that returns no previous value needs no read before it.
         let is_blind =
             write.condition == Condition::Always && write.change != Change::Remove && !write.wants_previous;
         let before = match is_blind {

@@ -1,5 +1,5 @@
-//! The items of an answer to a walk, written once: for a reader elsewhere into the frame that it gets, for one on this
-//! member as they are.
+//! The items of an answer to an iteration, written once: into the frame for a reader on another member, as they are for a
+//! reader on this member.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -12,7 +12,7 @@ use crate::container::Visited;
 use crate::items::{Held, Item, ItemRef, push_copy};
 use crate::wire::FetchedItems;
 
-/// Items as they are gathered.
+/// The items gathered so far.
 pub(super) enum Answer {
     Here(Gathered),
     Elsewhere(FetchedItems),
@@ -21,18 +21,18 @@ pub(super) enum Answer {
 /// Items for a reader on this member.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// For one that takes them.
+    /// Items for a reader that takes them.
     made: Vec<Item>,
-    /// For one that looks at them where they lie.
+    /// Items for a reader that reads them in place.
     items: Vec<Held>,
     is_whole: bool,
-    /// Their keys that do not share their value's memory, in one allocation for all of them.
+    /// The keys of items that do not share their value's memory, in one allocation for all of them.
     keys: Vec<u8>,
-    /// Whose they are, and where each of them ends.
+    /// For each of these keys, the index of its item and its end in `keys`.
     ends: Vec<(usize, usize)>,
 }
 
-/// What an item has beside its key.
+/// The value of an item.
 pub(super) enum Value<'a> {
     None,
     Of(Visited<'a>),
@@ -52,7 +52,7 @@ impl Value<'_> {
         }
     }
 
-    /// It and its key, if they are in one place.
+    /// Returns the value with its key, if they are in one place.
     fn together(&self) -> Option<Bytes> {
         if let Self::Of(visited) = self { visited.together() } else { None }
     }
@@ -70,26 +70,26 @@ impl Value<'_> {
     }
 }
 
-/// How much there was at a moment.
+/// A position in the gathered items.
 pub(super) struct Mark {
     count: usize,
     written: (u32, usize),
 }
 
 impl Answer {
-    /// One for a reader elsewhere, with room for so many bytes of items.
+    /// Returns an answer for a reader on another member, with room for `room` bytes of items.
     pub(super) fn elsewhere(cache: &Cache, room: usize) -> Self {
         Self::Elsewhere(FetchedItems::begin(cache.config.id(), cache.topology_id(), room))
     }
 
-    /// One for a reader on this member, with room for so many items, which it looks at where they lie or takes.
+    /// Returns an answer for a reader on this member, with room for `items` items, which it reads in place or takes.
     pub(super) fn here(items: usize, is_whole: bool) -> Self {
         let (items, made) = if is_whole { (items, 0) } else { (0, items) };
         let (items, made) = (Vec::with_capacity(items), Vec::with_capacity(made));
         Self::Here(Gathered { made, items, is_whole, ..Gathered::default() })
     }
 
-    /// Items so far.
+    /// Returns the number of items so far.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Here(gathered) => gathered.made.len() + gathered.items.len(),
@@ -112,7 +112,7 @@ impl Answer {
         Mark { count: self.len(), written }
     }
 
-    /// Takes back what was pushed since then.
+    /// Removes the items that were pushed since the mark.
     pub(super) fn cut(&mut self, mark: &Mark) {
         match self {
             Self::Here(Gathered { made, items, keys, ends, .. }) => {
@@ -125,7 +125,7 @@ impl Answer {
         }
     }
 
-    /// Gives the whole to the reader. `fetched` has everything but the items.
+    /// Sends the answer to the reader. `fetched` has all fields but the items.
     pub(super) fn send(self, cx: &mut Cx, cache: &Cache, reader: &Address, fetched: Fetched) {
         match self {
             Self::Here(gathered) => cache.send(cx, reader, Body::Fetched(gathered.with(fetched))),
@@ -133,7 +133,7 @@ impl Answer {
         }
     }
 
-    /// The same for a reader on this member, at once.
+    /// Returns the answer for a reader on this member.
     pub(super) fn with(self, fetched: Fetched) -> Fetched {
         match self {
             Self::Here(gathered) => gathered.with(fetched),
@@ -149,7 +149,7 @@ impl Gathered {
 
     fn make(&mut self, key: &[u8], value: Value<'_>, version: Version) {
         let item = ItemRef { key, value: value.as_slice(), version };
-        // Before a reference is counted to what it is in.
+        // Small items are copied here, before `together` counts a reference to their allocation.
         if item.is_small() && !value.is_passive() {
             push_copy(&mut self.made, item);
             return;
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(reader.next(), Ok(Some(Command { cache: CacheId(7), topology: 5, body: body.clone() })));
         assert_eq!(reader.next(), Ok(None));
 
-        // And as any other command.
+        // The frame reads like that of any other command.
         frames.push(CacheId(7), 5, &body);
         let mut reader = FrameReader::new(frames.next(0).unwrap()).unwrap();
         assert_eq!(reader.next().unwrap().unwrap().body, body);

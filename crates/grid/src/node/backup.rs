@@ -1,4 +1,4 @@
-//! The backup's side: a write owner does what the primary has done, and tells the caller.
+//! The backup's side: a write owner applies the primary's writes, and acknowledges them to the caller.
 
 use consort_group::Address;
 
@@ -10,13 +10,13 @@ use crate::planted::Planted;
 use crate::{Segment, Version};
 
 impl Cache {
-    /// The primary of the topology `topology` has written something.
+    /// Handles a write of the primary of the topology `topology`.
     pub(super) fn handle_backup(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut backup: Backup) {
         let segment = backup.segment;
         let Some(installed) = &self.installed else { return };
         let epoch = installed.topology.epoch(segment);
         if topology < epoch && !cx.has(Planted::OldEpochTaken) || !self.may_order(installed, from, segment) {
-            // Its primary does not know yet that the owners have changed. It will, and send this to all of them.
+            // The primary does not know yet that the owners have changed. When it does, it sends this write to all of them.
             cx.counters.outdated += 1;
             return;
         }
@@ -31,7 +31,7 @@ impl Cache {
         cx.watermarks.heard(&operation.caller, finished);
         let (caller, number) = (operation.caller.clone(), operation.number);
         if topology < self.topology_id() {
-            // Of a caller perhaps that was a member there and is none here.
+            // The caller may have been a member in that topology and be none in this one.
             self.await_settled(cx);
             let own = self.topology();
             if own.is_some_and(|own| Self::is_caller_gone(own, &caller))
@@ -40,10 +40,10 @@ impl Cache {
                 operation.number = ORPHANED;
             }
         }
-        // An answer behind writes names no key.
+        // The acknowledgement of a cache with a store waits for the write of this key; without a store, the key is not needed.
         let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
         if self.is_invalidation() {
-            // No record: to do it twice costs an entry at worst.
+            // No record is needed: a repeated invalidation costs an entry at worst.
             if !cx.watermarks.is_finished(&operation) && !cx.has(Planted::InvalidationIgnored) {
                 self.invalidate(cx, segment, &key, &effect);
             }
@@ -69,7 +69,7 @@ impl Cache {
         self.acknowledge(cx, (segment, named), caller, ack);
     }
 
-    /// Does what another owner did, unless something newer was done.
+    /// Applies the write of another owner, unless a newer one was applied.
     pub(super) fn apply(
         &mut self,
         cx: &mut Cx,
@@ -106,12 +106,12 @@ impl Cache {
                 self.note_put(segment, key, version);
                 self.erase(cx, segment, key, version);
             }
-            // Nothing to apply, or of another mode.
+            // The effect is empty, or of another mode.
             _ => {}
         }
     }
 
-    /// What is done to write owners that may not have a record's write.
+    /// Returns the effect for write owners that may not have a record's write.
     pub(super) fn effect_of(&self, now: consort_group::Time, segment: Segment, record: &Record) -> Effect {
         match record.did {
             Did::Clear => return Effect::InvalidateAll,
@@ -120,13 +120,13 @@ impl Cache {
             Did::CopiedRemoval => return Effect::CopyRemoval,
             Did::Put | Did::CopiedPut => {}
         }
-        // Also if its time is over: who lacks it has what was there before, and must not go on with that.
+        // An expired entry is sent, too: an owner that lacks it has the previous entry, and must not keep that.
         let is_it = |entry: &crate::Entry| entry.version == record.version && !entry.is_passive();
         if let Some(entry) = self.held(segment, &record.key).filter(is_it) {
             let stored = crate::Stored::of(entry, now);
             return if record.did == Did::CopiedPut { Effect::Copy(stored) } else { Effect::Put(stored) };
         }
-        // What is here in this version has its value at hand for as long as it has a record (`Records::need`).
+        // The value of this version is available as long as it has a record (`Records::need`).
         let records = &self.segments[usize::from(segment.0)].records;
         let is_superseded = self.container.version_of(segment, &record.key) >= record.version
             || records.has_newer(&record.key, record.version);
@@ -156,7 +156,7 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// A write owner with a store and room for one value.
+    /// A write owner with a store, and memory for one value.
     fn owner(passivation: bool) -> (Cache, Cx) {
         let bound = Some(MemoryBound { limit: Limit::Entries(1), when_full: WhenFull::Remove });
         let settings = ContainerSettings { segment_count: 1, bound, is_backed: true, is_shared: true };
@@ -186,8 +186,8 @@ mod tests {
         cache.state(SEGMENT).records.push(record, &cx.watermarks);
     }
 
-    /// What is handed on of a write whose value memory had no room for, once its caller has gone and everybody has
-    /// forgotten how far it had come.
+    /// Returns the effects handed on for a write whose value did not fit into memory. Its caller has gone and no member knows
+    /// its progress.
     fn handed_on(passivation: bool, is_finished: bool) -> Vec<Effect> {
         let (mut cache, mut cx) = owner(passivation);
         put(&mut cache, &mut cx, b"first", 1);
@@ -205,7 +205,7 @@ mod tests {
         first.map(|record| cache.effect_of(Time::ZERO, SEGMENT, record)).collect()
     }
 
-    /// A value leaves memory, is there again and leaves it once more, before the store has taken it for the first time.
+    /// A value is evicted, loaded and evicted once more, before the store has written it for the first time.
     #[test]
     fn what_has_left_memory_twice_is_held_until_the_store_has_taken_it_for_the_last_time() {
         let (mut cache, mut cx) = owner(true);

@@ -1,4 +1,4 @@
-//! One cache on one member: what it knows of the cluster, and what becomes of each command.
+//! One cache on one member: its view of the cluster, and the handling of each command.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use crate::{
     CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
 };
 
-/// Commands that may wait for a topology. It comes within a round trip; what does not fit is sent again by its caller.
+/// The limit of commands that wait for a topology, which arrives within a round trip. Commands beyond it are sent again by
+/// their callers.
 const DEFERRED_MAX: usize = 65_536;
 
-/// Calls that may wait for the first commands of a new primary. As many as a caller may have under way.
+/// The limit of calls that wait for the first commands of a new primary: as many as a caller may have under way.
 const PARKED_MAX: usize = super::calls::CALLS_MAX;
 
 /// A cache on this member.
@@ -37,7 +38,7 @@ pub(crate) struct Cache {
     pub(crate) segments: Vec<SegmentState>,
     pub(crate) transfer: Transfer,
     pub(crate) merge: Merge,
-    /// What was installed before this member came back with entries of its own, which are kept until they are merged.
+    /// The state from before this member came back with entries of its own, which are kept until they are merged.
     pub(crate) frozen: Option<Frozen>,
     /// Commands of a later topology.
     pub(crate) deferred: VecDeque<(Address, Command)>,
@@ -45,50 +46,50 @@ pub(crate) struct Cache {
     pub(crate) iterations: BTreeMap<IterationId, Iteration>,
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
     pub(crate) reductions: BTreeMap<Arc<str>, Arc<ReduceFn>>,
-    /// The names of those that take long with an entry: they are applied outside the node.
+    /// The names of functions that take long with an entry: they are applied outside the node.
     pub(crate) costly: BTreeSet<Arc<str>>,
     pub(crate) persistence: Option<Box<Persistence>>,
     pub(crate) listeners: Listeners,
     pub(crate) questions: Questions,
-    /// There may be records of callers that have gone: when primaries are asked for these.
+    /// The time to ask primaries for records of gone callers, if there may be such records.
     pub(crate) unsettled: Option<Time>,
 }
 
-/// A topology with what follows from it.
+/// A topology with values derived from it.
 pub(crate) struct Installed {
     pub(crate) topology: Topology,
     pub(crate) writes: ConsistentHash,
-    /// Members that are told of every write, and what.
+    /// The members that receive events of every write, and which events.
     pub(crate) listening: Vec<(Address, Interest)>,
-    /// Since when.
+    /// The time at which it was installed.
     pub(crate) at: Time,
 }
 
-/// What a member keeps of a segment beside its entries.
+/// The state of a segment on a member, apart from its entries.
 #[derive(Default)]
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
-    /// What a merge has to know, if one is possible.
+    /// The past of the segment that a merge needs, if a merge is possible.
     pub(crate) past: Past,
-    /// Writes that this member has ordered.
+    /// The number of writes that this member has ordered.
     pub(crate) count: u64,
-    /// The last reign whose primary has been sent our records, or that we have begun ourselves.
+    /// The last reign whose primary has been sent this member's records, or that this member has begun itself.
     pub(crate) handed: u32,
-    /// The last epoch in which our records have been sent to the other write owners.
+    /// The last epoch in which this member's records have been sent to the other write owners.
     pub(crate) resent: u32,
-    /// As a new primary: whose records are missing.
+    /// As a new primary: the owners whose records are missing.
     pub(crate) missing: Vec<Address>,
-    /// Calls that wait for them.
+    /// Calls that wait for these records.
     pub(crate) parked: Vec<(Address, Call)>,
-    /// Where its cluster has begun again, until all that its first owner has is here: older than whatever was written since, and
-    /// newer than what was here before.
+    /// After a full restart, the version between both incarnations: older than every write since, and newer than the entries
+    /// from before. Set until all entries of the segment's first owner are here.
     pub(crate) begun_again: Option<Version>,
-    /// As the primary: who has not told yet when it gave entries last that it gives no more.
+    /// As the primary: the members that stopped returning entries and have not yet reported their last uses.
     pub(crate) uses_awaited: Awaited,
 }
 
 impl SegmentState {
-    /// Whether writes may be ordered.
+    /// Returns whether writes may be ordered.
     pub(crate) fn is_open(&self) -> bool {
         self.missing.is_empty()
     }
@@ -131,7 +132,7 @@ impl Cache {
         self.installed.as_ref().map(|installed| &installed.topology)
     }
 
-    /// The id of the topology that is installed; 0 if there is none.
+    /// Returns the id of the installed topology; 0 if there is none.
     pub(crate) fn topology_id(&self) -> u32 {
         self.topology().map_or(0, |topology| topology.id)
     }
@@ -160,7 +161,7 @@ impl Cache {
         cx.send(to, self.config.id(), self.topology_id(), body);
     }
 
-    /// Whether others have nothing to do with it.
+    /// Returns whether the cache concerns this member only.
     pub(crate) fn is_local(&self) -> bool {
         self.config.mode == CacheMode::Local
     }
@@ -174,7 +175,7 @@ impl Cache {
         }
     }
 
-    /// Asks to be taken in or to be let go, if that is what it waits for.
+    /// Asks the coordinator to add this member to the topology or to remove it, if the cache waits for that.
     pub(crate) fn ask_coordinator(&self, cx: &mut Cx) {
         if self.is_leaving {
             self.tell_coordinator(cx, ToCoordinator::Leave);
@@ -186,7 +187,7 @@ impl Cache {
         }
     }
 
-    /// A command of a member, or of our own.
+    /// Handles a command of another member, or of this one.
     pub(crate) fn handle(&mut self, cx: &mut Cx, from: &Address, command: Command) {
         if command.topology > self.topology_id() {
             if self.deferred.len() < DEFERRED_MAX {
@@ -244,7 +245,7 @@ impl Cache {
             | Body::Backup(_)
             | Body::Pull(_)
             | Body::Chunk(_) => cx.counters.malformed += 1,
-            // The node's own.
+            // Commands that the node handles.
             Body::ToCoordinator(_)
             | Body::Memory { .. }
             | Body::Install { .. }
@@ -254,7 +255,7 @@ impl Cache {
         }
     }
 
-    /// What waited for a topology is handled, if it is here now.
+    /// Handles the deferred commands whose topology is installed now.
     pub(crate) fn handle_deferred(&mut self, cx: &mut Cx) {
         for (from, command) in std::mem::take(&mut self.deferred) {
             self.handle(cx, &from, command);

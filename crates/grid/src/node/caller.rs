@@ -1,4 +1,4 @@
-//! The caller's side: where an operation is sent, and when it is sent again.
+//! The caller's side of operations: to which member an operation is sent, and when it is sent again.
 
 use std::time::Duration;
 
@@ -14,16 +14,17 @@ use crate::planted::Planted;
 use crate::topology::{Phase, Topology};
 use crate::{Flags, PartitionHandling};
 
-/// How long an operation waits for an answer before it is sent again although nothing has changed: many times a round
+/// How long an operation waits for a response before it is sent again although the topology is the same: many times a round
 /// trip, and short beside every timeout.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
 
-/// How long it waits at most after many attempts: who has not answered those is stopped or full, and more would only fill
-/// memory.
+/// The limit of that wait after many attempts. A member that has not answered those is stopped or overloaded, and more copies
+/// would only fill memory.
 pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
 impl Cache {
-    /// Sends an operation to whom it concerns, if there is somebody. Otherwise it waits for a topology that has one.
+    /// Sends an operation to its primary or a read owner, if there is one. Otherwise the operation waits for a topology that
+    /// has one.
     pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
         let is_denied = !cx.has(Planted::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
@@ -34,7 +35,7 @@ impl Cache {
         let (segment, is_write) = (call.segment, call.is_write());
         if let Some(error) = self.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
             match call.may_be_done() {
-                // It stays until it is known whether it was done.
+                // The write stays open until its result is known.
                 true => cx.calls.give_up(number, OperationError::Uncertain),
                 false => cx.calls.finish(number, Err(error)),
             }
@@ -58,7 +59,7 @@ impl Cache {
             return cx.calls.unassign(number);
         };
         if is_denied && topology.away().contains(&target) {
-            // A read that others may not answer: the primary is all that it is about.
+            // A read that only the primary may answer.
             let error = OperationError::Degraded { segment, away: vec![target.into()] };
             return cx.calls.finish(number, Err(error));
         }
@@ -66,8 +67,8 @@ impl Cache {
         self.send_call(cx, number, target, epoch, keeps_target);
     }
 
-    /// Sends an operation, or has it wait until its target may send the response. `is_expected`: it is no repetition that
-    /// its target has said what it needs, or has had no room before.
+    /// Sends an operation, or has it wait until its target may send the response. `is_expected`: the call is no repetition,
+    /// because its target has reported the size that it needs, or has had no room before.
     fn send_call(&mut self, cx: &mut Cx, number: u64, target: Address, epoch: u32, is_expected: bool) {
         let reserved = if target == cx.local {
             cx.calls.release(number);
@@ -94,7 +95,7 @@ impl Cache {
         }
     }
 
-    /// Why a degraded cache does not do an operation in a segment.
+    /// Returns the error if a degraded cache refuses an operation in a segment.
     pub(crate) fn refusal(
         &self,
         topology: &Topology,
@@ -114,7 +115,7 @@ impl Cache {
         (!is_allowed).then_some(OperationError::Degraded { segment, away: missing })
     }
 
-    /// The end of an operation that was not acknowledged by write owners.
+    /// Handles the result of an operation that was not acknowledged by write owners.
     pub(super) fn handle_reply(
         &mut self,
         cx: &mut Cx,
@@ -138,8 +139,8 @@ impl Cache {
             }
             Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),
             Reply::Failed(error) => Self::handle_failure(cx, topology, number, error),
-            // Its topology is here by now, or the reply would have waited for it. If ours is newer than what it had when
-            // it answered, the operation has been sent again with it.
+            // The topology of the reply is installed here, or the reply would have been deferred. If this member's topology is
+            // newer, the operation has been sent again with it.
             Reply::Misdirected if topology == self.topology_id() => self.dispatch(cx, number),
             Reply::Misdirected => {}
             Reply::Larger(bytes) => {
@@ -150,21 +151,22 @@ impl Cache {
         }
     }
 
-    /// Somebody who was to carry out an operation or has done it has failed.
+    /// Handles the failure of a member that was to carry out an operation, or that has carried it out.
     fn handle_failure(cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
         let is_finished = cx.has(Planted::RefusedIsFinished);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let (is_write, is_sent_again) = (call.is_write(), call.is_sent_again);
         match error {
-            // Whoever it was sent to since then may do it, or has.
+            // The member that it was sent to since may carry it out, or has.
             _ if is_write && !call.is_expected(topology) => {}
-            // It is done, and who says so acknowledges it, too. Owners that have not got it yet would leave it out if they
-            // heard that it is finished.
+            // The write is done, and the failing member acknowledges it, too. Owners that have not received it yet would drop
+            // it if they learnt that it is finished.
             error @ OperationError::NotStored { .. } if !is_finished => cx.calls.give_up(number, error),
             OperationError::Degraded { .. } if is_write && is_sent_again => {
                 cx.calls.give_up(number, OperationError::Uncertain);
             }
-            // It is on its way there once more, and may be done then. It asks what has become of it when its time has come.
+            // Another copy is on its way to that member, and may be carried out. The operation asks for its result when it is
+            // repeated.
             _ if is_write && is_sent_again && !is_finished => {
                 let target = call.target.clone();
                 cx.calls.let_go(number);
@@ -176,11 +178,11 @@ impl Cache {
         }
     }
 
-    /// After a new topology: operations whose addressee has changed are sent again.
+    /// After a new topology, repeats the operations whose target has changed.
     pub(super) fn redirect(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.config.id()) {
             let Some(call) = cx.calls.get_mut(number) else { continue };
-            // What made it wait long may be over with this topology.
+            // The cause of the long wait may have ended with this topology.
             call.patience = RESEND_AFTER;
             let (segment, target) = (call.segment, call.target.clone());
             let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
@@ -202,7 +204,7 @@ impl Cache {
         }
     }
 
-    /// Reads at members that are silent are sent to another owner that is read, if there is one from which something comes.
+    /// Moves reads from silent members to another read owner, if there is one that is not silent.
     pub(crate) fn move_reads(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.config.id()) {
             let (now, Some(call)) = (cx.now, cx.calls.get_mut(number)) else { continue };
@@ -226,7 +228,7 @@ impl Cache {
         }
     }
 
-    /// Operations that have waited long are sent again; those whose time is over fail.
+    /// Repeats operations that have waited long; those past their timeout fail.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         self.look_for_the_deaf(cx);
         self.move_reads(cx);
@@ -236,7 +238,7 @@ impl Cache {
             let timeout = call.timeout;
             if call.is_awaited && call.deadline() <= now {
                 let error = OperationError::TimedOut(timeout);
-                // A write that was sent goes on, because its owners must agree.
+                // A write that was sent continues, because its owners must agree.
                 if call.may_be_done() {
                     cx.calls.give_up(number, error);
                 } else {
@@ -250,7 +252,7 @@ impl Cache {
                 continue;
             }
             let Some(target) = call.target.clone() else { continue };
-            // What its target sends before it takes its time.
+            // The wait includes the time for the responses that its target sends first.
             if waited < patience + cx.calls.window.transfer_time(&target) {
                 continue;
             }
@@ -262,8 +264,8 @@ impl Cache {
     }
 }
 
-/// The owner that a read is sent to: numbers are spread over the owners, and a repeated read asks the one behind that which
-/// was asked last, or that one again if it is to be kept. Owners that are silent are asked if there is no other.
+/// Returns the owner that a read is sent to. Numbers are spread over the owners. A repeated read goes to the owner after the
+/// last one, or to that one again if it is kept. Silent owners are asked only if there is no other.
 fn choose_reader<'a>(
     owners: impl Iterator<Item = &'a Address>,
     number: u64,
@@ -280,7 +282,7 @@ fn choose_reader<'a>(
     in_turn().find(|owner| !is_silent(owner)).or_else(|| in_turn().next())
 }
 
-/// Those owners that are not away.
+/// Returns the owners that are reachable.
 pub(super) fn present<'a>(
     topology: &'a Topology,
     owners: impl Iterator<Item = &'a Address>,

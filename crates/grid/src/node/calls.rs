@@ -1,4 +1,4 @@
-//! Operations that this member has begun and that are not finished: numbered, in order, and bounded.
+//! The unfinished operations that this member has begun: numbered, in order, and bounded.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,37 +13,37 @@ use crate::command::{Ack, CacheId, Call};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};
 
-/// Operations that may be between the oldest that is not finished and the newest: owners keep a record of each write
-/// among them. A thousand callers with 64 operations each.
+/// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each write among them. A
+/// thousand callers with 64 operations each fit.
 pub(crate) const CALLS_MAX: usize = 65_536;
 
-/// An operation under way.
+/// An unfinished operation.
 pub(crate) struct InFlight {
     pub(crate) cache: CacheId,
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// Whom it was sent to last; nobody if there is nobody to send it to.
+    /// The member that the operation was sent to last; none if no member can carry it out.
     pub(crate) target: Option<Address>,
     pub(crate) sent: Time,
-    /// How long it waits until it is sent again.
+    /// How long the operation waits for a response until it is sent again.
     pub(crate) patience: Duration,
-    /// Whether it was sent before: it may have been carried out.
+    /// Whether the operation was sent before, and so may be carried out already.
     pub(crate) is_repeated: bool,
-    /// Whether that was more than once: what one of them is told does not tell what becomes of the other.
+    /// Whether the operation was sent more than once: the response to one copy does not determine the result of the other.
     pub(crate) is_sent_again: bool,
     pub(crate) began: Time,
     pub(crate) timeout: Duration,
-    /// Whether the caller still waits. If not, it goes on for the sake of the owners: they must agree.
+    /// Whether the caller still waits. If not, the operation continues because the owners must agree.
     pub(crate) is_awaited: bool,
-    /// Bytes of the largest value that the caller takes from another member.
+    /// The size in bytes of the largest value that the caller accepts from another member.
     pub(crate) response_bytes_max: u32,
-    /// Bytes of the value in its response, once its owner has said so.
+    /// The size in bytes of the value in its response, once the owner has reported it.
     pub(crate) response_bytes: Option<u32>,
-    /// Whether it goes to the member next that it was sent to last, or has waited for.
+    /// Whether the next send goes to the member that the operation was sent to last or has waited for.
     pub(crate) keeps_target: bool,
-    /// What it has of its target's responses.
+    /// The operation's share of the target's response window.
     share: Share,
     acks: Acks,
 }
@@ -51,21 +51,21 @@ pub(crate) struct InFlight {
 /// The bytes of a member's responses that a call has reserved at its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Share {
-    /// Nothing: it is not sent to another member, or its response has no value.
+    /// None: the call is not sent to another member, or its response has no value.
     None,
-    /// It waits until so many are free.
+    /// The call waits until this many bytes are free.
     Waits(Slot, u32),
-    /// It has waited for them, and is to be sent.
+    /// The call has got its bytes, and is to be sent.
     Comes(Slot, u32),
-    /// It was sent with them.
+    /// The call was sent with its bytes.
     Sent(Slot, u32),
 }
 
-/// Acknowledgements of one epoch's write owners.
+/// The acknowledgements of the write owners of one epoch.
 #[derive(Default)]
 struct Acks {
     epoch: u32,
-    /// The most that anybody has said there are to be.
+    /// The highest number of acknowledgements that an owner has required.
     needed: u16,
     from: SmallVec<[Address; 2]>,
     outcome: Option<Outcome>,
@@ -102,12 +102,12 @@ impl InFlight {
         }
     }
 
-    /// Whether it waits until its target may send its response.
+    /// Returns whether the operation waits until its target may send the response.
     pub(crate) fn waits_for_room(&self) -> bool {
         matches!(self.share, Share::Waits(..))
     }
 
-    /// Whether its response may have a value that its caller wants.
+    /// Returns whether the response may have a value that the caller wants.
     fn has_response(&self) -> bool {
         match &self.action {
             Action::Read(_) => true,
@@ -115,13 +115,13 @@ impl InFlight {
         }
     }
 
-    /// A write that changes nothing: wherever it finds no record of its number it has nothing to do.
+    /// Returns a write that changes nothing: an owner that has no record of its number does nothing.
     pub(crate) fn nothing() -> Action {
         let condition = Condition::Version(Version::NONE);
         Action::Write(Write { condition, change: Change::Remove, wants_previous: false })
     }
 
-    /// What the caller is told: not what was there before if only listeners have asked for it.
+    /// Returns the result for the caller: without the previous value if only listeners have asked for it.
     fn as_wanted(&self, mut result: Result<Outcome, OperationError>) -> Result<Outcome, OperationError> {
         if let (Action::Write(write), Ok(Outcome::Written(written))) = (&self.action, &mut result)
             && !write.wants_previous
@@ -135,7 +135,7 @@ impl InFlight {
         matches!(self.action, Action::Write(_))
     }
 
-    /// Whether it is a write that somebody was sent.
+    /// Returns whether the operation is a write that was sent to a member.
     pub(crate) fn may_be_done(&self) -> bool {
         self.is_write() && self.is_repeated
     }
@@ -144,30 +144,30 @@ impl InFlight {
         self.began + self.timeout
     }
 
-    /// It is sent to the primary of this epoch, and what those of older ones say of it does not count any more: what they
-    /// have not done, and so not handed over, this one may do.
+    /// Notes that the operation is sent to the primary of this epoch. Responses of earlier primaries do not count any more:
+    /// writes that they have not done, and so not handed over, this primary may do.
     pub(crate) fn expect(&mut self, epoch: u32) {
         if epoch > self.acks.epoch {
             self.acks = Acks { epoch, ..Acks::default() };
         }
     }
 
-    /// Whether a primary with this topology knows at least the epoch in which it was sent last.
+    /// Returns whether a primary with this topology knows at least the epoch in which the operation was sent last.
     pub(crate) fn is_expected(&self, topology: u32) -> bool {
         topology >= self.acks.epoch
     }
 
-    /// Whether it was sent in this epoch or a later one, or acknowledged there.
+    /// Returns whether the operation was sent or acknowledged in this epoch or a later one.
     pub(crate) fn knows(&self, epoch: u32) -> bool {
         self.acks.epoch >= epoch
     }
 
-    /// Whether a member has acknowledged it in the epoch in which it was sent last.
+    /// Returns whether a member has acknowledged the operation in the epoch in which it was sent last.
     pub(crate) fn is_acked_by(&self, member: &Address) -> bool {
         self.acks.from.contains(member)
     }
 
-    /// Takes an acknowledgement. Returns the outcome if it was the last of its epoch's.
+    /// Takes an acknowledgement. Returns the outcome if it was the last one of its epoch.
     fn ack(&mut self, from: &Address, ack: &mut Ack) -> Option<Outcome> {
         let acks = &mut self.acks;
         if ack.epoch < acks.epoch {
@@ -187,7 +187,7 @@ impl InFlight {
     }
 }
 
-/// Bytes of the value in a response; nothing if it is a failure.
+/// Returns the size in bytes of the value in a response; none for a failure.
 fn value_len(result: &Result<Outcome, OperationError>) -> Option<usize> {
     let value = match result.as_ref().ok()? {
         Outcome::Read(read) => read.as_ref(),
@@ -196,23 +196,23 @@ fn value_len(result: &Result<Outcome, OperationError>) -> Option<usize> {
     Some(value.map_or(0, |stored| stored.value.len()))
 }
 
-/// What came of an operation, for whoever has begun it.
+/// The number of an operation and its result, for its caller.
 pub(crate) type Finished = (u64, Result<Outcome, OperationError>);
 
-/// All operations under way.
+/// All unfinished operations.
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// Number of the first in `calls`: everything below is finished.
+    /// The number of the first in `calls`: every lower number is finished.
     base: u64,
     calls: VecDeque<Option<InFlight>>,
     count: usize,
     pub(crate) finished: VecDeque<Finished>,
-    /// How much the others may be sending here.
+    /// The bytes that other members may be sending here as responses.
     pub(crate) window: ResponseWindow,
 }
 
 impl Calls {
-    /// Everything below this number is finished.
+    /// Returns the number below which every operation is finished.
     pub(crate) fn finished_below(&self) -> u64 {
         self.base
     }
@@ -221,7 +221,7 @@ impl Calls {
         self.calls.len() >= CALLS_MAX
     }
 
-    /// How many more there may be.
+    /// Returns the number of operations that may still be opened.
     pub(crate) fn room(&self) -> usize {
         CALLS_MAX.saturating_sub(self.calls.len())
     }
@@ -236,8 +236,8 @@ impl Calls {
         self.base + self.calls.len() as u64 - 1
     }
 
-    /// Before a call is sent to another member: reserves the bytes of its response. Gives how many it may have at most, or
-    /// nothing if it has to wait for them.
+    /// Reserves the bytes of a call's response before the call is sent to another member. Returns the limit of the response in
+    /// bytes, or none if the call has to wait.
     pub(crate) fn reserve(&mut self, number: u64, target: &Address) -> Option<u32> {
         let call = self.get_mut(number)?;
         if !call.has_response() {
@@ -266,7 +266,7 @@ impl Calls {
         Some(bytes)
     }
 
-    /// Returns what a call has reserved at its target.
+    /// Releases the bytes that a call has reserved at its target.
     pub(crate) fn release(&mut self, number: u64) {
         let Some(call) = self.get_mut(number) else { return };
         match std::mem::replace(&mut call.share, Share::None) {
@@ -276,7 +276,7 @@ impl Calls {
         }
     }
 
-    /// A call has no target: no owner can carry it out now.
+    /// Clears the target of a call that no owner can carry out now.
     pub(crate) fn unassign(&mut self, number: u64) {
         self.release(number);
         if let Some(call) = self.get_mut(number) {
@@ -284,11 +284,11 @@ impl Calls {
         }
     }
 
-    /// A call that has waited for room and may be sent now, and its cache.
+    /// Returns a call that has waited for room and may be sent now, and its cache.
     pub(crate) fn next_with_room(&mut self) -> Option<(CacheId, u64)> {
         loop {
             let number = self.window.next()?;
-            // What waits is forgotten when its call ends.
+            // A waiting reservation is dropped when its call ends.
             if let Some(call) = self.get_mut(number)
                 && let Share::Waits(slot, bytes) = call.share
             {
@@ -299,8 +299,8 @@ impl Calls {
         }
     }
 
-    /// A member has said how large the value is that it would have to send for a call. Whether the call is to be sent again: not
-    /// if it was meanwhile, or if its caller takes no such value.
+    /// Notes the size of the value that a member would have to send for a call. Returns whether the call is to be sent again:
+    /// not if it was meanwhile, or if its caller accepts no such value.
     pub(crate) fn note_size(&mut self, from: &Address, number: u64, bytes: u32) -> bool {
         if let Some(slot) = self.window.find(from) {
             self.window.note_response(slot, bytes as usize);
@@ -309,21 +309,21 @@ impl Calls {
         if call.response_bytes.is_some_and(|known| known >= bytes) {
             return false;
         }
-        // If it was sent twice, the other one may be carried out.
+        // If it was sent twice, the other copy may be carried out.
         let can_end = !call.is_write() || !call.is_sent_again;
         if bytes > call.response_bytes_max && can_end {
             let limit = call.response_bytes_max;
             self.finish(number, Err(OperationError::LargeResponse { bytes, limit }));
             return false;
         }
-        // Where others write larger and larger values meanwhile, it is ahead of them in the end.
+        // The doubled size gets ahead in the end, even if other callers write larger and larger values meanwhile.
         let known = call.response_bytes.map_or(0, |known| known.saturating_mul(2));
         call.response_bytes = Some(bytes.max(known));
         call.keeps_target = true;
         true
     }
 
-    /// The number of an operation that is over already.
+    /// Returns the number of an operation that ends at once with this result.
     pub(crate) fn end_at_once(&mut self, result: Result<Outcome, OperationError>) -> u64 {
         let number = self.base + self.calls.len() as u64;
         if self.calls.is_empty() {
@@ -340,12 +340,12 @@ impl Calls {
         self.calls.get_mut(at)?.as_mut()
     }
 
-    /// How many there are.
+    /// Returns the number of unfinished operations.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The numbers of a cache's, in order.
+    /// Returns the numbers of a cache's operations, in order.
     pub(crate) fn of(&self, cache: CacheId) -> Vec<u64> {
         let is_its = |call: &Option<InFlight>| call.as_ref().is_some_and(|call| call.cache == cache);
         let its = self.calls.iter().enumerate().filter(|(_, call)| is_its(call));
@@ -359,7 +359,7 @@ impl Calls {
         }
     }
 
-    /// An operation is over.
+    /// Finishes an operation.
     pub(crate) fn finish(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         let Some(at) = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()) else { return };
         let Some(Some(call)) = self.calls.get_mut(at) else { return };
@@ -371,7 +371,7 @@ impl Calls {
         self.release(number);
         self.finished.extend(result.map(|result| (number, result)));
         let Some(place) = self.calls.get_mut(at) else { return };
-        // Where it is: it takes some hundred bytes, which need not be moved for that.
+        // The call is dropped in place: its several hundred bytes need not be moved for that.
         *place = None;
         self.count -= 1;
         while let Some(None) = self.calls.front() {
@@ -380,8 +380,8 @@ impl Calls {
         }
     }
 
-    /// Nobody can tell what has become of a write that was sent: its caller is told so. Its number is not finished before
-    /// all owners have what some may have; it is never carried out anew.
+    /// Gives up a write whose result cannot be known, and reports that to its caller. Its number is not finished before all
+    /// owners have the write if some do; the write is never carried out anew.
     pub(crate) fn let_go(&mut self, number: u64) {
         self.give_up(number, OperationError::Uncertain);
         self.unassign(number);
@@ -391,12 +391,12 @@ impl Calls {
         }
     }
 
-    /// The caller is told of a failure, while the operation goes on.
+    /// Reports a failure to the caller, while the operation continues.
     pub(crate) fn give_up(&mut self, number: u64, error: OperationError) {
         self.tell(number, Err(error));
     }
 
-    /// The caller is told what has come of an operation that goes on.
+    /// Reports the result to the caller, while the operation continues.
     pub(crate) fn tell(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         if let Some(call) = self.get_mut(number)
             && call.is_awaited

@@ -1,8 +1,8 @@
-//! Functions of walks that may take long with an entry: they are applied outside the node, in steps.
+//! Functions of iterations that may take long with an entry: they are applied outside the node, in steps.
 //!
-//! A request for such a function waits in a queue. The host takes it from there as a [`Computation`]: the entries that it is
-//! about, as they are at that moment. It runs that on a thread of its choice, for as long as it wants to, and gives the node
-//! the result. What a step has not come to is asked for again by the reader, as with all answers that are not the last.
+//! A request for such a function waits in a queue. The host takes it from there as a [`Computation`], with its entries as they
+//! are at that moment. The host runs it on a thread of its choice, for as long as it wants to, and returns the result to the
+//! node. The reader requests the entries that a step has not reached again, as after any incomplete answer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,17 +22,18 @@ use crate::operation::OperationError;
 use crate::publication::{FETCH_BYTES, What};
 use crate::{Entry, Node, Segment, Version};
 
-/// Requests that wait for their function. One more is refused: its reader is told that this member is busy.
+/// The limit of requests that wait for their function. One more is refused: its reader receives the error that this member is
+/// busy.
 const WAITING_MAX: usize = 16_384;
 
-/// Bytes of keys and values of one step; one entry may have more. They are shared with the container where they are large,
-/// and copied where they are small.
+/// The limit in bytes of the keys and values of one step; a single entry may have more. Large ones are shared with the
+/// container, and small ones are copied.
 const STEP_BYTES: usize = 1024 * 1024;
 
-/// Which request it is: a reader that has waited for long asks for the same again.
+/// The identity of a request: a reader that has waited for long repeats the same request.
 type Key = (CacheId, Address, u64, u32);
 
-/// Requests that wait for their function, in the order in which they came.
+/// Requests that wait for their function, in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Computations {
     order: VecDeque<Key>,
@@ -41,7 +42,7 @@ pub(crate) struct Computations {
 }
 
 impl Computations {
-    /// Whether one waits.
+    /// Returns whether a request waits.
     fn has_any(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -56,7 +57,7 @@ impl Computations {
         None
     }
 
-    /// Forgets what members asked for that are gone.
+    /// Drops the requests of members that are gone.
     pub(crate) fn keep(&mut self, is_kept: impl Fn(&Address) -> bool) {
         self.waiting.retain(|(_, from, ..), _| is_kept(from));
         let waiting = &self.waiting;
@@ -64,7 +65,7 @@ impl Computations {
     }
 }
 
-/// A step of a walk whose function takes long.
+/// A step of an iteration whose function takes long.
 pub struct Computation {
     key: Key,
     topology: u32,
@@ -74,7 +75,7 @@ pub struct Computation {
     answer: Answer,
 }
 
-/// What came of a step, for [`Node::finish_computation`].
+/// The result of a step, for [`Node::finish_computation`].
 pub struct Computed {
     key: Key,
     topology: u32,
@@ -88,19 +89,19 @@ struct Gathered {
     segment: Segment,
     entries: Vec<(Cursor, Bytes, Entry)>,
     end: PartEnd,
-    /// Where the walk goes on, if there is more.
+    /// The position at which the iteration continues, if there are more entries.
     next: Option<Cursor>,
 }
 
-/// What is gathered for a step.
+/// The entries gathered for a step.
 enum Gathering {
     Done(Vec<Gathered>),
-    /// Nothing before these were loaded.
+    /// No entries, until these values are loaded.
     Missing(Vec<((Segment, Bytes), Version)>),
 }
 
 impl Computation {
-    /// Applies the function to one entry after the other. `may_go_on` is asked after each of them; at least one is looked at.
+    /// Applies the function to one entry after the other. Calls `may_go_on` after each of them; handles at least one.
     pub fn run(self, mut may_go_on: impl FnMut() -> bool) -> Computed {
         let Self { key, topology, fetch, function, gathered, mut answer } = self;
         let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
@@ -159,20 +160,20 @@ impl Computation {
 }
 
 impl Node {
-    /// Has a function that the cache knows applied in steps outside the node: with [`Node::take_computation`], which the host
-    /// has to call from then on whenever [`Node::has_computations`] says so.
+    /// Declares that a function of the cache is applied in steps outside the node. From then on the host has to call
+    /// [`Node::take_computation`] whenever [`Node::has_computations`] returns true.
     pub fn register_costly(&mut self, cache: CacheId, name: &str) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.costly.insert(name.into());
         }
     }
 
-    /// Whether a step waits to be taken.
+    /// Returns whether a step waits to be taken.
     pub fn has_computations(&self) -> bool {
         self.cx.computations.has_any()
     }
 
-    /// The next step that is to be run.
+    /// Returns the next step to run.
     pub fn take_computation(&mut self, now: Time) -> Option<Computation> {
         self.cx.now = now;
         let taken = loop {
@@ -189,7 +190,7 @@ impl Node {
         taken
     }
 
-    /// A step was run.
+    /// Takes the result of a step, and sends the answer.
     pub fn finish_computation(&mut self, now: Time, computed: Computed) {
         self.cx.now = now;
         self.cx.computations.running.remove(&computed.key);
@@ -201,13 +202,13 @@ impl Node {
 }
 
 impl Cache {
-    /// Whether a request is for a function that takes long.
+    /// Returns whether a request is for a function that takes long.
     pub(super) fn is_costly(&self, fetch: &Fetch) -> bool {
         let is_costly = |name| self.costly.contains(name);
         fetch.transform.as_ref().is_some_and(|transform| is_costly(&transform.name))
     }
 
-    /// A request waits for its function.
+    /// Queues a request for its function.
     pub(super) fn queue_computation(&self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
         let key = (self.config.id(), from.clone(), fetch.iteration, fetch.nth);
         let computations = &mut cx.computations;
@@ -222,7 +223,7 @@ impl Cache {
         computations.waiting.insert(key, (fetch, loaded));
     }
 
-    /// The step that a request begins; nothing if it was answered, or waits for values.
+    /// Returns the step that a request begins; none if it was answered, or waits for values.
     fn computation(&mut self, cx: &mut Cx, key: Key, fetch: Fetch, loaded: Found) -> Option<Computation> {
         let from = key.1.clone();
         let Some(function) = self.function(fetch.what, fetch.transform.clone()) else {
@@ -246,7 +247,7 @@ impl Cache {
         }
     }
 
-    /// The entries of the segments that a request names, as far as a step goes.
+    /// Gathers the entries of the segments that a request names, up to the limit of a step.
     fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> Gathering {
         let mut gathered: Vec<Gathered> = Vec::new();
         let mut cursor = fetch.cursor.map(Cursor::from);
@@ -270,7 +271,7 @@ impl Cache {
         Gathering::Done(gathered)
     }
 
-    /// The entries of one segment. Up to the first whose value has to be loaded; then what is to be loaded is gathered.
+    /// Gathers the entries of one segment, up to the first whose value is not loaded. Then the values to load are gathered.
     fn gather_segment(
         &self,
         cx: &Cx,
@@ -325,7 +326,7 @@ impl Cache {
     fn finish_computation(&mut self, cx: &mut Cx, computed: Computed) {
         let Computed { key, topology, fetch, fetched, answer } = computed;
         let from = key.1;
-        // Segments may have gone while they were looked at: it is done again with those that are here.
+        // Segments may have been dropped during the step: it is repeated with the present ones.
         if topology != self.topology_id() {
             return self.queue_computation(cx, &from, fetch, Found::new());
         }

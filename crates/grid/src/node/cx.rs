@@ -1,4 +1,4 @@
-//! What all caches of a member share: who it is, what it has under way, and what it says to others.
+//! The context that all caches of a member share: its address, its unfinished operations, and its frames to other members.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,8 +21,9 @@ use crate::planted::Planted;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
-/// How long who has parted is told nothing of what is finished: by then it has noticed, and has taken over what was unfinished
-/// there. Until then it keeps records of our writes in other caches, if it has this one no more.
+/// How long a member of another partition receives no watermark of finished operations. By then it has noticed the partition,
+/// and has taken over the unfinished operations there. Until then it keeps records of this member's writes in other caches,
+/// even if it has closed this one.
 const PARTED_FOR: Duration = Duration::from_secs(60);
 
 /// The part of a [`super::Node`] that its caches use.
@@ -30,61 +31,62 @@ pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
     pub(crate) coordinator: Option<Address>,
-    /// The ballot under which topologies are installed here.
+    /// The ballot under which topologies are installed on this member.
     pub(crate) promised: Option<Ballot>,
-    /// Members that speak another version of the wire, and which. Bounded by the view.
+    /// Members with another version of the wire protocol, and that version. Bounded by the view.
     pub(crate) foreigners: BTreeMap<Address, u8>,
-    /// Caches that this member has ever been a member of. One is kept when it is closed: others may not have heard of that.
+    /// Caches that this member has ever been a member of. A closed cache stays, because other members may not have learnt of
+    /// the close.
     pub(crate) memberships: BTreeSet<CacheId>,
-    /// The ballot under which this member leads, or asks whether it may.
+    /// The ballot under which this member is coordinator, or asks whether it may be.
     pub(crate) leads: Ballot,
     pub(crate) calls: Calls,
     pub(crate) silence: Silence,
     pub(crate) watermarks: Watermarks,
     outbox: BTreeMap<Address, Outbox>,
-    /// Members for which there is no room: their reads wait.
+    /// Members whose outbound queues are full: their reads wait.
     crowded: BTreeSet<Address>,
-    /// Bytes that a member is sent before it is known again whether there is room.
+    /// The limit of bytes sent to a member before the room in its queue is checked again.
     burst: u64,
     pub(crate) responses: Responses,
-    /// For whom there is something, once each.
+    /// Members with frames to send, once each.
     waiting: Vec<Address>,
-    /// Members that caches have gone on without while these may have done the same. What was finished here since then is not known
-    /// there to any owner but us.
+    /// Members of other partitions that may serve the same caches. Of operations finished here since the partition, only this
+    /// member's owners there know.
     parted: BTreeMap<Address, (Time, BTreeSet<CacheId>)>,
-    /// Commands to ourselves.
+    /// Commands of this member to itself.
     pub(crate) inner: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
-    /// Bytes that wait for readers of listeners, of all caches.
+    /// The bytes of events that wait for readers of listeners, of all caches.
     pub(crate) waiting_events: WaitingEvents,
-    /// Functions that are to be applied outside the node.
+    /// Functions that are applied outside the node.
     pub(crate) computations: Computations,
-    /// What stores are to do.
+    /// Requests to stores.
     pub(crate) store: VecDeque<(CacheId, StoreRequest)>,
-    /// Custom merge policies by their names.
+    /// Custom merge policies by name.
     pub(crate) merges: BTreeMap<Arc<str>, Arc<MergeFn>>,
     pub(crate) counters: Counters,
-    /// The memory of this process, and of others.
+    /// The memory use of this process, and of other members.
     pub(crate) memory: Memory,
-    /// Bytes of a chunk of a transfer.
+    /// The size of a state transfer chunk in bytes.
     pub(crate) chunk_bytes: u32,
-    /// Chunks of a cache that may be on their way here.
+    /// The limit of requested chunks of a cache that have not arrived.
     pub(crate) pulls_max: usize,
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<Planted>,
-    /// When the first of those entries expires that were written since this was last looked at.
+    /// The earliest expiry of the entries that were written since the last check.
     pub(crate) next_mortal: Option<Time>,
 }
 
-/// What is to be sent to another member.
+/// The frames to another member.
 #[derive(Default)]
 struct Outbox {
     frames: FrameWriter,
-    /// Bytes that were written since it was known that there is room.
+    /// The bytes that were written since the last check of the room.
     written: u64,
 }
 
-/// What was unusual, for people who look for causes.
+/// Counters of unusual events, for diagnosis.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Commands that waited for a topology.
@@ -103,9 +105,10 @@ pub struct Counters {
     pub malformed: u64,
     /// Commands of a later version, skipped.
     pub unknown: u64,
-    /// Writes whose callers had gone, taken over.
+    /// Writes of callers that had gone, taken over by this member.
     pub adopted: u64,
-    /// Writes that a store has not taken and that are not tried again: too many were. Their callers were told.
+    /// Writes that a store has not taken and that are not tried again, because too many were waiting. Their callers received an
+    /// error.
     pub unsaved: u64,
 }
 
@@ -144,25 +147,25 @@ impl Cx {
         }
     }
 
-    /// An entry expires then.
+    /// Notes the time at which an entry expires.
     pub(crate) fn note_mortal(&mut self, end: Time) {
         self.next_mortal = Some(self.next_mortal.map_or(end, |next| next.min(end)));
     }
 
-    /// Whether this member has been given the bug.
+    /// Returns whether this bug is planted in this member.
     #[cfg(feature = "planted")]
     pub(crate) fn has(&self, bug: Planted) -> bool {
         self.planted == Some(bug)
     }
 
-    /// Nobody has a bug on purpose.
+    /// Returns false: without the feature, no bugs are planted.
     #[cfg(not(feature = "planted"))]
     #[inline(always)]
     pub(crate) fn has(&self, _: Planted) -> bool {
         false
     }
 
-    /// Says something to a member, perhaps to ourselves.
+    /// Sends a command to a member, or to this member itself.
     pub(crate) fn send(&mut self, to: &Address, cache: CacheId, topology: u32, body: Body) {
         if *to == self.local {
             self.inner.push_back(Command { cache, topology, body });
@@ -171,18 +174,18 @@ impl Cx {
         self.write_to(to, |frames| frames.push(cache, topology, &body));
     }
 
-    /// As the coordinator: gives a member a topology.
+    /// Sends a topology to a member, as the coordinator.
     pub(crate) fn install(&mut self, to: &Address, cache: CacheId, topology: &Topology) {
         let (ballot, topology) = (self.leads.clone(), Box::new(topology.clone()));
         self.send(to, cache, 0, Body::Install { ballot, topology });
     }
 
-    /// Sends a command that has been written already, to another member.
+    /// Sends a command that is already encoded, to another member.
     pub(crate) fn send_long(&mut self, to: &Address, command: LongCommand) {
         self.write_to(to, |frames| frames.push_long(command));
     }
 
-    /// Adds to another member's frames, for which it will be asked.
+    /// Appends to the frames for another member, and marks that it has frames to send.
     pub(super) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
         let outbox = match self.outbox.get_mut(to) {
             Some(outbox) => outbox,
@@ -199,7 +202,7 @@ impl Cx {
         }
     }
 
-    /// Whether there is room for a member now, and how many bytes it may be sent until this is called again.
+    /// Notes whether there is room for a member now, and how many bytes it may be sent until the next call.
     pub(super) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
         self.burst = burst;
         let written = self.outbox.get_mut(member).map_or(0, |outbox| {
@@ -213,12 +216,12 @@ impl Cx {
         }
     }
 
-    /// The next read of a member that waits, if there is room for its response.
+    /// Returns the next waiting read of a member, if there is room for its response.
     pub(super) fn next_read(&mut self, from: &Address) -> Option<Command> {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }
 
-    /// Whether a read of another member is not carried out now: it waits for room, or its response is on its way.
+    /// Returns whether a read of another member is not carried out now: it waits for room, or its response is on its way.
     pub(super) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
         if call.is_repeated && self.responses.is_answered(from, call.number, self.now) {
             self.counters.answered_once += 1;
@@ -235,7 +238,7 @@ impl Cx {
         true
     }
 
-    /// Whether a cache's merge policy is known here.
+    /// Checks that a cache's merge policy is registered on this member.
     pub(crate) fn knows_merge(&self, config: &CacheConfig) -> Result<(), OpenError> {
         match &config.merge {
             MergePolicy::Custom(name) if !self.merges.contains_key(name) => Err(OpenError::Invalid {
@@ -247,7 +250,7 @@ impl Cx {
         }
     }
 
-    /// The next frame for somebody.
+    /// Returns the next frame to send.
     pub(crate) fn next_frame(&mut self) -> Option<Frame> {
         let all = self.calls.finished_below();
         while let Some(dest) = self.waiting.last() {
@@ -265,12 +268,12 @@ impl Cx {
         self.waiting.iter().any(|dest| self.outbox.get(dest).is_some_and(|outbox| !outbox.frames.is_empty()))
     }
 
-    /// Bytes of frames to a member that were not taken yet.
+    /// Returns the bytes of frames to a member that were not taken yet.
     pub(super) fn unsent_bytes(&self, member: &Address) -> usize {
         self.outbox.get(member).map_or(0, |outbox| outbox.frames.len())
     }
 
-    /// What there was for members that have gone goes with them.
+    /// Drops frames and waiting reads of members that have gone.
     pub(crate) fn keep_outbox(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.outbox.retain(|dest, _| is_member(dest));
         self.crowded.retain(&is_member);
@@ -278,7 +281,7 @@ impl Cx {
         self.waiting.retain(is_member);
     }
 
-    /// A cache has gone on without a member, which may have done so, too.
+    /// Notes that a cache continues without a member, which may serve it in another partition.
     pub(crate) fn part_from(&mut self, member: &Address, cache: CacheId) {
         let now = self.now;
         self.parted.retain(|_, (at, _)| now.since(*at) < PARTED_FOR);
@@ -287,7 +290,8 @@ impl Cx {
         caches.insert(cache);
     }
 
-    /// A member has the cache with us again; or the cache is closed here, if none is named.
+    /// Notes that a member is in the same partition of the cache again; or that the cache is closed here, if no member is
+    /// named.
     pub(crate) fn meet_again(&mut self, member: Option<&Address>, cache: CacheId) {
         if self.parted.is_empty() {
             return;
@@ -298,7 +302,7 @@ impl Cx {
         });
     }
 
-    /// Our own operations finish where we are; those of others are heard of.
+    /// Notes the watermark of this member's own operations; those of other members arrive with frames.
     pub(crate) fn note_own_watermark(&mut self) {
         let (local, finished) = (self.local.clone(), self.calls.finished_below());
         self.watermarks.heard(&local, finished);

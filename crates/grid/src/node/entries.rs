@@ -1,4 +1,4 @@
-//! Entries as commands speak of them.
+//! Access to entries as commands carry them.
 
 use std::time::Duration;
 
@@ -13,34 +13,34 @@ use crate::wire::{Copies, CopyRef};
 use crate::{Entry, Full, Lifetime, Segment, Version};
 
 impl Cache {
-    /// What a key has, for a decision: no use of it. Its value is missing if only the store has it and nobody has loaded
-    /// it.
+    /// Returns a key's entry for a decision, which does not count as a use. The value is missing if only the store has it and
+    /// it was not loaded.
     pub(super) fn entry(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
         let entry = self.container.peek(segment, key).filter(|entry| !entry.is_expired(now))?;
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
-    /// What a key has unless it has expired for everybody; else like [`Cache::entry`].
+    /// Returns a key's entry unless it has expired on all members; else like [`Cache::entry`].
     pub(super) fn kept(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
         let may_live = |entry: &Entry| !entry.is_expired(now) || self.is_shared() && entry.is_idle(now);
         let entry = self.container.peek(segment, key).filter(may_live)?;
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
-    /// What a key has, be its time over; else like [`Cache::entry`].
+    /// Returns a key's entry, also if it has expired; else like [`Cache::entry`].
     pub(super) fn held(&self, segment: Segment, key: &[u8]) -> Option<Entry> {
         let entry = self.container.peek(segment, key)?;
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
-    /// What a key has, for somebody else.
+    /// Returns a key's entry for another member or a caller. It counts as a use.
     pub(super) fn stored(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Stored> {
         let entry = self.container.get(segment, key, || now);
         let entry = if self.is_backed() { entry.or_else(|| self.entry(now, segment, key)) } else { entry };
         entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
     }
 
-    /// An entry is written that was written and used so long ago.
+    /// Notes the expiry of an entry that was written `age` ago and used `idle` ago.
     fn note_lifetime(&mut self, cx: &mut Cx, lifetime: Lifetime, age: Duration, idle: Duration) {
         for (span, past) in [(lifetime.lifespan, age), (lifetime.max_idle, idle)] {
             if let Some(span) = span {
@@ -50,7 +50,7 @@ impl Cache {
         self.questions.may_arise |= lifetime.max_idle.is_some();
     }
 
-    /// Writes as the primary. Gives what was there, unless it had expired.
+    /// Writes an entry as the primary. Returns the previous entry, unless it had expired.
     pub(super) fn put_new(
         &mut self,
         cx: &mut Cx,
@@ -69,21 +69,21 @@ impl Cache {
         Ok(put.previous)
     }
 
-    /// Keeps that another owner has had something whose time is over, and which nobody has told yet. Nobody needs its value, and
-    /// no store.
+    /// Keeps an expired entry of another owner whose expiration was not reported yet. Neither the store nor this member needs
+    /// its value.
     pub(super) fn put_over(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         cx.note_mortal(cx.now);
-        // What is left of it always fits.
+        // The entry without its value always fits.
         let _ = self.container.put_if_newer(segment, key, stored.into_entry(cx.now).passivated(), cx.now);
     }
 
-    /// Writes what another owner has, unless something as new is known.
+    /// Writes another owner's entry, unless an entry or a removal as new is known.
     pub(super) fn put_copy(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         let now = cx.now;
         self.note_lifetime(cx, stored.lifetime, stored.age, stored.idle);
         let was_passive = self.is_backed() && self.is_passive(segment, key);
         if was_passive && self.container.version_of(segment, key) == stored.version {
-            // Whoever sends it may need it of us soon.
+            // The sender may soon request the value from this member.
             let place = (segment, Bytes::copy_from_slice(key));
             match self.container.activate(segment, key, stored.version, stored.value.clone()) {
                 Ok(evicted) => {
@@ -97,7 +97,7 @@ impl Cache {
         let version = stored.version;
         let again = self.is_backed().then(|| stored.clone());
         if let Some(stored) = again.clone().filter(|_| cx.memory.is_critical()) {
-            // The value is only in the store then.
+            // The value is then in the store only.
             if self.container.version_of(segment, key) < version {
                 self.put_passive(cx, segment, key, stored.into_entry(now));
             }
@@ -106,17 +106,17 @@ impl Cache {
         match self.container.put_if_newer(segment, key, stored.into_entry(now), now) {
             Ok(Some(put)) => self.note_changed(cx, segment, key, was_passive, put.evicted),
             Ok(None) => {}
-            // There is no room for what the primary had room for: it is only in the store then.
+            // There is no room for an entry that the primary had room for: its value is then in the store only.
             Err(_) => match again {
                 Some(stored) => self.put_passive(cx, segment, key, stored.into_entry(now)),
-                // Or lacking, as if it had been evicted; what was before is not kept in its place.
+                // Without a store the entry is lacking, as if evicted. The previous entry is not kept in its place.
                 None if self.container.peek(segment, key).is_some() => self.erase(cx, segment, key, version),
                 None => {}
             },
         }
     }
 
-    /// Writes what an owner has of a segment, each unless something as new is known.
+    /// Writes another owner's entries of a segment, each unless an entry or a removal as new is known.
     pub(super) fn put_copies(&mut self, cx: &mut Cx, segment: Segment, copies: &Copies) {
         if self.is_backed() || self.container.bound().is_some() {
             for (key, stored) in copies.parts() {
@@ -144,7 +144,7 @@ impl Cache {
         container.put_arrivals(segment, arrivals, now);
     }
 
-    /// Removes, unless something as new is known.
+    /// Removes an entry, unless an entry or a removal as new is known.
     pub(super) fn erase(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], version: Version) {
         let was_passive = self.is_backed() && self.is_passive(segment, key);
         if self.container.remove_if_newer(segment, key, version, cx.now).is_some() {
@@ -152,7 +152,7 @@ impl Cache {
         }
     }
 
-    /// A passive entry with its value, if that is at hand.
+    /// Returns a passive entry, with its value if that is in memory.
     fn with_value(&self, segment: Segment, key: &[u8], entry: Entry) -> Entry {
         let place = (segment, Bytes::copy_from_slice(key));
         let known = self.persistence.as_ref().and_then(|one| one.value_of(&place, entry.version));

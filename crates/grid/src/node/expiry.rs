@@ -1,8 +1,8 @@
-//! Taking out what has expired.
+//! Removal of expired entries.
 //!
-//! Where nobody listens, every owner does so by itself. Where somebody does, the primary removes what has expired as a
-//! write, and the other owners wait for that: so it is told once, and also if the primary is lost before. So it does,
-//! always, with what nobody has used for too long (`idle`).
+//! If the cache has no listeners, every owner removes expired entries by itself. If it has, the primary removes an expired
+//! entry as a write, and the other owners wait for that write. So the event is delivered once, and also if the primary is lost
+//! before. Entries past their max-idle time are always removed as a write (`idle`).
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use crate::planted::Planted;
 use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
 
-/// How long another owner keeps what has expired and the primary does not take out: by then it is lost, and another one told
-/// of it, or it has never had it.
+/// How long another owner keeps an expired entry that the primary does not remove. By then the primary is lost and a new one
+/// has reported the event, or the primary never had the entry.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
 impl Cache {
-    /// Whether this member may write in a segment as its primary.
+    /// Returns whether this member may write in a segment as its primary.
     pub(super) fn orders(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(topology) = self.topology() else { return false };
         let is_open = self.segments[usize::from(segment.0)].is_open();
         is_open && self.is_primary(&cx.local, segment) && self.refusal(topology, segment, true).is_none()
     }
 
-    /// Whether what has expired in a segment may be taken out here by itself.
+    /// Returns whether this member may remove a segment's expired entries by itself.
     fn expires_here(&self, cx: &Cx, segment: Segment) -> bool {
         !self.has_listening() || self.orders(cx, segment)
     }
 
-    /// Whether there is something left to take out here by itself.
+    /// Returns whether entries have expired that this member may remove by itself.
     pub(crate) fn may_expire(&self, cx: &Cx) -> bool {
         let next = match self.has_listening() {
             true => self.container.next_expiry_in(|segment| self.expires_here(cx, segment)),
@@ -45,7 +45,7 @@ impl Cache {
         next.is_some_and(|at| at <= cx.now)
     }
 
-    /// Takes out what has expired.
+    /// Removes expired entries, of `looks_max` candidates at most.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
         if self.is_invalidation() {
             let expired = self.container.expire(cx.now, looks_max);
@@ -77,17 +77,17 @@ impl Cache {
         }
     }
 
-    /// Segments are about to be received. What is here is what the store had of them: what has expired in it, its primary does not
-    /// have and takes out of no memory, and nobody who listens has ever heard of it. Of what comes from now on, listeners have, and
-    /// this member may be the primary that tells them of its end.
+    /// Removes expired entries that the store had of segments about to be received. Their primary does not have them and never
+    /// removes them from memory, and no listener has received an event of them. Listeners have the events of entries that
+    /// arrive from now on, and this member may become the primary that reports their expiration.
     pub(super) fn expire_loaded(&mut self, cx: &mut Cx, segments: &[Segment]) {
         if self.is_backed() {
             self.expire_untold(cx, |one| segments.contains(&one), cx.now);
         }
     }
 
-    /// Somebody begins to listen, who has heard of nothing that has expired. Until now primaries have handed that on to nobody,
-    /// so theirs may lack it.
+    /// Removes expired entries when the first listener begins, which has received no event of them. Until now primaries have
+    /// sent their removals to no other owner, so they may lack these entries.
     pub(super) fn expire_unheard(&mut self, cx: &mut Cx, before: Option<&Installed>) {
         if self.has_listening() && before.is_some_and(|before| before.listening.is_empty()) {
             let others: Vec<bool> = self.config.all_segments().map(|one| !self.orders(cx, one)).collect();
@@ -101,16 +101,17 @@ impl Cache {
     }
 
     fn note_taken(&mut self, cx: &mut Cx, taken: Vec<Taken>) {
-        // Of another life, and perhaps never acknowledged: who has no more than what was before it must not differ.
+        // The entries are of an earlier incarnation and perhaps never acknowledged. An owner with only an older entry must not
+        // differ from this one.
         if self.topology().is_none_or(|topology| topology.phase == Phase::Restoring) {
             taken.iter().for_each(|one| self.container.forget_removal(one.segment, &one.key));
         }
-        // Where others have parted, what was before it must not come back from them.
+        // After a network partition, the previous entry must not return from another partition.
         taken.iter().for_each(|one| self.note_removal(one.segment, &one.key, one.entry.version));
         self.note_expired(cx, taken);
     }
 
-    /// A key is about to be written: if it has an entry whose time is over, that has expired before.
+    /// Removes a key's expired entry before the key is written.
     pub(super) fn expire_first(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) {
         if let Some(entry) = self.container.peek(segment, key).filter(|entry| entry.is_expired(cx.now)) {
             self.container.note_expiration();
@@ -125,7 +126,7 @@ impl Cache {
         key: bytes::Bytes,
         expired: Option<Entry>,
     ) {
-        // Where others have parted, what was before it must not come back from them.
+        // After a network partition, the previous entry must not return from another partition.
         if let Some(entry) = &expired {
             self.note_removal(segment, &key, entry.version);
         }

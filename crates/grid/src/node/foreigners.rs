@@ -1,6 +1,6 @@
-//! Members that speak another version of the wire, as during an upgrade from a release with another one. They are in the view,
-//! and have no cache together with those of this version: who speaks it is not waited for, and who would need it to open a cache
-//! is told.
+//! Members with another version of the wire protocol, as during an upgrade. They are in the view, but share no cache with
+//! members of this version. This member does not wait for them. A caller that needs one of them to open a cache receives an
+//! error.
 
 use consort_group::Address;
 
@@ -10,12 +10,12 @@ use crate::command::{Body, CacheId};
 use crate::wire::VERSION;
 
 impl Node {
-    /// A frame of another version has come. Whether that is news.
+    /// Notes a frame of another version. Returns whether the version of that member is new.
     pub(super) fn meet_foreigner(&mut self, from: &Address, theirs: u8) -> bool {
         if self.cx.foreigners.insert(from.clone(), theirs) == Some(theirs) {
             return false;
         }
-        // Whoever has spoken first: it hears of us, too, by anything of this version.
+        // Any frame of this version shows the other member that this one has another version, whichever member sent first.
         self.cx.send(from, CacheId(0), 0, Body::Left);
         self.coordinator.go_on_without(&mut self.cx, from);
         let joining = self.caches.iter().filter(|(_, cache)| cache.installed.is_none() && !cache.is_local());
@@ -28,7 +28,7 @@ impl Node {
         true
     }
 
-    /// Why a cache cannot be opened now, if it is for the coordinator's version.
+    /// Returns the error of opening a cache, if the coordinator's version prevents that.
     pub(super) fn foreign_coordinator(&self, cache: &Cache) -> Option<OpenError> {
         let member = self.cx.coordinator.clone().filter(|_| !cache.is_local())?;
         let theirs = *self.cx.foreigners.get(&member)?;

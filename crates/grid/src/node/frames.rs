@@ -1,4 +1,4 @@
-//! What other members send: commands, as many as they had to say at a time.
+//! The frames of other members: each has the commands that were ready to send at a time.
 
 use bytes::Bytes;
 use consort_group::{Address, Time};
@@ -9,19 +9,19 @@ use crate::command::Command;
 use crate::wire::{FrameError, FrameReader};
 
 impl Node {
-    /// A frame has come.
+    /// Handles a frame of another member.
     ///
     /// # Errors
     ///
-    /// If it cannot be read; the commands before the place were handled. That its member speaks another version is told with the
-    /// first of its frames.
+    /// Returns an error if the frame cannot be read; the commands before that place were handled. Another version of the wire
+    /// protocol is reported with the first frame of its member.
     pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
         self.cx.now = now;
         self.cx.silence.heard(from, now);
         let mut result = self.read_frame(from, frame);
         match result {
             Ok(()) => {}
-            // It is told once.
+            // The version is reported once.
             Err(FrameError::OtherVersion { theirs, .. }) if !self.meet_foreigner(from, theirs) => {
                 result = Ok(());
             }
@@ -49,7 +49,7 @@ impl Node {
         Ok(())
     }
 
-    /// Commands that have come together wait for memory together: all that are of the first one's cache.
+    /// Prefetches memory for the commands of a frame together: all those of the first command's cache.
     fn look_ahead(&self, commands: &[Command]) {
         let [first, _, ..] = commands else { return };
         let Some(cache) = self.caches.get(&first.cache) else { return };

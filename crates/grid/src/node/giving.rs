@@ -1,4 +1,5 @@
-//! Giving segments: a chunk for who pulls, who is to be an owner or merges what this member's side has.
+//! The sending side of state transfer: it sends chunks of a segment to a new owner, or to a member that merges this member's
+//! partition.
 
 use bytes::BytesMut;
 use consort_group::{Address, Time};
@@ -14,10 +15,10 @@ use crate::planted::Planted;
 use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};
 
-/// Entries of a chunk: a giver's walk holds nobody up for longer.
+/// The limit of entries of a chunk, so that its iteration does not block other threads for longer.
 const CHUNK_ENTRIES: usize = 4_096;
 
-/// A walk of which a chunk is given.
+/// The part of an iteration that becomes a chunk.
 #[derive(Clone, Copy)]
 struct GivenWalk {
     start: Cursor,
@@ -25,26 +26,26 @@ struct GivenWalk {
     alive_at: Time,
 }
 
-/// What has become of a chunk.
+/// The result of writing a chunk.
 enum Given {
     Written,
-    /// There are things to say before it.
+    /// The chunk is the last one: records are sent before it.
     IsLast,
-    /// Values are missing.
+    /// Values are not in memory.
     Not,
 }
 
 impl Cache {
-    /// Somebody pulls a segment from us.
+    /// Handles a request for a segment's entries.
     pub(super) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
         self.give(cx, from, pull, Found::new());
     }
 
-    /// The same, where some values were loaded.
+    /// Sends a chunk, with values that were loaded for it.
     pub(super) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
         let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
-        // Before we know of that rebalance, what is written here does not go to who pulls: a topology of the same number that
-        // was made apart may be without it.
+        // Before this member knows of that rebalance, it does not send its writes to the requesting member. A topology with the
+        // same id from another partition may lack that member.
         let is_known = self.topology().is_some_and(|topology| topology.rebalance >= rebalance);
         let is_given = match side {
             None => {
@@ -60,11 +61,11 @@ impl Cache {
         let start = cursor.map_or(Cursor::START, Cursor::from);
         let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
         let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
-        // What has expired and was not taken out yet is told by the primary that takes it out, be that who pulls.
+        // The primary that removes an expired entry reports it, and the requesting member may become that primary.
         let tells_expired = side.is_none() && self.is_listened();
         let alive_at = if tells_expired { Time::ZERO } else { cx.now };
         if !tells_expired {
-            // So that who pulls hears that it is gone, if others have parted.
+            // The requesting member then learns of the removal, in case of a network partition.
             self.expire_untold(cx, |one| one == segment, cx.now);
         }
         let walk = GivenWalk { start, limits, alive_at };
@@ -77,13 +78,13 @@ impl Cache {
             };
             let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
             found.entries.retain(|(_, entry)| tells_expired || !(entry.is_passive() && is_over(entry)));
-            // Nobody needs its value any more.
+            // The value is not needed any more.
             let over = found.entries.iter_mut().filter(|(_, entry)| entry.is_passive() && is_over(entry));
             over.for_each(|(_, entry)| entry.value = bytes::Bytes::new());
             let missing = self.fill(segment, &mut found.entries, &loaded);
             match missing.first() {
                 None => break found,
-                // What was not loaded any more comes with the next chunk.
+                // Entries whose values were not loaded come with the next chunk.
                 Some((nth, ..)) if *nth > 0 && !loaded.is_empty() => limits.entries_max = *nth,
                 Some(_) => {
                     let asked = missing.into_iter().map(|(_, place, version)| (place, version)).collect();
@@ -106,8 +107,8 @@ impl Cache {
         self.send(cx, from, Body::Chunk(chunk));
     }
 
-    /// Gives a chunk whose values are all here: they are written once, where they are sent from. False if they are not, or if
-    /// that took too long for those who wait for the segment's lock; nothing is given then.
+    /// Sends a chunk whose values are all in memory: they are written once, into the frames. Returns false, with no chunk sent,
+    /// if values are missing or if writing blocked the segment's lock for too long.
     fn give_as_it_lies(&mut self, cx: &mut Cx, from: &Address, pull: &Pull, walk: GivenWalk) -> bool {
         if *from == cx.local || self.container.passive_len() > 0 {
             return false;
@@ -137,14 +138,14 @@ impl Cache {
             });
             match given {
                 Ok(Some(Given::Written)) => return true,
-                // What goes before it takes the same frames.
+                // The records before it are written to the same frames.
                 Ok(Some(Given::IsLast)) => end = Some(self.end_giving(cx, from, pull)),
                 Ok(None | Some(Given::Not)) | Err(_) => return false,
             }
         }
     }
 
-    /// Before the last chunk of a segment: gives what is known of its writes, and says what is remembered of its past.
+    /// Sends the records of a segment's writes before its last chunk. Returns the past of the segment.
     fn end_giving(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<Past> {
         if pull.side.is_none() && !cx.has(Planted::RecordsNotGiven) {
             self.give_records(cx, from, pull.segment);

@@ -1,5 +1,5 @@
-//! Records at a change of owners: the new primary of a segment learns of all unfinished writes before it orders the
-//! next one, and sees to it that all write owners have them.
+//! The handover of records at a change of owners: the new primary of a segment receives all unfinished writes before it orders
+//! the next one, and sends them to all write owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
 use crate::planted::Planted;
 use crate::{Segment, SegmentState};
 
-/// How long a write owner waits for its primary to say that it has sent what it had of callers that have gone, until it asks,
-/// and asks again.
+/// How long a write owner waits until it asks its primary whether all records of gone callers were sent, and between two such
+/// questions.
 const SETTLED_AFTER: Duration = RESEND_AFTER;
 
 impl Cache {
-    /// Sends our records to new primaries, and as a new primary begins to wait for those of others.
+    /// Sends this member's records to new primaries. A new primary begins to wait for the records of the other owners.
     pub(super) fn hand_over(&mut self, cx: &mut Cx) {
-        // Where every member orders its own writes, there is nobody to hear of others.
+        // If every member orders its own writes, there are no records of other owners.
         let Some(installed) = self.installed.as_ref().filter(|_| !self.is_invalidation()) else { return };
         let mut handed: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         for segment in installed.writes.segments() {
             let reign = installed.topology.reign(segment);
             let state = &mut self.segments[usize::from(segment.0)];
-            // Who is gone or has begun anew has nothing to hand over. Who is no owner any more has sent it.
+            // An owner that is gone or has begun anew has no records. A member that is no owner any more has already sent them.
             state.missing.retain(|owner| {
                 let membership = installed.topology.membership(owner);
                 membership.is_some_and(|one| one.since <= reign) && !installed.topology.away().contains(owner)
@@ -61,7 +61,7 @@ impl Cache {
             let all = segments.into_iter().map(|segment| self.handed_segment(cx, segment)).collect();
             self.send(cx, &primary, Body::Handover(all));
         }
-        // Calls that waited here for somebody who is primary no more find out by themselves.
+        // Calls parked here for another primary are handled again, and their callers learn of the new primary.
         for segment in self.config.all_segments() {
             if !self.is_primary(&cx.local, segment) {
                 self.unpark(cx, segment);
@@ -91,8 +91,9 @@ impl Cache {
         }
     }
 
-    /// Gives what is unfinished to who pulls a segment. Of what was written before, it has the entries of us and, if the
-    /// primary's command was lost, no record: as the next primary it would carry out again what is sent again.
+    /// Sends the unfinished records of a segment to a member that fetches it. That member has the entries of earlier writes,
+    /// but no record of one whose backup command was lost. As the next primary it would otherwise carry out such a write again
+    /// when it is repeated.
     pub(super) fn give_records(&mut self, cx: &mut Cx, to: &Address, segment: Segment) {
         let handed = self.handed_segment(cx, segment);
         if !handed.records.is_empty() {
@@ -100,7 +101,7 @@ impl Cache {
         }
     }
 
-    /// A write owner's records have come, for a new primary or with a segment that is pulled.
+    /// Handles the records of a write owner, for a new primary or with a segment that is fetched.
     pub(super) fn handle_handover(&mut self, cx: &mut Cx, from: &Address, handed: HandedSegment) {
         let segment = handed.segment;
         if self.topology().is_none_or(|topology| topology.reign(segment) != handed.reign) {
@@ -117,16 +118,16 @@ impl Cache {
             }
         } else if is_pulled && self.write_owners(segment).any(|owner| *owner == cx.local) {
             self.take_records(cx, handed, false);
-            // Of callers perhaps that have gone meanwhile.
+            // The callers of these records may have gone meanwhile.
             self.await_settled(cx);
         }
     }
 
-    /// Remembers writes and does what they have done. `adopts`: those of callers that have gone become ours.
+    /// Keeps the records and applies their effects. `adopts`: the records of gone callers become this member's own.
     fn take_records(&mut self, cx: &mut Cx, handed: HandedSegment, adopts: bool) {
         let segment = handed.segment;
         for HandedRecord { operation, key, version, effect, outcome, is_silent } in handed.records {
-            // Who has closed the cache counts what it gave up as finished.
+            // A member that has closed the cache counts its given-up operations as finished.
             let is_gone = self.topology().is_some_and(|topology| Self::is_orphan(topology, &operation));
             let is_finished = !is_gone && cx.watermarks.is_finished(&operation);
             if self.state(segment).records.of_write(&key, version).is_some() || is_finished {
@@ -147,8 +148,8 @@ impl Cache {
         }
     }
 
-    /// As the primary of segments whose write owners have changed, or whose records' callers have gone: sends all
-    /// records to all write owners, and lets in the calls that have waited.
+    /// Sends all records to all write owners, and handles the parked calls again. Concerns segments of this primary whose write
+    /// owners have changed, or whose records' callers have gone.
     pub(super) fn resend_records(&mut self, cx: &mut Cx) {
         let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         let mut told = Vec::new();
@@ -157,7 +158,8 @@ impl Cache {
                 continue;
             }
             if !self.state(segment).is_open() {
-                // Before its callers that have gone close the cache; it is sent when the others' has come.
+                // The records are adopted before their gone callers close the cache; they are sent when the other owners'
+                // records have arrived.
                 self.adopt(cx, segment);
                 continue;
             }
@@ -167,7 +169,7 @@ impl Cache {
             let adopted = self.adopt(cx, segment);
             if is_new || adopted > 0 {
                 let mut records: Vec<Record> = self.state(segment).records.iter().cloned().collect();
-                // Listeners are told in the order of versions, and recognise by it what they know.
+                // Listeners receive events in the order of versions, and recognise known events by their versions.
                 records.sort_by_key(|record| record.version);
                 for record in records {
                     if !self.listeners.is_idle() {
@@ -191,7 +193,7 @@ impl Cache {
         self.mark_own(cx, &told);
     }
 
-    /// Takes over the records whose callers have gone. Returns how many.
+    /// Adopts the records whose callers have gone. Returns their number.
     fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
         let Some(installed) = &self.installed else { return 0 };
         let id = self.config.id();
@@ -213,14 +215,14 @@ impl Cache {
         count
     }
 
-    /// There may be records of callers that have gone.
+    /// Schedules the question to primaries, because there may be records of gone callers.
     pub(super) fn await_settled(&mut self, cx: &Cx) {
         self.unsettled.get_or_insert(cx.now + SETTLED_AFTER);
     }
 
-    /// Asks the primaries of segments of which there are records of callers that have gone. Most have sent them again as their
-    /// own, and have said that this is all. Who knew that all was finished has said nothing, and what was said under another
-    /// topology did not count, or was lost with a link.
+    /// Asks the primaries of segments that have records of gone callers here. Most primaries have already sent them as their
+    /// own, and have reported that these are all. A primary that knew that all was finished has sent no report. A report under
+    /// another topology did not count, or was lost with a link.
     pub(crate) fn look_after_records(&mut self, cx: &mut Cx) {
         if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(Planted::SettledNotAsked) {
             return;
@@ -245,8 +247,8 @@ impl Cache {
         }
     }
 
-    /// The primary has sent everything that it had of callers that were no members of `topology`; or another owner asks this
-    /// one whether it has.
+    /// Handles the report of a primary that it has sent all records of callers that were no members of `topology`; or the
+    /// question of another owner to this primary.
     pub(super) fn handle_settled(
         &mut self,
         cx: &mut Cx,
@@ -254,7 +256,7 @@ impl Cache {
         topology: u32,
         segments: Vec<Segment>,
     ) {
-        // With another topology other callers may be gone, of which the primary has not spoken.
+        // Under another topology other callers may have gone, which the primary's report does not cover.
         let Some(installed) = self.installed.as_ref().filter(|one| one.topology.id == topology) else {
             return;
         };
@@ -274,12 +276,12 @@ impl Cache {
         }
     }
 
-    /// Begins an operation of this member's own, for a write that it has ordered or is about to order as the primary.
+    /// Opens an operation of this member's own, for a write that it has ordered or is about to order as the primary.
     pub(super) fn open_own(&self, cx: &mut Cx, segment: Segment, key: &bytes::Bytes) -> u64 {
         own_call(cx, self.config.id(), segment, key.clone())
     }
 
-    /// Calls that have waited are looked at again.
+    /// Handles the parked calls of a segment again.
     fn unpark(&mut self, cx: &mut Cx, segment: Segment) {
         for (from, call) in std::mem::take(&mut self.state(segment).parked) {
             self.handle_call(cx, &from, call);
@@ -287,8 +289,8 @@ impl Cache {
     }
 }
 
-/// An operation that nobody waits for, so that all owners have a write that has a record. It is sent again as any operation
-/// is; wherever it finds no record, it has nothing to do.
+/// Opens an operation without a waiting caller, so that all owners receive a write that has a record. It is repeated like any
+/// operation; an owner without the record does nothing.
 fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
     let mut call = InFlight::new(id, segment, key, InFlight::nothing(), cx.now, Duration::ZERO);
     call.is_awaited = false;

@@ -1,13 +1,14 @@
-//! Entries that live as long as they are used: whoever has not used one for too long asks before it has expired.
+//! Entries with a max-idle time: an owner that has not used an entry for that time asks other owners before the entry expires.
 //!
-//! Every owner notes when it gave an entry itself. By whose clock the time is over, be it found by a read or by a timer,
-//! asks the primary, and the primary asks all other write owners. If one has used the entry, all are told when; if none
-//! has, the primary removes it as a write. An owner that has said that it has not used it gives it to nobody before it
-//! hears of the primary, so what all have said to one question still holds when the primary removes it.
+//! Every owner notes when it last returned an entry itself. An owner by whose clock the time is over, found by a read or by a
+//! timer, asks the primary. The primary asks all other write owners. If one has used the entry, all are sent the time of the
+//! use; if none has, the primary removes the entry as a write. An owner that has answered that it has not used an entry does
+//! not return it before the primary answers. So all answers to one question still hold when the primary removes the entry.
 //!
-//! Who gives a segment's entries no more tells the primary when it gave them last (`uses`).
+//! An owner that stops returning a segment's entries sends the primary the times of their last uses (`uses`).
 //!
-//! While an owner is away nobody can tell: then what was not used here is not read here, and stays until all are back.
+//! While an owner is unreachable, the question cannot be decided. An entry that was not used here for too long is then not read
+//! here, and stays until all owners are back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,20 +26,20 @@ use crate::operation::{Action, ReadFrom, ago};
 use crate::planted::Planted;
 use crate::{Entry, Flags, Segment, Version};
 
-/// Entries that a member asks about at a time, for each cache. What does not fit is asked when its timer or its caller
+/// The limit of open questions of a member, for each cache. An entry beyond it is asked about when its timer or its caller
 /// comes again.
 const QUESTIONS_MAX: usize = 16_384;
 
-/// Calls that wait for one answer; what does not fit is sent again by its caller.
+/// The limit of calls that wait for one answer. A call beyond it is sent again by its caller.
 const CALLS_PER_QUESTION_MAX: usize = 4_096;
 
-/// What a member does not know of its own entries.
+/// The open questions of a member, each about an entry that may have expired.
 #[derive(Default)]
 pub(crate) struct Questions {
     open: BTreeMap<Place, Question>,
-    /// The number of the last one: what was said to an earlier one about the same entry may no longer hold.
+    /// The number of the last question. An answer to an earlier question about the same entry may no longer hold.
     last: u64,
-    /// Whether the cache has had an entry with a `max_idle` here: else no call looks for one.
+    /// Whether the cache has had an entry with a `max_idle` here. Without one, no call has to ask.
     pub(super) may_arise: bool,
 }
 
@@ -46,14 +47,14 @@ struct Question {
     version: Version,
     number: u64,
     asked: Time,
-    /// Who has not answered.
+    /// The owners that have not answered.
     silent: Vec<Address>,
-    /// Who has asked us.
+    /// The members that have asked this one.
     asking: Vec<Address>,
     waiting: Vec<Waiting>,
 }
 
-/// A call, and the topology with which it was taken.
+/// A call, and the topology with which it was accepted.
 struct Waiting {
     from: Address,
     topology: u32,
@@ -67,21 +68,21 @@ impl Questions {
 }
 
 impl Cache {
-    /// Whether other members have copies of entries.
+    /// Returns whether other members have copies of entries.
     pub(super) fn is_shared(&self) -> bool {
         self.config.mode.is_shared()
     }
 
-    /// An entry that was not used here for too long, if everybody is there who may have.
+    /// Returns an entry that was not used here for too long, if all members are reachable that may have used it.
     fn doubtful(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
         let topology = self.topology()?;
         let entry = self.container.peek(segment, key).filter(|entry| entry.is_idle(now))?;
         self.refusal(topology, segment, true).is_none().then_some(entry)
     }
 
-    /// Whether a call has to wait until it is known whether its key's entry has expired.
+    /// Returns whether a call has to wait for the decision whether its key's entry has expired.
     pub(super) fn must_ask(&mut self, cx: &mut Cx, segment: Segment, call: &Call) -> bool {
-        // What was loaded from a store did not come as a write.
+        // Entries loaded from a store did not arrive as writes.
         let may_arise = self.questions.may_arise || self.is_backed();
         if !may_arise || !self.is_shared() || call.flags.contains(Flags::LOCAL) {
             return false;
@@ -94,11 +95,11 @@ impl Cache {
             _ => self.orders(cx, segment),
         };
         let is_asked = is_mine && self.doubtful(cx.now, segment, &call.key).is_some();
-        // Who is alone knows.
+        // An only owner needs no answer.
         is_asked && !self.end_if_alone(cx, segment, &call.key)
     }
 
-    /// A call waits for an answer.
+    /// Lets a call wait for an answer about its key's entry.
     pub(super) fn ask_for_call(&mut self, cx: &mut Cx, segment: Segment, from: &Address, call: Call) {
         let version = self.container.version_of(segment, &call.key);
         let place = (segment, Bytes::copy_from_slice(&call.key));
@@ -113,7 +114,7 @@ impl Cache {
         }
     }
 
-    /// Timers have come of entries that were not used here. It is for the primary to find out.
+    /// Asks about entries that were not used here, after their timers. Only the primary does.
     pub(super) fn ask_for_idle(&mut self, cx: &mut Cx, idle: Vec<Idle>) {
         for Idle { segment, key, version } in idle {
             if self.orders(cx, segment) && !self.end_if_alone(cx, segment, &key) {
@@ -122,12 +123,13 @@ impl Cache {
         }
     }
 
-    /// Whether this member decides, and there is nobody to be heard whom it cannot ask any more.
+    /// Returns whether this member decides about a segment's entries, and waits for no last uses of members that it cannot ask
+    /// any more.
     fn judges(&mut self, cx: &Cx, segment: Segment) -> bool {
         self.orders(cx, segment) && self.state(segment).uses_awaited.is_over(cx.now)
     }
 
-    /// As the only write owner: nobody else has used it. Returns whether that is so.
+    /// Removes an expired entry if this member is the only write owner. Returns whether it is.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
         let is_alone = self.judges(cx, segment) && self.others(cx, segment).next().is_none();
         if is_alone {
@@ -142,7 +144,7 @@ impl Cache {
         self.write_owners(segment).filter(|owner| **owner != cx.local)
     }
 
-    /// The question about an entry, asked if it is new; none if there are too many.
+    /// Returns the question about an entry, and sends it if it is new. Returns none if there are too many.
     fn question(
         &mut self,
         cx: &mut Cx,
@@ -157,7 +159,7 @@ impl Cache {
                 return None;
             }
             let (segment, key) = &place;
-            // Also whoever asks: it may have heard meanwhile that somebody has used it.
+            // The asking member is asked, too: it may meanwhile have received a later use from another owner.
             let silent: Vec<Address> = match self.is_primary(&cx.local, *segment) {
                 true => self.others(cx, *segment).cloned().collect(),
                 false => self.primary(*segment).cloned().into_iter().collect(),
@@ -170,7 +172,7 @@ impl Cache {
             let (asking, waiting) = (Vec::new(), Vec::new());
             let question = Question { version, number, asked: cx.now, silent, asking, waiting };
             if let Some(before) = self.questions.open.insert(place.clone(), question) {
-                // About an entry that is no more: its calls find another one.
+                // The earlier question was about a replaced entry: its calls find the new one.
                 self.take_again(cx, before.waiting);
             }
         }
@@ -181,7 +183,7 @@ impl Cache {
         Some(question)
     }
 
-    /// Somebody has not used an entry for too long.
+    /// Handles a question: a member has not used an entry for too long.
     pub(super) fn handle_idle(
         &mut self,
         cx: &mut Cx,
@@ -198,14 +200,14 @@ impl Cache {
         if !is_doubtful || !self.is_primary(&cx.local, segment) {
             return self.send(cx, from, Body::Used(Used { segment, key, version, number, idle }));
         }
-        // Without an answer it is asked again.
+        // If this member does not answer, the asking member asks again.
         if self.orders(cx, segment) {
             let place = (segment, Bytes::copy_from_slice(&key));
             self.question(cx, place, version, Some(from));
         }
     }
 
-    /// Somebody has used an entry, or not.
+    /// Handles an answer: a member has used an entry, or has not.
     pub(super) fn handle_used(&mut self, cx: &mut Cx, from: &Address, used: Used) {
         let Used { segment, key, version, number, idle } = used;
         let place = (segment, Bytes::copy_from_slice(&key));
@@ -230,7 +232,7 @@ impl Cache {
         }
     }
 
-    /// If all have said that they have not used an entry, it has expired.
+    /// Expires an entry if all owners have answered that they have not used it.
     fn end_if_answered(&mut self, cx: &mut Cx, place: &Place) {
         let is_answered = self.questions.open.get(place).is_some_and(|one| one.silent.is_empty());
         let (segment, key) = place;
@@ -243,13 +245,13 @@ impl Cache {
             self.container.note_expiration();
             self.remove_expired(cx, *segment, key.clone(), expired);
         } else if is_idle {
-            // Its primary is about to change, has too much to do, or waits for others: it is asked again.
+            // The primary is about to change, has no room for calls, or waits for other owners: the question is sent again.
             return;
         }
         self.answer(cx, place, None);
     }
 
-    /// It is known whether an entry lives. The primary tells all write owners and whoever has asked.
+    /// Closes a question. The primary sends the result to all write owners and to the members that have asked.
     fn answer(&mut self, cx: &mut Cx, place: &Place, idle: Option<Duration>) {
         let Some(question) = self.questions.open.remove(place) else { return };
         let (segment, key) = place;
@@ -276,14 +278,14 @@ impl Cache {
         }
     }
 
-    /// With another topology others are asked, or nobody.
+    /// Closes all questions and handles their calls again, because the owners to ask may differ under a new topology.
     pub(super) fn ask_anew(&mut self, cx: &mut Cx) {
         for (_, question) in std::mem::take(&mut self.questions.open) {
             self.take_again(cx, question.waiting);
         }
     }
 
-    /// What was not answered is asked again, if anybody wants to know.
+    /// Handles the calls of late questions again, which ask anew if still needed.
     pub(crate) fn look_after_questions(&mut self, cx: &mut Cx) {
         let now = cx.now;
         let late = self.questions.open.extract_if(.., |_, one| now.since(one.asked) >= RESEND_AFTER);

@@ -1,4 +1,4 @@
-//! A new topology: which segments come and go, and who has to be told what.
+//! The installation of a topology: which segments are added and dropped, and which members are sent messages.
 
 use consort_group::Address;
 
@@ -12,7 +12,7 @@ use crate::topology::{Membership, Phase, Topology};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
 impl Cache {
-    /// Takes a topology of the coordinator's, if it is newer than the one that is installed.
+    /// Installs a topology of the coordinator, if it is newer than the installed one.
     pub(crate) fn install(&mut self, cx: &mut Cx, topology: Topology) {
         let installed = self.topology_id();
         let known = installed.max(self.remembered_id());
@@ -20,7 +20,7 @@ impl Cache {
             return;
         }
         if topology.id == installed {
-            // The coordinator has not heard that it is.
+            // The coordinator has not received the confirmation.
             return self.confirm(cx);
         }
         match topology.membership(&cx.local) {
@@ -33,7 +33,8 @@ impl Cache {
                 }
             }
             Some(_) => {}
-            // Left out: what we have is not the cache's any more. Whoever is here joins again.
+            // Removed from the topology: this member's entries are no longer the cache's. A member with the cache open joins
+            // again.
             None => {
                 self.begin_anew(cx);
                 self.installed = None;
@@ -78,29 +79,30 @@ impl Cache {
         self.handle_deferred(cx);
     }
 
-    /// Confirms the installed topology, or does so as soon as it is remembered, and where the next one will be without some owners,
-    /// as soon as their records are here.
+    /// Confirms the installed topology, or defers that until it is persisted. If the next topology removes owners, the
+    /// confirmation waits for their records.
     pub(super) fn confirm(&self, cx: &mut Cx) {
         if !self.waits_for_records(cx) && !self.confirms_later() {
             self.tell_coordinator(cx, ToCoordinator::Confirm);
         }
     }
 
-    /// Whether owners that a rebalance is about to relieve have not handed over what this member, as the new primary, is to know of
-    /// their writes. If another primary followed it before that comes, nobody would tell that one.
+    /// Returns whether this member, as the new primary, still waits for records of owners that a rebalance is about to relieve.
+    /// If another primary followed before these arrive, no member would send them to that one.
     fn waits_for_records(&self, cx: &Cx) -> bool {
         let Some(topology) = self.topology().filter(|one| one.phase == Phase::ReadNewWriteAll) else {
             return false;
         };
         self.config.all_segments().any(|segment| {
             let missing = &self.segments[usize::from(segment.0)].missing;
-            // Who is left out next hands over nothing.
+            // An owner that the next topology removes hands over nothing.
             missing.iter().any(|owner| !topology.forgone.contains(owner))
                 && self.is_primary(&cx.local, segment)
         })
     }
 
-    /// This member was left out, and others have gone on without it.
+    /// Drops all entries and state, because this member was removed from the topology and the other members have continued
+    /// without it.
     fn begin_anew(&mut self, cx: &mut Cx) {
         for segment in self.config.all_segments() {
             self.container.drop_segment(segment);
@@ -115,7 +117,7 @@ impl Cache {
         self.give_up_writes(cx);
     }
 
-    /// Of writes that were sent nobody knows what has become of them.
+    /// Gives up the writes that were sent, because their results cannot be known.
     pub(super) fn give_up_writes(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.config.id()) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_be_done()) {
@@ -124,12 +126,12 @@ impl Cache {
         }
     }
 
-    /// Whether nothing is read and written yet.
+    /// Returns whether reads and writes are not served yet.
     pub(super) fn is_restoring(&self) -> bool {
         self.topology().is_some_and(|topology| topology.phase == Phase::Restoring)
     }
 
-    /// The topology of a cache that this member has for itself.
+    /// Returns the first topology of a cache whose only member is this one.
     pub(crate) fn first_topology(&self, cx: &Cx) -> Topology {
         let id = self.remembered_id() + 1;
         let mut first = Topology::first(id, cx.local.clone().into(), 1, self.config.segments);
@@ -137,14 +139,14 @@ impl Cache {
         first
     }
 
-    /// Whether this member gives the entries of a segment.
+    /// Returns whether this member serves reads of a segment's entries.
     fn is_read_here(&self, cx: &Cx, topology: &Topology, segment: Segment) -> bool {
         topology.phase != Phase::Restoring
             && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
             && self.refusal(topology, segment, false).is_none()
     }
 
-    /// Nobody reads here any more before others write without us.
+    /// Stops reads of segments here, before other members write without this one.
     fn stop_reads(&self, cx: &Cx) {
         let Some(Installed { topology, writes, .. }) = &self.installed else { return };
         for segment in writes.segments() {
@@ -163,7 +165,7 @@ impl Cache {
             let is_complete = topology.phase != Phase::Restoring && owns(topology.read_owners());
             match (is_complete, owns(writes), has) {
                 (true, _, ContainerState::Owned) => {}
-                // Who is to be read has pulled everything, or there was nothing to be had.
+                // A new read owner has fetched every entry, or no owner had any.
                 (true, ..) => {
                     self.segments[usize::from(segment.0)].begun_again = None;
                     self.container.own(segment);
@@ -196,23 +198,25 @@ impl Cache {
         self.expire_loaded(cx, &begun);
     }
 
-    /// Callers that are no members any more. Those that are away come back with what they have under way, and find its
-    /// records.
+    /// Returns whether a caller is no longer a member. Unreachable callers are members: they return with their unfinished
+    /// operations and find the records.
     pub(super) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
         !topology.contains(caller)
     }
 
-    /// Whether nobody sends an operation again but who takes it over: its caller has gone, be it back as another member.
+    /// Returns whether an operation is repeated only by a primary that adopts it: its caller has gone, even if it is back as
+    /// another member.
     pub(super) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
         operation.number == ORPHANED || Self::is_caller_gone(topology, &operation.caller)
     }
 
-    /// Where sides go on without each other, neither knows what the other has finished, and whose write is under way on both is told
-    /// by its own side when it is finished.
+    /// Notes members in other partitions. Partitions that serve independently do not learn which operations the other has
+    /// finished. A write unfinished in both is reported finished only by its own partition.
     fn note_parted(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let (topology, id) = (&installed.topology, self.config.id());
-        // Whoever has come back has installed the topology before, and has taken over what was unfinished there.
+        // A member that has returned has installed the topology before, and has taken over the unfinished operations of its
+        // partition.
         for member in before.topology.addresses().filter(|member| topology.contains(member)) {
             cx.meet_again(Some(member), id);
         }
@@ -224,11 +228,11 @@ impl Cache {
         }
     }
 
-    /// With a new topology callers may have gone. They close the cache when all have installed it.
+    /// Notes callers that have gone with a new topology. They close the cache when all members have installed it.
     fn note_callers(&mut self, cx: &Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let is_gone = |caller: &Address| Self::is_caller_gone(&installed.topology, caller);
-        // What has been finished where it comes from was finished there.
+        // The operations that a returned caller reports finished were finished in its own partition.
         let is_back = |caller: &Address| {
             let membership = installed.topology.membership(caller);
             self.merges() && membership.is_some_and(|one| one.since > before.topology.id)
@@ -247,15 +251,15 @@ impl Cache {
         self.await_settled(cx);
     }
 
-    /// Whether calls of somebody who had this topology are carried out. What members have sent that were left out since
-    /// then may have been done, and its record may have been taken over and be finished.
+    /// Returns whether calls that a member sent under this topology are carried out. A call of a member that was removed since
+    /// may already be done; its record may have been taken over and finished.
     pub(super) fn is_caller(&self, caller: &Address, topology: u32) -> bool {
         let membership = self.topology().and_then(|own| own.membership(caller));
         membership.is_some_and(|membership| membership.since <= topology)
     }
 
-    /// Whether somebody is away or is being left out. It may have its topologies from another coordinator, and these may have
-    /// the numbers of ours.
+    /// Returns whether a member is unreachable or is being removed. It may have topologies of another coordinator, with the
+    /// same ids as ours.
     pub(super) fn is_absent(&self, member: &Address) -> bool {
         self.topology().is_some_and(|own| own.absent().any(|absent| absent == member))
     }

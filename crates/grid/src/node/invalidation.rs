@@ -1,12 +1,12 @@
-//! Caches of which every member keeps what it has put itself ([`CacheMode::Invalidation`]).
+//! Caches of which every member keeps only its own writes ([`CacheMode::Invalidation`]).
 //!
-//! Every member is the primary of all keys for itself: it writes into its own container, and its backup commands tell all
-//! others to drop the key. They acknowledge that as they acknowledge any write, so that calls, epochs and repeats are
-//! those of the other modes. Of two members that write one key at the same time at most one keeps it: each drops what it
-//! has when it hears of the other, and one of them hears of the other after it has written.
+//! Every member is the primary of all keys for itself: it writes into its own container, and its backup commands make all other
+//! members drop the key. They acknowledge that as any write, so that calls, epochs and repeats are those of the other modes. Of
+//! two members that write one key at the same time at most one keeps it. Each drops its entry when it receives the other's
+//! command, and one of them receives that after it has written.
 //!
-//! What is dropped needs no version. Whoever was parted and comes back begins anew, and after a merge of sides that may
-//! all have written everybody does.
+//! A dropped key needs no version. A member that returns after a partition begins anew; after a merge of partitions that may
+//! all have written, every member does.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -20,13 +20,13 @@ use crate::planted::Planted;
 use crate::{CacheMode, Entry, Flags, Segment, SegmentState, Version};
 
 impl Cache {
-    /// Whether every member has its own entries.
+    /// Returns whether every member has its own entries.
     #[inline]
     pub(super) fn is_invalidation(&self) -> bool {
         self.config.mode == CacheMode::Invalidation
     }
 
-    /// Whether the cache has what an operation asks for.
+    /// Checks that the cache supports an operation.
     pub(super) fn check(&self, action: &Action, flags: Flags) -> Result<(), OperationError> {
         let mode = self.config.mode;
         let is_own = matches!(mode, CacheMode::Local | CacheMode::Invalidation);
@@ -41,7 +41,7 @@ impl Cache {
         }
     }
 
-    /// Whether a member orders writes in a segment, for itself or for all.
+    /// Returns whether a member orders writes in a segment, for itself or for all members.
     pub(super) fn may_order(&self, installed: &Installed, member: &Address, segment: Segment) -> bool {
         match self.is_invalidation() {
             true => installed.writes.owners(segment).any(|owner| owner == member),
@@ -49,14 +49,14 @@ impl Cache {
         }
     }
 
-    /// This member's place among all, and how many they are.
+    /// Returns this member's index among all members, and their number.
     pub(super) fn place(&self) -> (u64, u64) {
         let Some(topology) = self.topology() else { return (0, 1) };
         let place = topology.addresses().position(|member| *member == self.member.address);
         (place.unwrap_or_default() as u64, topology.members.len().max(1) as u64)
     }
 
-    /// Another member has written.
+    /// Applies the write of another member.
     pub(super) fn invalidate(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], effect: &Effect) {
         match effect {
             Effect::Invalidate if self.container.state(segment) == SegmentState::Owned => {
@@ -75,11 +75,11 @@ impl Cache {
         for segment in self.config.all_segments() {
             self.container.clear_segment(segment);
         }
-        // Listeners are not told of each: there may be millions.
+        // Listeners receive a gap and no event of each entry, because there may be millions.
         self.interrupt_listeners(cx, false);
     }
 
-    /// Tells the listeners of this member of an entry that it has no longer, and that it has not removed itself.
+    /// Notifies the listeners of this member of an entry that it has lost, and that it has not removed itself.
     pub(super) fn tell_gone(&mut self, cx: &mut Cx, kind: EventKind, key: Bytes, entry: Entry) {
         if !self.listeners.is_idle() {
             let version = entry.version;

@@ -1,7 +1,7 @@
-//! The reader's side of iterations: whom to ask for which segments, and what has come.
+//! The reader's side of iterations: which member is asked for which segments, and which items have arrived.
 //!
 //! An iteration has up to [`LANES_MAX`] lanes. A lane belongs to a member and has at most one request or one answer that is not
-//! consumed; the lanes share the batch. Nothing is asked before the reader wants something.
+//! consumed; the lanes share the batch. No request is sent before the reader wants items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,52 +22,52 @@ use crate::operation::{OperationError, ReadFrom};
 use crate::planted::Planted;
 use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, What};
 
-/// Iterations that a member may have open: each keeps a batch at most, and the keys of segments that came in part.
+/// The limit of open iterations of a member. Each keeps a batch at most, and the keys of segments that have arrived in part.
 pub(crate) const ITERATIONS_MAX: usize = 65_536;
 
-/// Segments that one request names: more than a batch comes from, few enough for small requests.
+/// The limit of segments in one request: more than a batch comes from, few enough for small requests.
 const SEGMENTS_PER_FETCH: usize = 32;
 
-/// The part of the batch that the reader's own lane has beside others', one in so many: its items are here at once,
-/// while an answer of another member is worth its way the more it brings.
+/// The divisor of the batch for the reader's own lane beside other lanes. Its items are available at once, while a remote
+/// answer is worth its round trip the more items it brings.
 const OWN_PART: usize = 8;
 
-/// What a request brings at most of one member that is asked alone, which has two at a time: while the reader takes one answer,
-/// the other is given. Small entries of so many stay in a CPU's own cache on their way.
+/// The limit of items of a request to the only member asked, which has two requests at a time. It gathers one answer while the
+/// reader consumes the other. This many small entries stay in a CPU's own cache.
 const ALONE_MAX: usize = 640;
 
-/// An iteration that this member has begun.
+/// An iteration that this member reads.
 pub(crate) struct Iteration {
     publication: Publication,
-    /// Segments that no lane has.
+    /// Segments that are not assigned to a lane.
     todo: BTreeSet<Segment>,
     lanes: Vec<Lane>,
-    /// By number, the requests whose answers the reader has, in the order in which it was given them.
+    /// The numbers of the requests whose answers the reader has, in the order in which it received them.
     taken: VecDeque<u32>,
-    /// What was given of segments that are not complete, where nothing may come twice.
+    /// The items returned so far of incomplete segments, if no item may be returned twice.
     given: BTreeMap<Segment, Given>,
-    /// Entries counted so far of segments that are not complete.
+    /// The entries counted so far of incomplete segments.
     partial: BTreeMap<Segment, u64>,
-    /// What a reduction has made so far of segments that are not complete.
+    /// The results of a reduction so far, of incomplete segments.
     reduced: BTreeMap<Segment, Vec<Item>>,
     next_nth: u32,
     count: u64,
     failed: Option<IterationError>,
-    /// Whether somebody has been told that there is nothing, and is to be told when there is something.
+    /// Whether the reader has found no items and is to be notified when items arrive.
     is_awaited: bool,
-    /// Whether that is the reader, who has nothing to do until then.
+    /// Whether the reader has nothing else to do until then.
     is_idle: bool,
-    /// Whether what comes is brought to the reader while it is busy.
+    /// Whether arriving items are brought to the reader while it is busy.
     is_brought: bool,
 }
 
-/// The keys that have come of a segment which is not complete.
+/// The keys that have arrived of an incomplete segment.
 #[derive(Default)]
 struct Given {
-    /// One behind the other as they came: nobody looks for one unless the segment is begun again.
+    /// The keys in their order of arrival, concatenated. They are searched only if the segment is begun again.
     keys: Vec<u8>,
     ends: Vec<usize>,
-    /// Those that came before it was begun again.
+    /// The keys that arrived before the segment was begun again.
     before: BTreeSet<Box<[u8]>>,
 }
 
@@ -96,7 +96,7 @@ struct Lane {
     segments: VecDeque<Segment>,
     cursor: Option<(u64, u64)>,
     state: LaneState,
-    /// Items it may fetch at a time.
+    /// The limit of items of one request.
     share: usize,
 }
 
@@ -105,7 +105,7 @@ impl Lane {
         Self { member, segments, cursor: None, state: LaneState::Idle, share }
     }
 
-    /// Whether something has come that the reader has not.
+    /// Returns whether items have arrived that the reader has not taken.
     fn is_filled(&self) -> bool {
         matches!(&self.state, LaneState::Ready { items, .. } if !items.is_empty())
     }
@@ -113,7 +113,7 @@ impl Lane {
 
 enum LaneState {
     Idle,
-    /// `patience`: how long it waits for the answer until it asks again.
+    /// `patience`: how long the lane waits for the answer before it repeats the request.
     Asked {
         nth: u32,
         at: Time,
@@ -152,7 +152,7 @@ impl Iteration {
         }
     }
 
-    /// Items that were asked for or have come and are not consumed.
+    /// Returns the number of items that were requested or have arrived and are not consumed.
     fn unconsumed(&self) -> usize {
         let of = |lane: &Lane| match &lane.state {
             LaneState::Idle => 0,
@@ -171,7 +171,7 @@ impl Iteration {
         self.todo.is_empty() && self.lanes.is_empty()
     }
 
-    /// The reader has done with so many of the answers that it was given, the first ones.
+    /// Notes that the reader has consumed the first `count` of the answers that it has taken.
     fn note_consumed(&mut self, count: usize) {
         for done in self.taken.drain(..count.min(self.taken.len())) {
             let of = |lane: &&mut Lane| matches!(lane.state, LaneState::Taken { nth, .. } if nth == done);
@@ -181,9 +181,9 @@ impl Iteration {
         }
     }
 
-    /// Something that has come, and the reader has it from now on.
+    /// Takes an answer that has arrived, and hands it to the reader.
     fn give(&mut self, local: &Address) -> Option<Items> {
-        // The reader's own comes last: others fetch the next while it is consumed.
+        // The lane of the reader's own member comes last: other members gather their next answers while it is consumed.
         let is_ready = |lane: &Lane| matches!(lane.state, LaneState::Ready { .. });
         let is_others = |lane: &Lane| is_ready(lane) && lane.member != *local;
         let at = self.lanes.iter().position(is_others).or_else(|| self.lanes.iter().position(is_ready))?;
@@ -196,7 +196,7 @@ impl Iteration {
         Some(items)
     }
 
-    /// Segments whose giver is lost go back to be asked for elsewhere.
+    /// Puts segments whose sender is lost back among the unassigned ones, so that other members are asked.
     fn give_back(&mut self, segments: impl IntoIterator<Item = Segment>, begun: Option<Segment>) {
         for segment in segments {
             let is_begun = begun == Some(segment);
@@ -238,12 +238,12 @@ impl Cache {
         self.iterations.get(&id).map_or(0, Iteration::asked)
     }
 
-    /// Whether a reader has been told that there is nothing yet.
+    /// Returns whether a reader waits for items.
     pub(crate) fn has_waiting_reader(&self) -> bool {
         self.iterations.values().any(|iteration| iteration.is_awaited)
     }
 
-    /// The cache is closed: who waits is told, and finds that it is.
+    /// Wakes all waiting readers, because the cache is closed. Their next call returns that.
     pub(crate) fn wake_readers(&self, cx: &mut Cx) {
         let waiting = self.iterations.iter().filter(|(_, iteration)| iteration.is_awaited);
         for (&iteration, _) in waiting {
@@ -258,14 +258,14 @@ impl Cache {
         self.iterations.remove(&id);
     }
 
-    /// What was taken before is consumed, and the next is wanted by a reader that has nothing else to do.
+    /// Returns the next items for a reader that has nothing else to do. All items taken before count as consumed.
     pub(crate) fn take(&mut self, cx: &mut Cx, id: IterationId) -> Result<Next, IterationError> {
         Ok(self.next(cx, id, usize::MAX, true)?.0)
     }
 
-    /// So many of what was taken before are consumed. What has come is wanted, and if there are such or the reader waits, more
-    /// of what others have; but nothing is looked for here: the reader does that when it has nothing else to do. Says, too,
-    /// whether more has come.
+    /// Returns items that have arrived; `consumed` of the answers taken before count as consumed. If there are such or the
+    /// reader waits, other members are asked for more. This member's own entries are not gathered here: the reader does that
+    /// when it has nothing else to do. Returns, too, whether more items have arrived.
     pub(crate) fn take_ahead(
         &mut self,
         cx: &mut Cx,
@@ -288,7 +288,7 @@ impl Cache {
         iteration.note_consumed(consumed);
         iteration.is_idle |= is_idle;
         iteration.is_brought |= !is_idle;
-        // Nobody is asked for anything that a reader has shown no need of.
+        // No request is sent before the reader has shown a need for items.
         let is_wanted = consumed > 0 || iteration.is_idle;
         let next = loop {
             if is_wanted {
@@ -318,8 +318,8 @@ impl Cache {
         Ok(next)
     }
 
-    /// Every lane that is idle asks for more, the reader's own if the reader is, too; new lanes are made while there are
-    /// segments and members for them.
+    /// Sends a request on every idle lane; on the reader's own only if the reader is idle, too. New lanes are made while there
+    /// are segments and members for them.
     fn ask_all(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration) {
         iteration.lanes.retain(|lane| !(lane.segments.is_empty() && matches!(lane.state, LaneState::Idle)));
         self.make_lanes(cx, iteration);
@@ -350,14 +350,14 @@ impl Cache {
                 return;
             }
             let mut owners = super::caller::present(topology, readers.owners(segment));
-            // Where every member has its own entries, its primary is itself.
+            // In invalidation mode, every member has its own entries and is its own primary.
             let is_nearest = iteration.publication.from == ReadFrom::Nearest || self.is_invalidation();
-            // Whoever has fewest to give so far: lanes of one length bring more at the same time.
+            // The owner with the fewest segments so far: lanes of equal length bring more at the same time.
             let load =
                 |owner: &&Address| (*owner != &cx.local).then(|| of.get(*owner).map_or(0, VecDeque::len));
             let giver = if is_nearest { owners.min_by_key(load) } else { owners.next() };
             let Some(giver) = giver else {
-                // Nobody has it: what was in it is lost, or there never was anything.
+                // The segment has no owner: its entries are lost, or it never had any.
                 empty.push(segment);
                 continue;
             };
@@ -366,10 +366,10 @@ impl Cache {
         for segment in empty {
             iteration.todo.remove(&segment);
         }
-        // Who has a lane gets more through it when that is done.
+        // A member that has a lane gets more segments when that lane is done.
         of.retain(|member, _| !iteration.lanes.iter().any(|lane| lane.member == *member));
         let free = lanes_max.saturating_sub(iteration.lanes.len());
-        // The reader's own first: they cost nothing to fetch.
+        // The reader's own segments come first because they cost no request.
         let mut givers: Vec<(Address, VecDeque<Segment>)> = of.into_iter().collect();
         givers.sort_by_key(|(member, _)| *member != cx.local);
         if givers.is_empty() {
@@ -405,7 +405,7 @@ impl Cache {
             iteration.given.values_mut().for_each(|given| given.before.clear());
         }
         let lane = &mut iteration.lanes[nth];
-        // If it is asked again, either answer is as good: the first one may come late and no second one earlier.
+        // Either answer to a repeated request is valid: the first may come late, and the second does not come earlier.
         let (asked, patience) = match lane.state {
             LaneState::Asked { nth, patience, .. } => (nth, (2 * patience).min(RESEND_AFTER_MAX)),
             _ => (iteration.next_nth + 1, RESEND_AFTER),
@@ -433,7 +433,7 @@ impl Cache {
         }
     }
 
-    /// An answer has come.
+    /// Handles an answer.
     pub(super) fn handle_fetched(&mut self, cx: &mut Cx, from: &Address, fetched: Fetched) {
         let id = IterationId(fetched.iteration);
         let Some(mut iteration) = self.iterations.remove(&id) else { return };
@@ -442,7 +442,7 @@ impl Cache {
         self.iterations.insert(id, iteration);
     }
 
-    /// Goes on as far as that is possible without the reader, and tells it if it waits for what there is now.
+    /// Advances the iteration as far as possible without the reader, and notifies a waiting reader of items.
     fn advance(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration) {
         if !iteration.is_awaited {
             return;
@@ -477,8 +477,8 @@ impl Cache {
         }
     }
 
-    /// After a new topology, and now and then: lanes whose member has gone are given up, and what has not been answered
-    /// for long is asked again.
+    /// Gives up lanes whose member has gone, and repeats requests that have no answer for long. Runs after a new topology and
+    /// periodically.
     pub(super) fn look_after_iterations(&mut self, cx: &mut Cx) {
         for (id, mut iteration) in std::mem::take(&mut self.iterations) {
             let Some(topology) = self.topology() else {
@@ -488,7 +488,8 @@ impl Cache {
             let mut nth = 0;
             while nth < iteration.lanes.len() {
                 let lane = &iteration.lanes[nth];
-                // Who is away may be back some time: others have the same, or nobody may read it.
+                // An unreachable member may return later; until then other owners have the same entries, or the segment may not
+                // be read.
                 let is_gone =
                     Self::is_caller_gone(topology, &lane.member) || topology.away().contains(&lane.member);
                 match lane.state {
@@ -501,7 +502,7 @@ impl Cache {
                     LaneState::Asked { at, patience, .. } if cx.now.since(at) >= patience => {
                         self.ask_lane(cx, id, &mut iteration, nth);
                     }
-                    // What it has given is good; what it has not is asked for elsewhere.
+                    // The items that it has sent are valid; the rest is requested from another owner.
                     LaneState::Ready { .. } | LaneState::Taken { .. } if is_gone => {
                         let lane = &mut iteration.lanes[nth];
                         let begun = lane.cursor.take().and(lane.segments.front().copied());
@@ -518,7 +519,7 @@ impl Cache {
     }
 }
 
-/// Takes an answer into its lane, if it is the one that is waited for.
+/// Takes an answer into its lane, if it is the awaited one.
 fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     let Fetched { nth, parts, items, cursor, applied, failed, .. } = fetched;
     let is_it = |lane: &Lane| {
@@ -550,7 +551,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     for part in parts {
         let segment = part.segment;
         if iteration.lanes[at].segments.front() != Some(&segment) {
-            // Not an answer to what was asked.
+            // The part does not answer the request.
             break;
         }
         let count = if is_counted { 0 } else { part.count as usize };
@@ -568,7 +569,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
                 completed.append(&mut iteration.reduced.remove(&segment).unwrap_or_default());
                 iteration.lanes[at].segments.pop_front();
             }
-            // If its giver is lost, another one begins it anew.
+            // If its sender is lost, another owner begins the segment anew.
             PartEnd::More if is_reduced => {
                 let made = kept.iter().take(length).skip(from_here).map(ItemRef::to_item);
                 iteration.reduced.entry(segment).or_default().extend(made);

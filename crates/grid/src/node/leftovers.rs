@@ -1,8 +1,10 @@
-//! What an owner has from before its cluster ended, and who gives it the segment has not.
+//! Stale entries: after a full restart, the entries that an owner has from the earlier incarnation and that the segment's first
+//! owner does not have.
 //!
-//! When a cluster begins again, the first owner of a segment fetches what the others have, and then these fetch what it has
-//! (`transfer`). Something may have gone in between: what the first owner alone had written, and nobody had acknowledged, may have
-//! replaced what others still have, and its time may be over. So who has fetched a segment gives up what has not come.
+//! After a full restart, the first owner of a segment fetches the entries of the other owners. Then these fetch its entries
+//! (`transfer`). Entries may disappear in between: an unacknowledged write that only the first owner had may have replaced an
+//! entry that others still have, and may have expired since. So an owner that has fetched a segment removes the entries that
+//! have not arrived.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +16,12 @@ use super::cx::Cx;
 use crate::container::ChunkLimits;
 use crate::{Cursor, Segment};
 
-/// Keys that are gathered at a time: nobody waits for a segment's lock for longer.
+/// The limit of keys gathered at a time, so that the segment's lock does not block other threads for longer.
 const GATHERED: ChunkLimits = ChunkLimits { entries_max: 4_096, bytes_max: usize::MAX };
 
 impl Cache {
-    /// A segment is about to be fetched from who has everything: what is here from an earlier life has not come yet. Where it is
-    /// fetched anew, what had come stays so.
+    /// Gathers the keys that a segment has from an earlier incarnation, before it is fetched from its first owner: none of them
+    /// has arrived yet. If the segment is fetched anew, keys that had arrived stay so.
     pub(super) fn gather_leftovers(&mut self, segment: Segment) {
         let Some(begun) = self.state(segment).begun_again.filter(|_| !self.is_restoring()) else { return };
         if self.transfer.leftovers.contains_key(&segment) {
@@ -38,7 +40,7 @@ impl Cache {
         self.transfer.leftovers.insert(segment, keys);
     }
 
-    /// Some of a segment is about to be put here.
+    /// Notes keys of a segment whose entries have arrived.
     pub(super) fn note_come<'a>(&mut self, segment: Segment, keys: impl Iterator<Item = &'a [u8]>) {
         if let Some(leftovers) = self.transfer.leftovers.get_mut(&segment) {
             keys.for_each(|key| {
@@ -47,12 +49,12 @@ impl Cache {
         }
     }
 
-    /// All of a segment has come.
+    /// Removes the entries of a segment that have not arrived, once the transfer is complete.
     pub(super) fn give_up_leftovers(&mut self, cx: &mut Cx, segment: Segment) {
         let Some(leftovers) = self.transfer.leftovers.remove(&segment) else { return };
         let Some(begun) = self.state(segment).begun_again.take() else { return };
         for key in leftovers {
-            // What has been written meanwhile is newer.
+            // Entries written meanwhile are newer.
             self.erase(cx, segment, &key, begun);
         }
     }

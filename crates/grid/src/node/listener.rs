@@ -1,8 +1,8 @@
-//! One listener: what waits for its reader, and how what is there and what changes meanwhile become one sequence.
+//! One listener: the events that wait for its reader, and how present entries and changes become one sequence.
 //!
-//! Of each key, events leave in the order of their versions. What is there is read while changes come in: a change is told
-//! at once, and what is read of its key afterwards is left out unless it is newer (`changed`). What is read before
-//! its change has come is told as existing, and the change left out (`ahead`).
+//! Events of a key leave in the order of their versions. Present entries are read while changes arrive. A change is delivered
+//! at once, and an entry of its key that is read afterwards is dropped unless it is newer (`changed`). An entry that is read
+//! before its change has arrived is delivered as existing, and the change is dropped (`ahead`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::guarded::{Panicked, guarded};
 use crate::publication::{IterationId, TransformFn};
 use crate::{Entry, Interest, Version};
 
-/// Keys that may change while what is there is read. Beyond that it is read again, which is told as a gap.
+/// The limit of keys that change while the present entries are read. Beyond it they are read again, which is reported as a gap.
 const CHANGED_MAX: usize = 65_536;
 
-/// Keys that were read before their change has come: as many as there are writes under way. Beyond that a key may be told
-/// as existing and, with the same version, as changed.
+/// The limit of keys that were read before their change has arrived: as many as there are writes under way. Beyond it a key may
+/// be delivered as existing and, with the same version, as changed.
 const AHEAD_MAX: usize = 65_536;
 
 /// A listener of this member.
@@ -29,22 +29,22 @@ pub(crate) struct Listener {
     function: Option<(Arc<TransformFn>, Bytes)>,
     queue: VecDeque<Event>,
     queued_bytes: usize,
-    /// Of the bytes that wait in all listeners.
+    /// The listener's part of the bytes that wait in all listeners.
     part: Part,
     pub(crate) walk: Walk,
     changed: BTreeMap<Bytes, Version>,
     ahead: BTreeMap<Bytes, Version>,
-    /// Bytes of the keys in both, and what they take there.
+    /// The bytes of the keys in `changed` and `ahead`, with the size of their places there.
     noted_bytes: usize,
-    /// Whether it is told of everything from now on.
+    /// Whether the listener receives every event from now on.
     pub(crate) is_ready: bool,
-    /// Whether it was, and is not any more.
+    /// Whether the listener was ready, and is not any more.
     pub(crate) is_interrupted: bool,
-    /// Whether the reader has been told that there is nothing.
+    /// Whether the reader has found no events and waits.
     pub(crate) is_awaited: bool,
 }
 
-/// How far the reading of what is there is.
+/// The progress of the iteration that reads the present entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
     Wanted,
@@ -75,7 +75,7 @@ impl Listener {
         self.options.scope == Scope::Cluster
     }
 
-    /// What it has to be told.
+    /// Returns which events the listener needs.
     pub(crate) fn interest(&self) -> Interest {
         match self.wants_values() {
             _ if self.wants_previous() => Interest::Previous,
@@ -92,7 +92,7 @@ impl Listener {
         self.options.with_previous && self.function.is_none()
     }
 
-    /// Something has changed. Returns the walk that is to be given up, if this was too much.
+    /// Takes the event of a change. Returns the iteration to cancel, if the limits were exceeded.
     pub(crate) fn offer(&mut self, now: Time, told: &EntryEvent) -> Option<IterationId> {
         if let Some(ahead) = self.ahead.get(&told.key).copied() {
             if ahead <= told.version && self.ahead.remove(&told.key).is_some() {
@@ -134,12 +134,12 @@ impl Listener {
         self.interrupt()
     }
 
-    /// Counts what waits.
+    /// Updates the count of waiting bytes.
     fn count(&mut self) {
         self.part.set((self.queued_bytes + self.queue.len() * size_of::<Event>() + self.noted_bytes) as u64);
     }
 
-    /// Something is there. `told` is the newest change of its segment that has been told here.
+    /// Takes a present entry. `told` is the newest version of its segment that was delivered here.
     pub(crate) fn offer_existing(&mut self, key: Bytes, value: Bytes, version: Version, told: Version) {
         if self.changed.get(&key).is_some_and(|changed| *changed >= version) {
             return;
@@ -164,7 +164,7 @@ impl Listener {
         self.count();
     }
 
-    /// Everything that is there has been offered.
+    /// Notes that all present entries were offered.
     pub(crate) fn complete(&mut self) {
         self.walk = Walk::Over;
         self.noted_bytes -= self.changed.keys().map(noted_bytes).sum::<usize>();
@@ -173,7 +173,7 @@ impl Listener {
         self.count();
     }
 
-    /// Changes before this may be missing. Returns the walk that is to be given up.
+    /// Notes that earlier events may be missing. Returns the iteration to cancel.
     pub(crate) fn interrupt(&mut self) -> Option<IterationId> {
         if self.queue.back() != Some(&Event::Gap) {
             self.queue.push_back(Event::Gap);
@@ -193,7 +193,7 @@ impl Listener {
         !self.queue.is_empty()
     }
 
-    /// Everything that waits.
+    /// Takes all waiting events.
     pub(crate) fn drain(&mut self) -> TakenEvents {
         let noted_bytes = self.noted_bytes as u64;
         self.part.set((self.queued_bytes + self.queue.len() * size_of::<Event>()) as u64);
@@ -204,7 +204,7 @@ impl Listener {
     }
 }
 
-/// What a key takes that is noted with a version, beside what else has the same bytes.
+/// Returns the bytes that a key noted with a version takes, without other references to the same bytes.
 fn noted_bytes(key: &Bytes) -> usize {
     key.len() + size_of::<(Bytes, Version)>()
 }

@@ -1,8 +1,7 @@
-//! The listeners of a cache on this member, with indexes of those that wait for something.
+//! The listeners of a cache on this member, with indexes of those that wait.
 //!
-//! Each registration, and each end of a listener, asks whether listeners wait for a topology or for present entries, and what
-//! they have to be told. The indexes answer this in constant time: a look at each listener would make many registrations
-//! quadratic.
+//! Each registration, and each end of a listener, asks whether listeners wait for a topology or for present entries, and which
+//! events they need. The indexes answer this in constant time. A scan of all listeners would make many registrations quadratic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,16 +19,16 @@ pub(super) struct ListenerTable {
     iterations: BTreeMap<IterationId, ListenerId>,
     /// The number of listeners of the whole cluster's changes with each [`Interest`].
     clustered: [usize; INTERESTS.len()],
-    /// The number of listeners, of the whole cluster's changes or of this member's, that are told previous values.
+    /// The number of listeners, of the whole cluster's changes or of this member's, that receive previous values.
     with_previous: usize,
 }
 
 const INTERESTS: [Interest; 4] = [Interest::Nothing, Interest::Keys, Interest::Entries, Interest::Previous];
 
-/// What a listener needs before its reader goes on.
+/// The condition for which a listener's reader waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// A topology from which on it is told of every change.
+    /// A topology from which on it receives every event.
     Topology,
     /// Present entries, which it may not read yet.
     State,
@@ -67,27 +66,27 @@ impl ListenerTable {
         self.all.get(&id)
     }
 
-    /// Listeners that are not told of every change yet.
+    /// Returns the listeners that do not receive every event yet.
     pub(super) fn unready(&self) -> impl Iterator<Item = ListenerId> {
         self.unready.iter().copied()
     }
 
-    /// Ready listeners whose readers wait until present entries may be read.
+    /// Returns the ready listeners whose readers wait until present entries may be read.
     pub(super) fn waiting_for_state(&self) -> impl Iterator<Item = (ListenerId, &Listener)> {
         self.waiting_for_state.iter().filter_map(|id| Some((*id, self.all.get(id)?)))
     }
 
-    /// Whether a listener waits for a topology, or for present entries that it may not read yet.
+    /// Returns whether a listener waits for a topology, or for present entries that it may not read yet.
     pub(super) fn has_waiting(&self) -> bool {
         !self.unready.is_empty() || !self.waiting_for_state.is_empty()
     }
 
-    /// The listener whose present entries an iteration reads.
+    /// Returns the listener whose present entries an iteration reads.
     pub(super) fn of_iteration(&self, iteration: IterationId) -> Option<ListenerId> {
         self.iterations.get(&iteration).copied()
     }
 
-    /// The most that a listener of the whole cluster's changes has to be told; nothing if there is no such listener.
+    /// Returns the highest interest of the listeners of the whole cluster's changes; none if there is no such listener.
     pub(super) fn cluster_interest(&self) -> Option<Interest> {
         let counted = INTERESTS.into_iter().zip(self.clustered);
         counted.filter(|(_, count)| *count > 0).map(|(interest, _)| interest).max()
@@ -97,7 +96,7 @@ impl ListenerTable {
         self.cluster_interest().is_some()
     }
 
-    /// Whether a listener is told previous values.
+    /// Returns whether a listener receives previous values.
     pub(super) fn want_previous(&self) -> bool {
         self.with_previous > 0
     }
@@ -173,7 +172,7 @@ mod tests {
     use super::*;
     use crate::event::{Listen, Scope};
 
-    /// Compares the indexes with a look at each listener.
+    /// Compares the indexes with a scan of all listeners.
     fn check(table: &ListenerTable) {
         let of = |need: Need| {
             let all = table.all.iter().filter(move |(_, listener)| Need::of(listener) == need);

@@ -1,9 +1,10 @@
-//! The listeners of a cache on this member: when they are told of everything, what they have been told already, and their
-//! readers' side.
+//! The listeners of a cache on this member: when they are ready, which events they have received, and the side of their
+//! readers.
 //!
-//! A member with listeners of the whole cluster's changes says so to the coordinator; the topology then names it, and from
-//! that topology on a write is not acknowledged before this member has heard of it (`telling`). A listener is *ready* when
-//! every primary has said that it has that topology: no write that begins later passes it by.
+//! A member with listeners of the whole cluster's changes reports its interest to the coordinator. The next topology names the
+//! member. From that topology on, a write is acknowledged only after this member has received its event (`telling`). A listener
+//! is *ready* when every primary has reported that it has that topology: the listener then receives the event of every write
+//! that begins later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,66 +26,66 @@ use crate::publication::{IterationId, Next, Publication, TransformFn, What};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
 
-/// Listeners that a member may have in a cache: each keeps what waits for its reader.
+/// The limit of listeners of a cache on a member, because each listener keeps the events that its reader has not taken.
 pub(crate) const LISTENERS_MAX: usize = 65_536;
 
-/// How long a member goes on being told after its last listener has ended: clients that come and go must not make a
+/// How long a member still receives events after its last listener has ended. Clients that come and go must not cause a
 /// topology each.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// Runs of versions that are remembered of a segment: there is one for each topology since its owners last changed. What is
-/// older then counts as told.
+/// The limit of runs of versions kept for a segment. There is one run for each topology since the segment's owners last
+/// changed. Older versions count as delivered.
 const RUNS_MAX: usize = 64;
 
-/// How long a listener waits after a topology until it reads what is there although not all primaries have said that they have
-/// told everything: what one has said may have been lost with a link.
+/// How long a listener waits after a topology for the marks of all primaries, before it reads the present entries without them.
+/// A mark may have been lost with a link.
 const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
 
-/// Entries that are read at a time of what is there.
+/// The batch size, in entries, of the iteration that reads the present entries.
 const STATE_BATCH: usize = 256;
 
-/// All listeners of a cache here.
+/// All listeners of a cache on this member, with the versions of the events received.
 #[derive(Default)]
 pub(crate) struct Listeners {
     all: ListenerTable,
-    /// What the topology says of us.
+    /// This member's listening as the installed topology has it.
     known: Option<Listening>,
-    /// Per segment the last topology under which its primary has said that it has told everything before.
+    /// For each segment, the last topology under which its primary has reported that it has sent every earlier event.
     marked: Vec<u32>,
-    /// Per segment who has what was told.
+    /// For each segment, the owners that have every delivered write.
     holders: Vec<Option<Holders>>,
     told: BTreeMap<Segment, ToldOf>,
-    /// Since when there is nobody to be told.
+    /// The time since which no listener of the cluster's changes exists.
     idle_since: Option<Time>,
 }
 
-/// Versions of a segment that were told, of those that may come again.
+/// The delivered versions of a segment, of those that may be sent again.
 #[derive(Default)]
 struct ToldOf {
-    /// All below it were told, or never will be.
+    /// Each version below it was delivered, or never will be.
     floor: Version,
-    /// First and last of each run above it, in order.
+    /// The first and the last version of each run above the floor, in order.
     runs: Vec<(Version, Version)>,
 }
 
 enum News {
-    /// It follows what was told.
+    /// The version follows the delivered ones.
     Fresh,
-    /// The same primary has ordered others between what was told and this, and they have not come.
+    /// The same primary has ordered versions between the last delivered one and this one, and these have not arrived.
     Ahead,
-    /// It was told.
+    /// The version was delivered.
     Known,
-    /// It was not, and later ones were.
+    /// The version was not delivered, and later versions were.
     Late,
 }
 
 impl ToldOf {
-    /// The newest that was told.
+    /// Returns the newest delivered version.
     fn newest(&self) -> Version {
         self.runs.last().map_or(self.floor, |run| run.1)
     }
 
-    /// A version has come, of a segment whose primary is the same since this topology.
+    /// Notes a received version of a segment. `reign` is the topology since which the segment's primary is the same.
     fn take(&mut self, version: Version, reign: u32) -> News {
         let is_next = |last: &Version| last.topology() < reign || version.count() <= last.count() + 1;
         let is_ahead =
@@ -105,7 +106,7 @@ impl ToldOf {
         if is_ahead { News::Ahead } else { News::Fresh }
     }
 
-    /// All below this were told, or never will be.
+    /// Raises the floor: each version below it was delivered, or never will be.
     fn raise(&mut self, floor: Version) {
         self.floor = floor.max(self.floor);
         self.runs.retain(|(_, last)| *last >= floor);
@@ -113,7 +114,7 @@ impl ToldOf {
 }
 
 impl Listeners {
-    /// Whether nobody here is told of anything: all that a write asks.
+    /// Returns whether this member has no listeners and receives no events: the only check that a write makes.
     pub(crate) fn is_idle(&self) -> bool {
         self.all.is_empty() && self.known.is_none()
     }
@@ -122,13 +123,13 @@ impl Listeners {
         self.all.ids()
     }
 
-    /// Whether somebody here is told what was there before.
+    /// Returns whether a listener here receives previous values.
     pub(crate) fn want_previous(&self) -> bool {
         self.all.want_previous()
     }
 
-    /// Whether this member notes the versions of the changes that it hears of. While it does not, versions pass without a note,
-    /// so what was noted before says nothing of what comes next.
+    /// Returns whether this member notes the versions of the events that it receives. While it does not, versions pass without
+    /// a note, so earlier notes do not apply to later versions.
     fn notes_versions(&self) -> bool {
         self.known.is_some() || self.has_clustered()
     }
@@ -137,17 +138,18 @@ impl Listeners {
         self.all.has_clustered()
     }
 
-    /// Whose state a walk reads.
+    /// Returns the listener whose present entries an iteration reads.
     pub(crate) fn of_walk(&self, walk: IterationId) -> Option<ListenerId> {
         self.all.of_iteration(walk)
     }
 
-    /// Whether this member is told what it has to be told, and no more.
+    /// Returns whether this member receives exactly the events that its listeners need.
     pub(crate) fn is_settled(&self) -> bool {
         !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
     }
 
-    /// Remembers who has what was told, and says whether some of it may be undone with them.
+    /// Notes which owners have the delivered writes. Returns whether delivered writes may be undone because these owners are
+    /// lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
         let forgets = cx.has(Planted::UndoneUntold);
         let segments = before.writes.segments();
@@ -156,7 +158,7 @@ impl Listeners {
         for segment in segments {
             let at = usize::from(segment.0);
             let marked = self.marked.get(at).copied().unwrap_or(0);
-            // Until the primary has told everything again, those before it may be the only ones.
+            // Until the primary has sent every event again, only the earlier holders may have the delivered writes.
             if marked >= before.topology.epoch(segment) || self.holders[at].is_none() || forgets {
                 self.holders[at] = Some(Holders::of(before, segment, &cx.local));
             }
@@ -181,7 +183,7 @@ impl Listeners {
 }
 
 impl Cache {
-    /// Begins to listen.
+    /// Registers a listener.
     pub(crate) fn listen(&mut self, cx: &mut Cx, id: ListenerId, options: Listen) -> Result<(), ListenError> {
         if options.scope == Scope::Cluster && self.is_invalidation() {
             let what = "a listener of the whole cluster";
@@ -203,7 +205,7 @@ impl Cache {
         Ok(())
     }
 
-    /// A listener ends.
+    /// Removes a listener.
     pub(crate) fn end_listener(&mut self, cx: &Cx, id: ListenerId) {
         let ended = self.listeners.all.remove(id);
         if !self.listeners.notes_versions() && !cx.has(Planted::ToldKept) {
@@ -215,7 +217,7 @@ impl Cache {
         }
     }
 
-    /// Whether a listener is told of everything.
+    /// Returns whether a listener is ready.
     pub(crate) fn is_listening(&self, id: ListenerId) -> Result<bool, OperationError> {
         let listener = self.listeners.all.get(id).ok_or(OperationError::Closed)?;
         match self.missing_primary() {
@@ -226,14 +228,15 @@ impl Cache {
         }
     }
 
-    /// A primary that is away: of its segment nobody can say that everything was told.
+    /// Returns a segment whose primary is unreachable, and that primary. No other member can report that every event of the
+    /// segment was sent.
     fn missing_primary(&self) -> Option<(Segment, &Address)> {
         let away = self.topology()?.away();
         let is_away = |segment| Some((segment, self.primary(segment).filter(|one| away.contains(one))?));
         if away.is_empty() { None } else { self.config.all_segments().find_map(is_away) }
     }
 
-    /// What a listener has been told since it was asked last, or what is there. Nothing: the reader will be woken.
+    /// Returns the events since the last call, or present entries. If the result is empty, the reader is woken later.
     pub(crate) fn take_events(
         &mut self,
         cx: &mut Cx,
@@ -276,8 +279,9 @@ impl Cache {
         Ok(events)
     }
 
-    /// What is there is what primaries have, who tell what becomes of it: another owner may lack what was told, or have for a moment
-    /// longer what its primary has told nobody any more.
+    /// Returns the publication that reads the present entries for a listener. A clustered listener reads from primaries because
+    /// they send the events. Another owner may lack a delivered write, or still have an entry whose removal the primary no
+    /// longer reports.
     fn state_of(&self, cx: &Cx, options: &Listen) -> Publication {
         let own = || {
             let segments = (0..self.config.segments).map(Segment);
@@ -293,7 +297,7 @@ impl Cache {
         }
     }
 
-    /// Tells the listeners of the cluster's changes of one, unless they know it.
+    /// Delivers an event to the listeners of the cluster's changes, unless it was delivered before.
     pub(super) fn tell_here(&mut self, cx: &mut Cx, tell: Tell) {
         if !self.listeners.notes_versions() {
             return;
@@ -301,28 +305,29 @@ impl Cache {
         let reign = self.topology().map_or(0, |topology| topology.reign(tell.segment));
         match self.listeners.told.entry(tell.segment).or_default().take(tell.version, reign) {
             News::Known if !cx.has(Planted::ToldAgain) => {}
-            // What was lost with a link may never be sent again: its primary may be lost as well.
+            // An event that was lost with a link may never be sent again, because its primary may be lost as well.
             News::Ahead => {
                 self.interrupt_listeners(cx, false);
                 if !tell.is_silent {
                     self.offer(cx, Scope::Cluster, &tell.event());
                 }
             }
-            // It counts, so that what comes again is recognised.
+            // A silent event is noted, so that a repetition is recognised.
             _ if tell.is_silent => {}
             News::Fresh | News::Known => self.offer(cx, Scope::Cluster, &tell.event()),
-            // Somebody was cut off or full for a moment, and it has been sent again. Of its key a newer one may have been
-            // told.
+            // A link was interrupted or full for a short time, and the event has been sent again. A newer event of its key may
+            // have been delivered.
             News::Late => self.interrupt_listeners(cx, false),
         }
     }
 
-    /// Tells all listeners of this kind.
+    /// Delivers an event to all ready listeners of this scope.
     pub(super) fn offer(&mut self, cx: &mut Cx, scope: Scope, event: &EntryEvent) {
         let cache = self.config.id();
         let mut given_up = Vec::new();
         self.listeners.all.update_all(|id, listener| {
-            // What began before it was ready is not its matter, and is there if what is there is read.
+            // A listener does not receive writes that began before it was ready. A listener with state reads them as present
+            // entries.
             if listener.options.scope == scope && listener.is_ready {
                 given_up.extend(listener.offer(cx.now, event));
                 wake(cx, cache, id, listener);
@@ -331,7 +336,7 @@ impl Cache {
         given_up.into_iter().for_each(|walk| self.cancel(walk));
     }
 
-    /// Listeners may miss something. `is_over`: they are not told of everything any more.
+    /// Notes that listeners may have missed events. `is_over`: clustered listeners are no longer ready.
     pub(super) fn interrupt_listeners(&mut self, cx: &mut Cx, is_over: bool) {
         let cache = self.config.id();
         let mut given_up = Vec::new();
@@ -347,7 +352,7 @@ impl Cache {
         given_up.into_iter().for_each(|walk| self.cancel(walk));
     }
 
-    /// This member was left out.
+    /// Resets the state of event delivery, because this member was removed from the topology.
     pub(super) fn begin_listening_anew(&mut self, cx: &mut Cx) {
         self.listeners.known = None;
         self.listeners.marked.clear();
@@ -358,7 +363,7 @@ impl Cache {
         }
     }
 
-    /// A topology is installed after this one.
+    /// Adapts the listeners to a new topology. `before` is the previous one.
     pub(super) fn note_listening(&mut self, cx: &mut Cx, before: Option<&Installed>) {
         let Some(installed) = &self.installed else { return };
         let mine = installed.topology.membership(&cx.local).and_then(|membership| membership.listening);
@@ -384,7 +389,7 @@ impl Cache {
         self.wake_for_state(cx);
     }
 
-    /// The primaries of these segments have told everything that came before this topology.
+    /// Notes that the primaries of these segments have sent every event from before this topology.
     pub(super) fn mark(&mut self, cx: &mut Cx, topology: u32, segments: &[Segment]) {
         let Some(installed) = self.installed.as_ref().filter(|_| !self.listeners.is_idle()) else { return };
         self.listeners.marked.resize(self.config.segments.into(), 0);
@@ -398,13 +403,13 @@ impl Cache {
         self.wake_for_state(cx);
     }
 
-    /// Listeners that are told of everything from now on are ready.
+    /// Makes listeners ready that receive every event from now on.
     fn settle_listeners(&mut self, cx: &mut Cx) {
         let unready: Vec<ListenerId> = self.listeners.all.unready().collect();
         self.settle(cx, &unready);
     }
 
-    /// The same for some of those that are not ready.
+    /// Makes those of the given unready listeners ready that receive every event from now on.
     fn settle(&mut self, cx: &mut Cx, unready: &[ListenerId]) {
         if unready.is_empty() {
             return;
@@ -428,13 +433,13 @@ impl Cache {
                     is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
                 if is_ready && !std::mem::replace(&mut listener.is_ready, true) {
                     if std::mem::take(&mut listener.is_interrupted) {
-                        // The walk was given up when it was interrupted.
+                        // The iteration was cancelled when the listener was interrupted.
                         let _ = listener.interrupt();
                     }
                     listener.is_awaited = true;
                     wake(cx, cache, id, listener);
                 } else if !listener.is_ready && is_hopeless {
-                    // Who has just begun does not wait for a partition's end.
+                    // A new listener does not wait for the end of a partition.
                     listener.is_awaited = true;
                     wake(cx, cache, id, listener);
                 }
@@ -442,13 +447,13 @@ impl Cache {
         }
     }
 
-    /// Says what is to be told to us, until the topology says the same, and wakes readers that may go on.
+    /// Reports this member's interest until the topology has it, and wakes readers that may continue.
     pub(crate) fn look_after_listeners(&mut self, cx: &mut Cx) {
         self.announce_interest(cx);
         self.wake_for_state(cx);
     }
 
-    /// Says what is to be told to us, unless the topology says the same.
+    /// Reports this member's interest to the coordinator, unless the topology has it.
     fn announce_interest(&mut self, cx: &mut Cx) {
         let interest = self.listeners.interest(cx.now);
         let mine = self.topology().map(|topology| topology.interest(&cx.local));
@@ -457,13 +462,14 @@ impl Cache {
         }
     }
 
-    /// Whether a listener may read what is there.
+    /// Returns whether a listener may read the present entries.
     fn may_read_state(&self, cx: &Cx, listener: &Listener) -> bool {
         !listener.is_clustered() || self.may_read_cluster_state(cx)
     }
 
-    /// Whether listeners of the whole cluster's changes may read what is there. A primary that has not heard all owners yet may
-    /// lack what was told before: it is told again when that comes, and would be left out here as known.
+    /// Returns whether listeners of the whole cluster's changes may read the present entries. A primary that still misses
+    /// records of other owners may lack a delivered write. When that write arrives, its event is sent again and would be
+    /// dropped here as delivered.
     fn may_read_cluster_state(&self, cx: &Cx) -> bool {
         let Some(installed) = &self.installed else { return true };
         if self.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
@@ -478,7 +484,7 @@ impl Cache {
         (0..self.config.segments).map(Segment).filter(waits).all(is_marked)
     }
 
-    /// Those that have waited to read what is there go on, if they may.
+    /// Wakes listeners that have waited to read the present entries, if they may.
     fn wake_for_state(&mut self, cx: &mut Cx) {
         let mut waiting = self.listeners.all.waiting_for_state().peekable();
         if waiting.peek().is_none() {
@@ -495,7 +501,7 @@ impl Cache {
     }
 }
 
-/// Whether a segment has lost all owners, and what was in it.
+/// Returns whether a segment has lost all its owners, and its entries with them.
 fn has_lost(before: &Installed, now: &Installed) -> bool {
     let owners = |topology: &Topology, segment| topology.read_owners().owners(segment).len();
     now.writes.segments().any(|segment| {
@@ -504,11 +510,11 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
     })
 }
 
-/// A member as it was, and since when it was one.
+/// A member, and the topology since which it is a member.
 type Holder = (Address, u32);
 
-/// Those two who have at least what the listeners here were told of a segment, since everything had been told again last: its
-/// primary and who has told them, which is an owner itself, or another one to who is none.
+/// The two owners that have every write of a segment delivered here since the last full resend: the primary, and the owner that
+/// sent the events. If this member is an owner, it takes the place of the sender.
 #[derive(Clone, Debug)]
 struct Holders([Option<Holder>; 2]);
 
@@ -522,7 +528,8 @@ impl Holders {
         Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.teller(segment)))])
     }
 
-    /// Whether both own the segment no more, and one of them because it is lost: who owns it now may lack what was told.
+    /// Returns whether neither owns the segment any more, at least one of them because it is lost. The present owners may then
+    /// lack delivered writes.
     fn are_lost(&self, now: &Installed, segment: Segment) -> bool {
         let is_there =
             |(member, since): &Holder| now.topology.membership(member).is_some_and(|one| one.since == *since);
@@ -549,7 +556,7 @@ mod tests {
 
     const NOW: Time = Time(1_000_000);
 
-    /// A member that is alone, with these caches.
+    /// Returns a node that is the only member, with these caches open.
     fn alone(names: &[&str]) -> (Node, Vec<CacheId>) {
         let member = Address::Uuid(Uuid { most: 1, least: 1 });
         let mut node = Node::new(member.clone());
@@ -569,7 +576,7 @@ mod tests {
         (node, caches)
     }
 
-    /// A look at each of them for each one that begins would take minutes.
+    /// A scan of all listeners for each registration would take minutes.
     #[test]
     fn listener_beyond_the_bound_of_a_cache_is_refused_until_another_one_ends() {
         for options in [Listen::default(), Listen { with_state: true, ..Listen::default() }] {
