@@ -30,8 +30,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Writes that are retried at a time.
 const RETRIES: usize = 64;
 
-/// Keys that are retried. Beyond this limit, callers of all keys are told that their write is not stored, and the next write of a
-/// key replaces the retry.
+/// Keys that are retried. Beyond this limit, callers of all keys receive `NotStored`, and a key beyond it is stored with its next
+/// write.
 const UNSAVED_MAX: usize = 65_536;
 
 /// Pending writes beyond which no more is requested from other owners: several chunks, so that the store is never idle.
