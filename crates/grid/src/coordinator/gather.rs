@@ -71,8 +71,8 @@ impl Gathering {
         self.missing.is_empty()
     }
 
-    /// Returns whether a member that has responded has part of a cache, and is not a member of that cache here or has a newer
-    /// topology of it.
+    /// Returns whether a member that has responded has part of a cache that this coordinator does not know. Either the member is
+    /// not a member of that cache here, or it has a newer topology.
     pub(super) fn has_strangers(&self, led: &BTreeMap<CacheId, Led>) -> bool {
         self.found.iter().any(|(member, status)| {
             let Some(theirs) = &status.topology else { return false };

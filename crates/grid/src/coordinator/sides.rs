@@ -48,8 +48,8 @@ pub(super) fn is_in(topology: &Topology, status: &CacheStatus) -> bool {
         return false;
     };
     let is_known = own.membership(&status.member.address).is_some_and(|own| own.since == membership.since);
-    // A member that continued under a later ballot than that of the topology that added it has not received that topology, and
-    // has more data than it reported.
+    // A topology has added a member that continued under a later ballot than the topology's. The member has not received that
+    // topology, and has more data than it reported.
     let is_taken_in = |side: &Side| {
         side.since == membership.since
             && side.partings.last() == own.partings.last()

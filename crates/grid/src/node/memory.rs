@@ -1,10 +1,10 @@
 //! Shortage of memory: the behaviour of a member when its process, or that of another member, has no memory for more entries.
 //!
-//! A primary refuses a write before it orders it, if its own process has no memory for the added bytes, or if another write owner
-//! has reported a shortage. A write owner never refuses a write that a primary has ordered, because it was, or will be,
-//! acknowledged. So each member reports the begin and end of its shortage to all others. Writes that primaries order until they
-//! have received the report use the memory between the high-water mark and the limit. A member whose memory is critical requests
-//! no further chunks of segments that move to it; the senders keep these segments meanwhile.
+//! A primary refuses a write, before it orders it, in two cases: its own process has no memory for the added bytes, or another
+//! write owner has reported a shortage. A write owner never refuses a write that a primary has ordered, because it was, or will
+//! be, acknowledged. So each member reports the begin and end of its shortage to all others. Writes that primaries order until
+//! they have received the report use the memory between the high-water mark and the limit. A member whose memory is critical
+//! requests no further chunks of segments that move to it; the senders keep these segments meanwhile.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! segment's entries to all owners that are read from now on. So the primary is not the only one that knows them.
 //!
 //! Only entries with a `max_idle` have a last use, and only the owner that has returned an entry knows it. The primary judges no
-//! entry of the segment before it has received the last uses of all former read owners (`idle`), so no entry becomes idle because
+//! entry of the segment before it has received the last uses of all former read owners (`idle`). So no entry becomes idle because
 //! an owner has changed. A former read owner sends its last uses once, as it installs the topology in which other members are
 //! read. The final command follows the last uses in order.
 

@@ -2,7 +2,7 @@
 //!
 //! Events wait for a slow reader, or for a client that does not read its connection. A listener has a limit of its own; this is
 //! the limit of their sum. While the sum exceeds it, a listener with more than an equal share of it loses its events and receives
-//! a gap event, so that listeners with fast readers lose none. Beyond twice the limit any listener does. Present entries, which
+//! a gap event. So listeners with fast readers lose none. Beyond twice the limit any listener does. Present entries, which
 //! listeners read at their own pace, count, and are not refused: each listener has one batch of an iteration at a time.
 
 use std::sync::Arc;
