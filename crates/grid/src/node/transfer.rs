@@ -142,7 +142,7 @@ impl Cache {
             }
             self.transfer = transfer;
         }
-        // Members that have left the view send no more chunks.
+        // A member that is no longer a sender of a segment sends no more chunks of it.
         let lost: Vec<Segment> = self
             .transfer
             .active
