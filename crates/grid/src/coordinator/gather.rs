@@ -1,5 +1,5 @@
-//! A new coordinator finds out what there is: it asks everybody in its view, and goes on from the newest topology. One that
-//! goes on asks those who are new in its view: usually they have nothing.
+//! The collection of statuses. A new coordinator requests the status of all members of its view, and continues from the newest
+//! topology. A coordinator that stays requests the status of members that are new in its view; usually they have no cache open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
 use crate::{Ballot, CacheMode, PartitionHandling};
 
-/// The members that have not answered, and the answers of those that have.
+/// The members that have not responded, and the responses of the others.
 pub(super) struct Gathering {
     ballot: Ballot,
     missing: BTreeSet<Address>,
@@ -33,7 +33,7 @@ impl Gathering {
         gathering
     }
 
-    /// Asks those who are new in the view only.
+    /// Requests the status only of the members that are new in the view.
     pub(super) fn of_new(cx: &mut Cx, new: BTreeSet<Address>) -> Self {
         let gathering = Self { ballot: cx.leads.clone(), missing: new, found: Vec::new(), asked: cx.now };
         gathering.ask(cx);
@@ -57,12 +57,12 @@ impl Gathering {
         }
     }
 
-    /// Who will not answer is not waited for. Returns whether it was the last.
+    /// Stops waiting for a member that will not respond. Returns whether it was the last.
     pub(super) fn skip(&mut self, member: &Address) -> bool {
         self.missing.remove(member) && self.missing.is_empty()
     }
 
-    /// Takes an answer. Returns whether it was the last.
+    /// Handles a response. Returns whether it was the last.
     pub(super) fn handle(&mut self, from: &Address, status: Status) -> bool {
         if status.ballot == self.ballot && self.missing.remove(from) {
             let caches = status.caches.into_iter().filter(|cache| is_sound(from, cache));
@@ -71,7 +71,8 @@ impl Gathering {
         self.missing.is_empty()
     }
 
-    /// Whether somebody who has answered has a part of a cache, and is no member of that cache here, or knows more of it.
+    /// Returns whether a member that has responded has part of a cache that this coordinator does not know. Either the member is
+    /// not a member of that cache here, or it has a newer topology.
     pub(super) fn has_strangers(&self, led: &BTreeMap<CacheId, Led>) -> bool {
         self.found.iter().any(|(member, status)| {
             let Some(theirs) = &status.topology else { return false };
@@ -82,7 +83,7 @@ impl Gathering {
         })
     }
 
-    /// All caches of the view's members, each with a new topology.
+    /// Returns all caches of the view's members, each with a new topology.
     pub(super) fn finish(
         &mut self,
         cx: &mut Cx,
@@ -105,7 +106,7 @@ impl Gathering {
     }
 }
 
-/// Whether the parts of a status fit each other.
+/// Returns whether the parts of a status are consistent.
 fn is_sound(from: &Address, status: &CacheStatus) -> bool {
     let is_of_it = |topology: &Topology| {
         topology.current.segment_count() == status.config.segments && topology.contains(from)
@@ -121,7 +122,7 @@ fn is_sound(from: &Address, status: &CacheStatus) -> bool {
         && status.frozen.as_ref().is_none_or(is_of_it)
 }
 
-/// A cache that nobody has and somebody comes back with.
+/// Begins the cold start of a cache that no member has installed and a member returns with.
 fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
     if found.iter().any(|(_, status)| status.topology.is_some()) {
         return None;
@@ -137,7 +138,7 @@ fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
     Some(restoring)
 }
 
-/// Goes on with a cache; `None` if nobody uses it any more.
+/// Continues a cache; `None` if no member uses it any more.
 fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Option<Led> {
     let goes_on = |(_, status): &(Address, CacheStatus)| {
         status.config.partitions == PartitionHandling::AllowReadWrites && !cx.has(Planted::LongestWins)
@@ -151,7 +152,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     let longest = if cx.has(Planted::WrongHistory) {
         all().min_by_key(|(topology, _)| topology.available)
     } else {
-        // What has begun apart has voted apart.
+        // Histories that began independently have independent ballots.
         let origin =
             all().max_by_key(|(topology, _)| rank(topology, view)).map(|(topology, _)| &topology.origin);
         let of_it = all().filter(|(topology, _)| Some(&topology.origin) == origin);
@@ -209,7 +210,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     (!led.is_over()).then_some(led)
 }
 
-/// Whether others may go on from the same number, as far as this coordinator has not made it itself.
+/// Returns whether other members may continue from the same topology id, unless this coordinator has made the topology itself.
 fn may_be_elsewhere(cx: &Cx, best: &Topology, last: u32, found: &[(Address, CacheStatus)]) -> bool {
     let has_sides = found.iter().any(|(_, status)| status.topology.is_some() && !sides::is_in(best, status));
     let is_here = |member: &Address| found.iter().any(|(one, _)| one == member);
@@ -217,7 +218,7 @@ fn may_be_elsewhere(cx: &Cx, best: &Topology, last: u32, found: &[(Address, Cach
     has_sides || !is_ours && !best.addresses().all(is_here)
 }
 
-/// Which topology to go on from: of that history which was available last; of one history the newest.
+/// Ranks topologies to continue from: the history that was available last; within one history, the newest.
 fn rank(topology: &Topology, view: &View) -> (u32, bool, usize, u32) {
     let present = topology.addresses().filter(|member| view.contains(member)).count();
     let is_available = topology.availability == Availability::Available;

@@ -1,8 +1,7 @@
-//! The coordinator's side: it makes the topologies of all caches, one after the other, each when all members have
-//! confirmed the last.
+//! The coordinator. It makes the topologies of all caches, one after the other, each when all members have confirmed the last.
 //!
-//! Every member has one of these. Only that of the view's first member does anything; when it begins, it asks
-//! everybody in the view what there is ([`gather`]).
+//! Every member has a coordinator state. Only that of the view's first member is active. When it begins, it requests the status
+//! of all members of the view ([`gather`]).
 
 mod gather;
 mod led;
@@ -22,10 +21,11 @@ use gather::Gathering;
 use led::Led;
 use restore::Restoring;
 
-/// How long a member may take to answer before it is told again. Many times a round trip.
+/// The time after which an unconfirmed topology is sent again: many times a round trip.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Caches of a cluster. The coordinator keeps some kilobytes for each, and every member tells the next one of all that it has.
+/// The maximum number of caches of a cluster. The coordinator keeps some kilobytes for each, and every member reports all its
+/// caches to the next coordinator.
 pub(crate) const CACHES_MAX: usize = 8_192;
 
 pub(crate) struct Coordinator {
@@ -33,11 +33,11 @@ pub(crate) struct Coordinator {
     view: Option<View>,
     role: Role,
     led: BTreeMap<CacheId, Led>,
-    /// Caches whose members come back with what their stores have kept.
+    /// Caches in a cold start: their members return with the entries of their stores.
     restoring: BTreeMap<CacheId, Restoring>,
-    /// Who is new in the view, and has not said yet whether it has a part of a cache.
+    /// The new members of the view whose status is not here yet.
     new: Option<Gathering>,
-    /// The highest ballot that somebody here has promised to others.
+    /// The highest ballot that a member has promised to another coordinator.
     outbid: u64,
 }
 
@@ -60,7 +60,7 @@ impl Coordinator {
         let is_lost = |member: &Address| !view.contains(member);
         let has_lost = before.as_ref().is_some_and(|before| before.members().iter().any(is_lost));
         let asked = self.new.take();
-        // Who was away comes back without a merge if its own coordinator has not missed us.
+        // An absent member rejoins without a merge if its own coordinator has not missed this partition.
         let is_missed = |led: &Led| led.topology().absent().any(|member| view.contains(member));
         let has_back = self.led.values().any(is_missed);
         if view.coordinator() != Some(&self.local) {
@@ -76,7 +76,8 @@ impl Coordinator {
                 led.handle_view(cx, view);
             }
             self.led.retain(|_, led| !led.is_over());
-            // Who missed the view that left it out comes back as if it had never been away, and believes to be a member.
+            // A member that missed the view without it appears to have been present all the time, and believes to be a member of
+            // its caches.
             let is_new = |member: &&Address| {
                 before.as_ref().is_none_or(|before| !before.contains(member))
                     || asked.as_ref().is_some_and(|asked| asked.missing().contains(*member))
@@ -86,12 +87,13 @@ impl Coordinator {
                 self.new = Some(Gathering::of_new(cx, new));
             }
         } else {
-            // Also if somebody is lost: who is in our view may be in somebody else's, which has lost us.
+            // Also if a member is lost, because a member of our view may be in the view of another coordinator, which has lost
+            // us.
             self.gather(cx);
         }
     }
 
-    /// Asks everybody in the view, under a ballot above all that it has heard of.
+    /// Requests the status of all members of the view, under a ballot above all known ones.
     fn gather(&mut self, cx: &mut Cx) {
         let Some(view) = &self.view else { return };
         self.led.clear();
@@ -103,7 +105,7 @@ impl Coordinator {
         self.role = Role::Gathering(Gathering::begin(cx, view));
     }
 
-    /// A member speaks another version: it has nothing of these caches, and will not answer.
+    /// Continues without a member that speaks another wire version: it has none of these caches, and will not respond.
     pub(crate) fn go_on_without(&mut self, cx: &mut Cx, foreigner: &Address) {
         let Some(view) = &self.view else { return };
         match &mut self.role {
@@ -125,7 +127,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody tells the coordinator something. `topology` is what it has installed.
+    /// Handles a message to the coordinator. `topology` is the one that the sender has installed.
     pub(crate) fn handle(
         &mut self,
         cx: &mut Cx,
@@ -137,7 +139,7 @@ impl Coordinator {
         let Some(view) = self.view.as_ref().filter(|view| view.contains(from)) else { return };
         match (&mut self.role, told) {
             (Role::Member, _) => {}
-            // It has answered somebody else after us, or before: what we have of it is out of date.
+            // The member has responded to another coordinator before or after this one, so its status here is out of date.
             (_, ToCoordinator::Outbid(ballot)) if ballot > cx.leads => {
                 self.outbid = self.outbid.max(ballot.number);
                 self.gather(cx);
@@ -211,14 +213,14 @@ impl Coordinator {
                 }
                 (None, _) => {}
             },
-            // Whoever wants something says so again, or in its status.
+            // A member repeats its request, or includes it in its status.
             _ => {}
         }
     }
 
-    /// Caches of which everybody is back go on.
+    /// Continues the caches in a cold start whose members have all returned.
     fn finish_restored(&mut self, cx: &mut Cx) {
-        // Of what is remembered the ballot says what is newer, also in a later life: those of this one are higher.
+        // The ballot ranks persisted topologies, also after a restart, so the ballots of this incarnation must be higher.
         let remembered = self.restoring.values().map(Restoring::ballot).max();
         let is_above = |number: &u64| {
             *number >= cx.leads.number && cx.leads.number < u64::MAX && !cx.has(Planted::BallotsForgotten)
@@ -244,7 +246,7 @@ impl Coordinator {
         }
     }
 
-    /// What it does and waits for, for people.
+    /// Describes the coordinator's state and the responses it waits for, for people.
     pub(crate) fn describe(&self) -> String {
         match &self.role {
             Role::Member => "somebody else".to_owned(),
@@ -260,7 +262,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether somebody owes an answer.
+    /// Returns whether a response is outstanding.
     pub(crate) fn is_waiting(&self) -> bool {
         match &self.role {
             Role::Member => false,
@@ -269,7 +271,7 @@ impl Coordinator {
         }
     }
 
-    /// Asks again.
+    /// Sends overdue requests again.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         match &mut self.role {
             Role::Member => {}

@@ -1,12 +1,12 @@
-//! A cache whose members come back with what their stores have kept: it goes on once everybody is back who was a member of
-//! the newest topology that one of them remembers, or when it is made available without the others.
+//! A cold start: members return with the entries of their stores. The cache continues once all members of the newest persisted
+//! topology have returned, or when it is made available without the missing ones.
 //!
-//! Why they all have to be back: a member may have gone before the others went on writing, and know nothing of it. The
-//! newest topology names those who have everything that was acknowledged. Not waited for is who had just been taken in by
-//! that topology and was to get something, or nothing, of what the others have: if it has remembered that, it comes back as
-//! the member that it was, and if it has not, it has never confirmed it. Nothing newer exists then, as no topology follows one
-//! that has not been confirmed by everybody, and what is written under the one after it is written by those who were read in
-//! this one as well.
+//! All of them must return, because a member may have stopped before the others continued to write, and know nothing of these
+//! writes. The newest topology names the members that have all acknowledged writes. The coordinator does not wait for a member
+//! that this topology has just added and that was to receive some or none of the entries. If that member has persisted the
+//! topology, it returns as the member that it was. If not, it has never confirmed the topology. Then nothing newer exists,
+//! because no topology follows one that a member has not confirmed. Writes under the topology after it are also applied by the
+//! members read in this one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::{Ballot, CacheConfig, CacheMember, PartitionHandling};
 
 pub(super) struct Restoring {
     config: CacheConfig,
-    /// The newest topology that somebody remembers.
+    /// The newest topology that a member has persisted.
     newest: Topology,
-    /// The highest id that somebody remembers.
+    /// The highest topology id that a member has persisted.
     id: u32,
-    /// Who is here, and who that was in the last life.
+    /// The present members, and their persisted state of the last incarnation.
     here: BTreeMap<Address, (CacheMember, Option<Restored>)>,
 }
 
@@ -35,7 +35,7 @@ impl Restoring {
         Self { config, id: newest.id, newest, here: BTreeMap::new() }
     }
 
-    /// A cache that has lost members while it began again begins once more, with those who are left as they are.
+    /// Begins again with the remaining members as they are, if the cache has lost members during a cold start.
     pub(super) fn again<'a>(
         config: CacheConfig,
         degraded: &Topology,
@@ -68,7 +68,7 @@ impl Restoring {
         self.here.insert(member.address.clone(), (member, restored));
     }
 
-    /// The highest ballot under which something was made that somebody remembers.
+    /// Returns the highest ballot of the persisted topologies.
     pub(super) fn ballot(&self) -> u64 {
         self.newest.ballot.number
     }
@@ -85,7 +85,7 @@ impl Restoring {
         !self.here.values().any(|(_, restored)| restored.is_some())
     }
 
-    /// Who is back, by the address in the last life.
+    /// Returns the members that have returned, by their addresses in the last incarnation.
     fn back(&self) -> BTreeMap<Address, CacheMember> {
         let place = |(member, restored): &(CacheMember, Option<Restored>)| {
             Some((place_of(&self.newest, restored.as_ref()?)?.clone(), member.clone()))
@@ -93,7 +93,7 @@ impl Restoring {
         self.here.values().filter_map(place).collect()
     }
 
-    /// Members of the last life that are not back.
+    /// Returns the members of the last incarnation that are missing.
     pub(super) fn missing(&self) -> Vec<Address> {
         let back = self.back();
         let newest = &self.newest;
@@ -106,7 +106,7 @@ impl Restoring {
         self.newest.addresses().filter(stays).filter(|member| !back.contains_key(*member)).cloned().collect()
     }
 
-    /// The cache goes on with those who are back; the others who are here join it.
+    /// Continues the cache with the members that have returned; the other present members join it.
     pub(super) fn finish(self, cx: &mut Cx, view: &View) -> Led {
         let back = self.back();
         let id = self.id + 1;
@@ -160,7 +160,7 @@ impl Restoring {
     }
 }
 
-/// Which member of a topology has come back with this.
+/// Returns the member of a topology that has returned with this state.
 pub(super) fn place_of<'a>(topology: &'a Topology, restored: &Restored) -> Option<&'a Address> {
     let is_it = |one: &&Membership| {
         one.member.address == restored.formerly || one.formerly.as_ref() == Some(&restored.formerly)
@@ -169,7 +169,7 @@ pub(super) fn place_of<'a>(topology: &'a Topology, restored: &Restored) -> Optio
     members.find(is_it).map(|one| &one.member.address)
 }
 
-/// Of two topologies that are remembered, the newer one is that of the history that went on last with enough members.
+/// Ranks persisted topologies: the newer one belongs to the history that continued last with enough members.
 fn rank(topology: &Topology) -> (&Ballot, u32, u32) {
     (&topology.ballot, topology.available, topology.id)
 }

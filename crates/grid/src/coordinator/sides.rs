@@ -1,8 +1,9 @@
-//! Sides of a partition that have all gone on, as some caches may: which one the cache goes on from, and what of the others
-//! is merged into it.
+//! Partitions that have all continued, as some caches allow: which topology the cache continues from, and which entries of the
+//! other partitions are merged into it.
 //!
-//! Each topology knows its history: the partings behind it, and those of the sides that were merged into it. A topology
-//! that is in the history of another's is only older; two of which neither is in the other's history are of two sides.
+//! Each topology knows its history: the split points behind it, and the histories of partitions that were merged into it. A
+//! topology in the history of another one is only older. Two topologies of which neither is in the other's history belong to two
+//! partitions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use crate::command::CacheStatus;
 use crate::merge::{Parting, Side, parted_from};
 use crate::topology::Topology;
 
-/// The topology to go on from: the newest of the preferred side, which has the most members that were members when the
-/// sides parted. Of several such, it is the one with the member that comes first in the view.
+/// Returns the topology to continue from: the newest of the preferred partition, which has the most members from before the
+/// split. Among equal ones, it is the partition with the member that comes first in the view.
 pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) -> Option<&'a CacheStatus> {
     let statuses = || found.iter().filter_map(|(_, status)| Some((status, status.topology.as_ref()?)));
     let newest: Vec<(&CacheStatus, &Topology)> =
@@ -24,7 +25,7 @@ pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) ->
         newest.iter().filter_map(|(_, other)| parted_from(&one.partings, &other.partings))
     });
     let parted = partings.min().unwrap_or(u32::MAX);
-    // Two caches that have begun apart from each other have no members from before.
+    // Two caches that began independently have no common earlier members.
     let is_never = |topology: &Topology| topology.partings.first().is_some_and(|first| first.id >= parted);
     let rank = |topology: &Topology| {
         let of_it = || statuses().map(|(status, _)| status).filter(|status| is_in(topology, status));
@@ -39,7 +40,7 @@ pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) ->
     newest.iter().max_by_key(|(_, topology)| rank(topology)).map(|(status, _)| *status)
 }
 
-/// Whether somebody is a member of a topology with what it has; it may not have heard of it yet.
+/// Returns whether a member belongs to a topology with its data. The member may not have received the topology yet.
 pub(super) fn is_in(topology: &Topology, status: &CacheStatus) -> bool {
     let (Some(membership), Some(own)) =
         (topology.membership(&status.member.address), status.topology.as_ref())
@@ -47,7 +48,8 @@ pub(super) fn is_in(topology: &Topology, status: &CacheStatus) -> bool {
         return false;
     };
     let is_known = own.membership(&status.member.address).is_some_and(|own| own.since == membership.since);
-    // Whoever has gone on under a later ballot than the one that has taken it in has not heard of that, and has more than it told.
+    // A topology has added a member that continued under a later ballot than the topology's. The member has not received that
+    // topology, and has more data than it reported.
     let is_taken_in = |side: &Side| {
         side.since == membership.since
             && side.partings.last() == own.partings.last()
@@ -56,7 +58,7 @@ pub(super) fn is_in(topology: &Topology, status: &CacheStatus) -> bool {
     is_known && (own == topology || own.is_behind(topology)) || topology.merging.iter().any(is_taken_in)
 }
 
-/// The members that have something of their own, by the sides whose it is. `since` is the topology that takes them in.
+/// Returns the members with data of their own, by partition. `since` is the topology that adds them.
 pub(super) fn others(
     topology: &Topology,
     found: &[(Address, CacheStatus)],
@@ -72,7 +74,7 @@ pub(super) fn others(
     let side = |(nth, members): (u32, Members<'_>)| {
         let newest = members.iter().map(|(own, _)| *own).max_by_key(|own| own.id)?;
         let is_gone = |owner: &Address| !members.iter().any(|(_, status)| status.member.address == *owner);
-        // Where nobody is left who was read, others have been written to.
+        // If no read owner remains, the write owners have received the writes.
         let owners = newest.read_owners().without(is_gone).or(&newest.write_owners().without(is_gone));
         let side = Side { since, nth, owners, partings: newest.partings.clone() };
         Some((side, members.iter().map(|(_, status)| status.member.clone()).collect()))

@@ -1,10 +1,10 @@
-//! What a member does when its process, or that of another member, has no memory for more entries.
+//! Shortage of memory: the behaviour of a member when its process, or that of another member, has no memory for more entries.
 //!
-//! A primary refuses a write before it orders it, if its own process has no memory for what the write adds, or if another
-//! write owner has told that it has none. A write owner never refuses what a primary has ordered: it was, or will be,
-//! acknowledged. So each member tells all others when its shortage begins and ends, and what primaries order until they
-//! have heard it goes into what lies between the high-water mark and the limit. A member whose memory is critical asks
-//! for no further chunks of segments that move to it; those who have them keep them meanwhile.
+//! A primary refuses a write, before it orders it, in two cases: its own process has no memory for the added bytes, or another
+//! write owner has reported a shortage. A write owner never refuses a write that a primary has ordered, because it was, or will
+//! be, acknowledged. So each member reports the begin and end of its shortage to all others. Writes that primaries order until
+//! they have received the report use the memory between the high-water mark and the limit. A member whose memory is critical
+//! requests no further chunks of segments that move to it; the senders keep these segments meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ use crate::Segment;
 use crate::command::{Body, CacheId};
 use crate::operation::{Change, OperationError};
 
-/// No cache: what is said is of the member.
+/// No cache: a report of memory concerns the member.
 const NO_CACHE: CacheId = CacheId(0);
 
-/// What a member knows of memory.
+/// A member's knowledge of its own memory and of other members' shortages.
 #[derive(Default)]
 pub(crate) struct Memory {
     own: Option<ProcessMemory>,
-    /// Whether others were told that this member is short of memory.
+    /// Whether this member has reported a shortage to the others.
     is_told_short: bool,
     /// The other members of the view.
     others: Vec<Address>,
-    /// Those of them that are short of memory.
+    /// The other members that are short of memory.
     short: BTreeMap<Address, Shortage>,
 }
 
 impl Memory {
-    /// Another member has told of its memory.
+    /// Handles another member's report of its memory.
     pub(crate) fn note_member(&mut self, member: &Address, shortage: Option<Shortage>) {
         match shortage {
             Some(shortage) if self.others.contains(member) => {
@@ -45,37 +45,38 @@ impl Memory {
         }
     }
 
-    /// Whether the end of a shortage is still to be told.
+    /// Returns whether the end of a shortage is still to be reported.
     pub(crate) const fn is_told_short(&self) -> bool {
         self.is_told_short
     }
 
-    /// Whether writes are refused here that are not small: what moves here moves one chunk at a time.
+    /// Returns whether writes are refused here that are not small. State transfers to this member then proceed one chunk at a
+    /// time.
     pub(crate) fn is_tight(&self) -> bool {
         self.own.as_ref().is_some_and(|own| !own.has_room(0))
     }
 
-    /// Whether what can wait has to.
+    /// Returns whether work that can wait has to wait.
     pub(crate) fn is_critical(&self) -> bool {
         self.own.as_ref().is_some_and(ProcessMemory::is_critical)
     }
 }
 
 impl Node {
-    /// The process that this member is in has limited memory: its writes are refused when there is a shortage, and others
-    /// are told of it. To be called before caches are opened, whose containers count in the same memory.
+    /// Sets the limited memory of this member's process: writes are refused during a shortage, and other members receive a
+    /// report. To be called before caches are opened, because their containers count in the same memory.
     pub fn set_memory(&mut self, memory: ProcessMemory) {
         self.cx.memory.own = Some(memory);
     }
 
-    /// The other members that have told that they are short of memory.
+    /// Returns the other members that have reported a shortage of memory.
     pub fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
         self.cx.memory.short.iter()
     }
 }
 
 impl Cx {
-    /// Tells the other members if a shortage of this one has begun or ended.
+    /// Reports to the other members that a shortage of this one has begun or ended.
     pub(crate) fn tell_memory(&mut self) {
         let Some(own) = &self.memory.own else { return };
         let is_short = own.is_short();
@@ -89,7 +90,7 @@ impl Cx {
         }
     }
 
-    /// There is a new view: who is new in it knows nothing yet.
+    /// Handles a new view: reports a shortage to the members that are new in it.
     pub(crate) fn keep_view(&mut self, view: &View) {
         let others: Vec<Address> = view.members().iter().filter(|one| **one != self.local).cloned().collect();
         self.memory.short.retain(|member, _| others.contains(member));
@@ -105,7 +106,7 @@ impl Cx {
 }
 
 impl Cache {
-    /// Why a write is not ordered, if an owner of its key has no memory for it.
+    /// Returns why a write is not ordered, if an owner of its key has no memory for it.
     pub(super) fn memory_refusal(
         &self,
         cx: &Cx,

@@ -1,9 +1,9 @@
-//! Merging what several sides of a partition have: the primary of a segment collects the other sides' entries, decides
-//! key by key ([`crate::merge`]), and writes what is to change as it writes anything. So all owners agree, and clients go
-//! on meanwhile; what they write is newer than all sides.
+//! The merge of partitions. The primary of a segment collects the other partitions' entries, decides key by key
+//! ([`crate::merge`]), and applies changes as ordinary writes. So all owners agree. Clients continue meanwhile, and their writes
+//! are newer than those of all partitions.
 //!
-//! The members of the other sides take part from the beginning and own nothing. What they had stays as it was, unread,
-//! until the coordinator has heard that everything is merged.
+//! The members of the other partitions take part from the beginning and own nothing. Their entries stay unchanged and unread
+//! until the primaries have reported to the coordinator that everything is merged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,24 +24,24 @@ use crate::past::{Line, Past};
 use crate::planted::Planted;
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
-/// What a member that has come back had before.
+/// The state from before the merge of a member that has rejoined.
 pub(crate) struct Frozen {
-    /// The id of the topology with which it has come back.
+    /// The id of the topology with which it has rejoined.
     since: u32,
     pub(crate) topology: Topology,
-    /// Segments that it was pulling, and of which something had not come. It knows of writes there that it does not have: who
-    /// merged that would count what it has itself as newer than them.
+    /// Segments whose state transfer to this member was not complete. The member knows of writes there that it does not have. A
+    /// merge from it would take its own entries for newer than those writes.
     partial: BTreeSet<Segment>,
 }
 
-/// What a primary merges.
+/// The merges of a primary.
 #[derive(Default)]
 pub(crate) struct Merge {
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, Vec<Collection>>,
-    /// Segments that wait for values of our own that only the store has.
+    /// Segments that wait for values of this member that only the store has.
     loading: BTreeSet<Segment>,
-    /// Sides that are merged.
+    /// Partitions that are merged, by segment.
     done: BTreeMap<Segment, BTreeSet<SideId>>,
 }
 
@@ -51,16 +51,16 @@ impl Merge {
     }
 }
 
-/// A segment's entries of one side.
+/// The entries that one partition has of a segment.
 struct Collection {
     side: Side,
-    /// Whom to ask: the first, and if that has nothing, the next.
+    /// The members to request the entries from: the first, and if that has none, the next.
     givers: VecDeque<Address>,
     cursor: Option<(u64, u64)>,
     asked: Time,
-    /// They grow older while other sides are waited for.
+    /// The entries received so far. They age while the primary waits for other partitions.
     entries: BTreeMap<Bytes, Entry>,
-    /// What the side remembers, once everything has come.
+    /// The partition's history of the segment, once all entries are received.
     past: Option<Past>,
 }
 
@@ -77,7 +77,7 @@ impl Collection {
     fn standing(&self, key: &[u8], now: Time) -> Standing {
         let removed = || self.past.as_ref()?.removals.get(key).copied();
         match self.entries.get(key) {
-            // As good as removed by who put it.
+            // A put that has expired counts as removed by its caller.
             Some(entry) if entry.is_expired(now) && !entry.is_idle(now) => Standing::Removed(entry.version),
             Some(entry) => Standing::Entry(Stored::of(entry.clone(), now)),
             None => removed().map_or(Standing::Nothing, Standing::Removed),
@@ -86,7 +86,7 @@ impl Collection {
 }
 
 impl Cache {
-    /// Whether there may be a merge.
+    /// Returns whether the cache's configuration allows merges.
     pub(super) fn merges(&self) -> bool {
         self.config.partitions == PartitionHandling::AllowReadWrites
     }
@@ -111,8 +111,8 @@ impl Cache {
         }
     }
 
-    /// As another owner, of what a side had which is being merged. What that had seen counts as seen here when all of the segment
-    /// is merged.
+    /// Records, as a backup, a copied entry of a partition that is being merged. Writes that the partition has seen count as seen
+    /// here when all of the segment is merged.
     pub(super) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
         if self.merges() {
             self.state(segment).past.note_present(key, version);
@@ -125,12 +125,12 @@ impl Cache {
         }
     }
 
-    /// For whoever is to own the segment, too.
+    /// Returns a copy of a segment's history, which a new owner of the segment receives, too.
     pub(super) fn past_of(&self, segment: Segment) -> Option<Past> {
         self.merges().then(|| self.segments[usize::from(segment.0)].past.clone())
     }
 
-    /// A topology is to be installed: lines may begin with it.
+    /// Begins the lineages of a topology that is about to be installed.
     pub(super) fn begin_lines(&mut self, topology: &Topology, installed: u32) {
         if !self.merges() || self.frozen.is_some() {
             return;
@@ -138,10 +138,11 @@ impl Cache {
         let is_new = |line: &&Line| line.id > installed;
         for segment in self.config.all_segments() {
             let past = &self.segments[usize::from(segment.0)].past;
-            // Whoever has given a segment up knows of none, and may be given it again.
+            // A member that has dropped the segment knows no lineage, and may become an owner again.
             let knows_none = past.seen.is_empty();
             if knows_none || past.is_blank() {
-                // Of what was there before this life it knows what the container has, and what has expired there since.
+                // Of the writes before this incarnation, it knows the entries of the container and those that have expired there
+                // since.
                 let newest = self.newest_version(segment).max(past.older);
                 self.state(segment).past.restore(&topology.lines, newest);
             }
@@ -152,8 +153,8 @@ impl Cache {
         }
     }
 
-    /// Writes of which members that have parted may not have heard: what they still have of keys that were removed, or of which
-    /// what was put has expired since, must not come back.
+    /// Records as absent the keys of writes that members of other partitions may have missed. Entries that those members still
+    /// have must not return, if the key was removed or the put value has expired since.
     fn note_unfinished(&mut self, segment: Segment) {
         let records = self.segments[usize::from(segment.0)].records.iter();
         let written = records.filter(|record| !matches!(record.did, Did::Clear));
@@ -168,14 +169,15 @@ impl Cache {
     fn newest_version(&self, segment: Segment) -> Version {
         let all = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
         let mut newest = Version::NONE;
-        // A segment that is absent has none.
+        // A segment that is absent has no entries.
         let _ = self.container.visit(segment, Cursor::START, all, Time::ZERO, |visited| {
             newest = newest.max(visited.version());
         });
         newest
     }
 
-    /// This member has gone on while others have, too. They take it in, and merge what it has.
+    /// Freezes the state of this member, which has continued in a partition of its own. The other partition adds it to the
+    /// topology, and merges its entries.
     pub(super) fn freeze(&mut self, cx: &mut Cx, since: u32) {
         let Some(installed) = self.installed.take() else { return };
         let frozen = match self.frozen.take() {
@@ -198,7 +200,7 @@ impl Cache {
         self.give_up_writes(cx);
     }
 
-    /// What was kept for a merge is given up when that is over.
+    /// Drops the frozen state when its merge is over.
     pub(super) fn thaw(&mut self, topology: &Topology) {
         let is_over = |frozen: &Frozen| !topology.merging.iter().any(|side| side.since == frozen.since);
         if self.frozen.as_ref().is_some_and(is_over) {
@@ -206,7 +208,7 @@ impl Cache {
         }
     }
 
-    /// With a new topology: which segments this member has to merge.
+    /// Determines, for a new topology, which segments this member has to merge.
     pub(super) fn plan_merge(&mut self, cx: &mut Cx) {
         let Some(installed) = &self.installed else { return };
         let topology = &installed.topology;
@@ -247,18 +249,18 @@ impl Cache {
         self.go_on_merging(cx);
     }
 
-    /// Asks again for what should have come, and goes on with what waited.
+    /// Repeats overdue requests, and resumes merges that were waiting.
     pub(crate) fn look_after_merge(&mut self, cx: &mut Cx) {
         if self.topology().is_none_or(|topology| topology.merging.is_empty()) {
             return;
         }
-        // What was asked of the store may have been dropped.
+        // The requests to the store may have been dropped.
         self.merge.loading.clear();
         let mut asks = Vec::new();
         for (segment, collections) in &mut self.merge.active {
             for collection in collections.iter_mut().filter(|one| !one.is_complete()) {
                 if cx.now.since(collection.asked) >= PULL_AGAIN_AFTER {
-                    // Perhaps somebody else.
+                    // Another member of the partition may respond.
                     collection.begin_again();
                     collection.givers.rotate_left(1);
                     collection.asked = cx.now;
@@ -272,7 +274,7 @@ impl Cache {
         self.go_on_merging(cx);
     }
 
-    /// Merges what has come, asks for more, and tells the coordinator when there is nothing left.
+    /// Merges complete segments, requests more, and reports to the coordinator when all segments are merged.
     fn go_on_merging(&mut self, cx: &mut Cx) {
         loop {
             let is_ready = |collections: &[Collection]| collections.iter().all(Collection::is_complete);
@@ -328,8 +330,8 @@ impl Cache {
         self.send(cx, &giver, Body::Pull(pull));
     }
 
-    /// Whether what this member had of a segment is kept for the merge of this side. Of one that had not come whole the side
-    /// has nothing: who was read there has all of it, and is on another side.
+    /// Returns whether this member keeps its entries of a segment for the merge of this partition. It has none of a segment whose
+    /// state transfer was incomplete: the sender has all of the segment, and is in another partition.
     pub(super) fn is_kept_for(&self, side: SideId, segment: Segment) -> bool {
         let frozen = self.frozen.as_ref().filter(|frozen| frozen.since == side.0);
         frozen.is_some_and(|frozen| !frozen.partial.contains(&segment))
@@ -348,7 +350,7 @@ impl Cache {
             collection.begin_again();
             collection.givers.pop_front();
         } else if cursor != collection.cursor {
-            // It was asked for before everything was asked for again.
+            // The chunk responds to a request from before all requests were repeated.
             return;
         } else {
             collection.entries.extend(entries.parts().map(|(key, stored)| (key, stored.into_entry(now))));
@@ -363,8 +365,8 @@ impl Cache {
         }
     }
 
-    /// Everything of a segment has come: decides key by key. What does not fit among the operations that may be under way
-    /// is left for later.
+    /// Decides key by key for a segment that is received completely. Changes beyond the limit of concurrent operations are left
+    /// for later.
     fn merge_segment(&mut self, cx: &mut Cx, segment: Segment) {
         let is_ready = self.state(segment).is_open() && self.is_primary(&cx.local, segment);
         if !is_ready || self.merge.loading.contains(&segment) {
@@ -397,16 +399,17 @@ impl Cache {
                 let Some(past) = &mut collection.past else { continue };
                 let Some(version) = past.removals.remove(&key) else { continue };
                 let own = &mut self.segments[usize::from(segment.0)].past;
-                // Where both have removed it, whoever has seen theirs need not have seen ours.
+                // If both partitions removed the key, a member that has seen their removal need not have seen ours.
                 let is_over = own.removals.get(&key).is_none_or(|removed| past.has_seen(*removed, own));
                 if is_over && self.container.peek(segment, &key).is_none() {
-                    // Who has parted from that side before may still have what it has removed.
+                    // A member that split from that partition earlier may still have the removed entry.
                     own.note_absent(&key, version);
                 }
             }
         }
         if !cx.has(Planted::SeenForgotten) {
-            // What sides have seen that were merged, this one has seen, be it of others that are to come.
+            // This partition has seen all writes that the merged partitions have seen, including those of partitions that rejoin
+            // later.
             for past in collections.iter().filter_map(|one| one.past.as_ref()) {
                 self.state(segment).past.learn(past);
             }
@@ -417,8 +420,8 @@ impl Cache {
         self.merge.done.entry(segment).or_default().extend(sides);
     }
 
-    /// Tells the other owners of a segment what this side has seen of it: they may be primary, or give it to others, before the
-    /// next merge.
+    /// Sends the history of this partition to the other owners of a segment. They may become primary, or send the segment to new
+    /// owners, before the next merge.
     fn tell_known(&self, cx: &mut Cx, segment: Segment, past: Past) {
         let owners: Vec<Address> = self.write_owners(segment).cloned().collect();
         let local = cx.local.clone();
@@ -427,9 +430,9 @@ impl Cache {
         }
     }
 
-    /// With a topology in which lines begin or a merge is over: owners tell each other through the primary, as what was told
-    /// before may be lost with a link and the one that told it. So they do with one that changes who they are: who has given a
-    /// segment to a new owner may not have heard yet.
+    /// Sends histories again with a topology in which lineages begin or a merge is over. Owners exchange them through the
+    /// primary, because an earlier update may be lost with a link and its sender. They also do so with a topology that changes
+    /// the owners: a member that sent a segment to a new owner may not have received the update yet.
     pub(super) fn tell_known_again(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let is_same = before.topology.lines.last() == installed.topology.lines.last()
@@ -453,10 +456,11 @@ impl Cache {
         }
     }
 
-    /// What the primary's side has seen of a segment; or what another owner has, as the primary may have missed it.
+    /// Handles the history that the primary's partition has of a segment, or that another owner has, as the primary may have
+    /// missed it.
     pub(super) fn handle_known(&mut self, from: &Address, topology: u32, segment: Segment, past: &Past) {
         let Some(installed) = self.installed.as_ref().filter(|_| self.frozen.is_none()) else { return };
-        // Whoever else is told of changes by now.
+        // Since an older topology, other members may have become the owners that receive changes.
         let is_current = topology >= installed.topology.reign(segment);
         let is_owner = |member: &Address| installed.writes.owners(segment).any(|owner| owner == member);
         let primary = installed.writes.primary(segment);
@@ -475,7 +479,7 @@ impl Cache {
         persistence.value_of(&place, entry.version).is_none()
     }
 
-    /// Values that a segment has waited for are at hand, or cannot be had now.
+    /// Resumes the merge of a segment whose values are loaded, or notes that they cannot be loaded now.
     pub(super) fn merge_loaded(&mut self, cx: &mut Cx, segment: Segment, is_loaded: bool) {
         self.merge.loading.remove(&segment);
         if is_loaded {
@@ -487,7 +491,7 @@ impl Cache {
         let past = &self.segments[usize::from(segment.0)].past;
         let own = match self.kept(cx.now, segment, key) {
             Some(entry) => Standing::Entry(Stored::of(entry, cx.now)),
-            // What has expired is as good as removed by who put it: what was before it must not come back.
+            // An expired entry counts as removed by its caller: an older entry must not return.
             None => {
                 let expired = self.container.peek(segment, key).map(|entry| entry.version);
                 let gone = past.removals.get(key).copied().max(expired);
@@ -499,7 +503,7 @@ impl Cache {
             Standing::Removed(version) => version.topology(),
             Standing::Nothing => 0,
         };
-        // What was written since a side has come back is newer than what it has.
+        // An entry written since a partition has rejoined is newer than the entries of that partition.
         let sides: Vec<&Collection> = collections.iter().filter(|one| one.side.since > written).collect();
         if sides.is_empty() {
             return;
@@ -543,8 +547,8 @@ impl Cache {
         self.carry_out(cx, segment, operation, key.clone(), write, Origin::Merge);
     }
 
-    /// Takes over what another side has, as it is: with a version of this side's it would count as its change when others come
-    /// back later.
+    /// Copies an entry or a removal of another partition with its own version. A new version of this partition would count as
+    /// this partition's change when other partitions rejoin later.
     fn copy(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, standing: Standing) {
         let version = standing.version();
         let effect = match standing {
@@ -561,7 +565,7 @@ impl Cache {
             version,
             did: Did::of(&effect),
             outcome: outcome.clone(),
-            // Also when it is sent again: listeners are told of a gap when the merge is over.
+            // Silent also when the record is sent again: listeners receive a gap event when the merge is over.
             is_silent: true,
         };
         self.state(segment).records.push(record, &cx.watermarks);

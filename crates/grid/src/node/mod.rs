@@ -1,11 +1,11 @@
-//! A member of the grid as a state machine: views, frames, time and operations go in; frames, outcomes and deadlines
-//! come out.
+//! A member of the grid as a state machine. Its inputs are views, frames, time and operations; its outputs are frames, outcomes
+//! and deadlines.
 //!
-//! Inputs are the methods `handle_*`, [`Node::open`], [`Node::leave`] and [`Node::submit`]. After each of them, or after
-//! several, the outputs are drained: [`Node::poll_frame`], [`Node::poll_finished`], [`Node::poll_event`], and
-//! [`Node::poll_timeout`] says when [`Node::handle_timeout`] wants to be called. Time never runs backwards.
+//! Inputs are the methods `handle_*`, [`Node::open`], [`Node::leave`] and [`Node::submit`]. After one or several of them, the
+//! driver drains the outputs: [`Node::poll_frame`], [`Node::poll_finished`] and [`Node::poll_event`]. [`Node::poll_timeout`]
+//! returns when to call [`Node::handle_timeout`]. Time never runs backwards.
 //!
-//! What is promised is written down in `docs/design/2026-11-grid.md`.
+//! The guarantees are in `docs/design/2026-11-grid.md`.
 
 mod activation;
 mod alone;
@@ -76,78 +76,78 @@ pub use response_window::ResponseLimits;
 pub use transfer::TRANSFER_BUDGET;
 pub use waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
 
-/// How often what should have been answered is looked after.
+/// The interval at which overdue requests are checked.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
-/// How often entries that have expired are taken out. Until then they cannot be read, and take memory.
+/// The interval at which expired entries are removed. Until then they cannot be read, and use memory.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// Entries whose time has come that are looked at in one go; a millisecond's work.
+/// Due entries that are checked in one batch: about 1 ms of work.
 const EXPIRE_LOOKS: usize = 4_096;
 
-/// Until the next go, if there are more.
+/// The time until the next batch, if more entries are due.
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A frame for a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// To whom.
+    /// The member to send the frame to.
     pub dest: Address,
-    /// A message's payload.
+    /// The payload of a message.
     pub bytes: Bytes,
 }
 
-/// What has happened to a cache here.
+/// An event of a cache on this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeEvent {
-    /// A topology is installed. With the first one, the cache may be used.
+    /// A topology is installed. After the first one, the cache is usable.
     Installed {
         /// The cache.
         cache: CacheId,
         /// The topology's id.
         topology: u32,
     },
-    /// The cluster has the cache with other settings. It is closed here.
+    /// The cluster has the cache with another configuration. It is closed here.
     Refused {
         /// The cache.
         cache: CacheId,
         /// The difference.
         error: OpenError,
     },
-    /// An iteration whose reader had nothing to take has something now: items, its end, or an error.
+    /// An iteration whose last [`Node::take`] returned nothing has items, its end, or an error.
     Fetched {
         /// The cache.
         cache: CacheId,
         /// The iteration.
         iteration: IterationId,
     },
-    /// A listener that was not told of everything is now, or one whose reader had nothing to take has something.
+    /// A listener now receives all changes, or a listener whose event queue was empty has events.
     Told {
         /// The cache.
         cache: CacheId,
         /// The listener.
         listener: ListenerId,
     },
-    /// A reader that asks nobody else meanwhile was answered, and has nothing to do until it asks again: if there is more, its
-    /// next request comes soon.
+    /// The response to a sequential reader is sent. The reader requests from no other member meanwhile, so its next request
+    /// arrives soon if it continues.
     Expecting,
-    /// Nothing depends on this member any more. The cache is closed here.
+    /// No member depends on this one any more. The cache is closed here.
     Left {
         /// The cache.
         cache: CacheId,
     },
 }
 
-/// How an operation is done.
+/// The options of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubmitOptions {
-    /// What it does otherwise than its cache.
+    /// The deviations from the cache's configuration.
     pub flags: Flags,
-    /// How long its caller waits.
+    /// The time after which the operation fails for its caller.
     pub timeout: Duration,
-    /// Bytes of the largest value that its caller takes from another member. With a larger one it fails with
-    /// [`OperationError::LargeResponse`] and changes nothing; if it was sent twice, its caller is given the value all the same,
-    /// as one of them may have been carried out.
+    /// The largest value that the caller accepts from another member, in bytes. With a larger one the operation fails with
+    /// [`OperationError::LargeResponse`] and changes nothing. If the operation was sent twice, the caller receives the value
+    /// whatever its size, because one of the two may have been executed.
     pub response_bytes_max: u32,
 }
 
@@ -162,21 +162,21 @@ pub struct Node {
     cx: Cx,
     caches: BTreeMap<CacheId, Cache>,
     coordinator: Coordinator,
-    /// The newest topology of each cache that came from a member before the view that makes it coordinator.
+    /// The newest topology of each cache from a member whose view, as coordinator, is not here yet.
     early: BTreeMap<CacheId, (Address, Ballot, Topology)>,
-    /// Who has asked for our status before that view.
+    /// The member that has requested this member's status before that view, and its ballot.
     asked: Option<(Address, Ballot)>,
     look_after: Option<Time>,
-    /// When there may be expired entries to take out.
+    /// The next time at which entries may have expired.
     expire_at: Option<Time>,
     next_iteration: u64,
     next_listener: u64,
-    /// Empty: memory for the next frame's commands.
+    /// An empty buffer for the next frame's commands.
     commands: Vec<Command>,
 }
 
 impl Node {
-    /// A member without caches.
+    /// Returns a member without caches.
     pub fn new(local: Address) -> Self {
         Self {
             cx: Cx::new(local.clone()),
@@ -192,50 +192,51 @@ impl Node {
         }
     }
 
-    /// How many bytes of entries a chunk of a transfer has; by default and at most as many as a packet takes.
+    /// Sets the bytes of entries in a chunk of a state transfer. The default and maximum is the size that fits a packet.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
         self.cx.chunk_bytes = bytes.clamp(1, transfer::CHUNK_BYTES);
     }
 
-    /// How many bytes of segments may be on their way to this member at a time, for each cache: [`TRANSFER_BUDGET`] by
-    /// default and at most.
+    /// Sets the bytes of segments in transfer to this member at a time, for each cache. The default and maximum is
+    /// [`TRANSFER_BUDGET`].
     pub fn set_transfer_budget(&mut self, bytes: u32) {
         let pulls = (bytes / transfer::CHUNK_BYTES).clamp(1, transfer::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
     }
 
-    /// How many bytes of values other members may be sending here at a time. Before the first operation.
+    /// Sets the limits of value bytes that other members may be sending to this one at a time. To be called before the first
+    /// operation.
     pub fn set_response_limits(&mut self, limits: ResponseLimits) {
         self.cx.calls.window.set_limits(limits);
     }
 
-    /// Gives this member a bug.
+    /// Injects a bug into this member.
     #[cfg(feature = "planted")]
     pub fn plant(&mut self, bug: crate::Planted) {
         self.cx.planted = Some(bug);
     }
 
-    /// Makes a transform known here. All members that have the cache open must know it before it is used.
+    /// Registers a transform on this member. All members that have the cache open must register it before it is used.
     pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.transforms.insert(name.into(), transform);
         }
     }
 
-    /// Makes a reduction known here, as [`Node::register_transform`] does a transform.
+    /// Registers a reduction on this member, as [`Node::register_transform`] does a transform.
     pub fn register_reduction(&mut self, cache: CacheId, name: &str, reduction: Arc<ReduceFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.reductions.insert(name.into(), reduction);
         }
     }
 
-    /// Makes a merge policy known here. All members must know it before they open a cache that names it.
+    /// Registers a merge policy on this member. All members must register it before they open a cache that names it.
     pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
         self.cx.merges.insert(name.into(), merge);
     }
 
-    /// Opens a cache. It may be used when [`NodeEvent::Installed`] comes; what is submitted before waits for that.
+    /// Opens a cache. The cache is usable after [`NodeEvent::Installed`]; operations submitted earlier wait for that.
     ///
     /// # Errors
     ///
@@ -250,7 +251,7 @@ impl Node {
         self.open_backed(now, config, member, container, None)
     }
 
-    /// The same for a cache that has a store here, if `backing` says so. The container has what was in the store.
+    /// Opens a cache that has a store here if `backing` is given. The container already has the store's entries.
     ///
     /// # Errors
     ///
@@ -280,7 +281,7 @@ impl Node {
             let (setting, ours, theirs) = (setting.into(), ours.into(), theirs.into());
             return Err(OpenError::StoredDifferently { cache: config.name, setting, ours, theirs });
         }
-        // Where each has its own, everybody has a place for it.
+        // In an invalidation cache, each member has entries of its own, so the capacity factor does not apply.
         let capacity =
             if config.mode == CacheMode::Invalidation { Capacity::default() } else { member.capacity };
         let mut cache = Cache::new(config, CacheMember { capacity, ..member }, container);
@@ -301,7 +302,7 @@ impl Node {
         Ok(())
     }
 
-    /// Begins to leave a cache: its segments go to others first. [`NodeEvent::Left`] says when that is done.
+    /// Begins to leave a cache: its segments are transferred to other members first. [`NodeEvent::Left`] follows.
     pub fn leave(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
@@ -317,9 +318,10 @@ impl Node {
         self.work();
     }
 
-    /// Ends leaving a degraded cache that nobody else here has, if those who are away have all that this member has: whoever of
-    /// them lives goes on with it, and nobody else can be given it. For who ends now; who stays may still hand its vote over when
-    /// they are back. If so, [`NodeEvent::Left`] follows.
+    /// Completes a leave from a degraded cache when no other reachable member has it open and the unreachable members already
+    /// hold all of this member's data. Returns whether that is so; then [`NodeEvent::Left`] follows. Surviving unreachable
+    /// members continue with the cache, and no other member could receive the data. For a member that stops now: one that stays
+    /// may still hand over its vote once the unreachable members have rejoined.
     pub fn leave_behind(&mut self, now: Time, cache: CacheId) -> bool {
         self.cx.now = now;
         let is_left = self.caches.get(&cache).is_some_and(|one| {
@@ -336,7 +338,7 @@ impl Node {
         is_left
     }
 
-    /// Uses what is left of a degraded cache, whatever was lost.
+    /// Makes a degraded cache available again with the remaining entries, whatever was lost.
     pub fn make_available(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
@@ -345,7 +347,7 @@ impl Node {
         self.work();
     }
 
-    /// Begins an operation. Its number comes back in [`Node::poll_finished`], perhaps at once.
+    /// Begins an operation. [`Node::poll_finished`] returns its number, perhaps immediately.
     ///
     /// # Errors
     ///
@@ -362,7 +364,7 @@ impl Node {
         self.submit_with(now, cache, key, action, options)
     }
 
-    /// The same with options.
+    /// Begins an operation with options.
     ///
     /// # Errors
     ///
@@ -403,7 +405,7 @@ impl Node {
         Ok(number)
     }
 
-    /// The channel has a new view.
+    /// Handles a new view of the channel.
     pub fn handle_view(&mut self, now: Time, view: &View) {
         self.cx.now = now;
         self.cx.coordinator = view.coordinator().cloned();
@@ -411,7 +413,7 @@ impl Node {
         let is_member = |caller: &Address| {
             caches.values().any(|cache| cache.topology().is_some_and(|topology| topology.contains(caller)))
         };
-        // What members that are away have finished must stay finished when they come back.
+        // Operations that unreachable members have finished must stay finished when they rejoin.
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
         self.cx.foreigners.retain(|member, _| view.contains(member));
         self.cx.silence.retain(|member| view.contains(member));
@@ -434,7 +436,8 @@ impl Node {
         self.work();
     }
 
-    /// Exactly these members have missed heartbeats: reads that others may answer go there, until something comes from them.
+    /// Handles the set of members that have missed heartbeats. Reads that other owners can answer go to these owners, until a
+    /// frame of the silent member arrives.
     pub fn handle_silence(&mut self, now: Time, members: &[Address]) {
         self.cx.now = now;
         self.cx.silence.set_unheard(members);
@@ -452,7 +455,7 @@ impl Node {
             }
             Body::StatusRequest { ballot } => self.tell_status(from, ballot),
             Body::Memory { shortage } => self.cx.memory.note_member(from, shortage),
-            // What others call by the name of a local cache is another one.
+            // On other members, the name of a local cache denotes another cache.
             _ if self.caches.get(&id).is_some_and(Cache::is_local) && *from != self.cx.local => {}
             Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
@@ -461,7 +464,8 @@ impl Node {
                     self.cx.events.push_back(NodeEvent::Refused { cache: id, error });
                 }
             }
-            // Whoever has told a new coordinator of its caches still has them.
+            // A member that has reported its caches to a new coordinator still has them, so a `Left` of an earlier coordinator
+            // does not count.
             Body::Left if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.is_leaving) {
                     self.close(id);
@@ -493,7 +497,7 @@ impl Node {
         }
     }
 
-    /// Takes out what has expired, now and then.
+    /// Removes expired entries periodically.
     fn expire(&mut self) {
         let now = self.cx.now;
         if self.expire_at.is_none_or(|at| at > now) {
@@ -507,13 +511,13 @@ impl Node {
         self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
     }
 
-    /// When there may be something to take out; also of what others take out as long as they are primaries.
+    /// Returns when entries may have expired, including those that other members remove while they are primaries.
     fn next_expiry(&self) -> Option<Time> {
         let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
-    /// Commands to ourselves are handled like those of others.
+    /// Handles commands to this member like commands of other members.
     fn work(&mut self) {
         let local = self.cx.local.clone();
         loop {
@@ -532,10 +536,10 @@ impl Node {
         self.note_mortals();
     }
 
-    /// Entries were written that will expire.
+    /// Notes that entries with an expiry were written.
     fn note_mortals(&mut self) {
         if let Some(next) = self.cx.next_mortal.take() {
-            // It may be before all those that were known.
+            // The new expiry may precede all known ones.
             let next = next.max(self.cx.now + EXPIRE_EVERY);
             self.expire_at = Some(self.expire_at.map_or(next, |at| at.min(next)));
         }
@@ -561,11 +565,11 @@ impl Node {
             || self.caches.values().any(waits)
     }
 
-    /// Whether the channel has room for more to a member, and how many bytes it may be sent until this is called again.
-    /// Until it is called for the first time, there is room.
+    /// Sets whether the channel has room for more frames to a member, and how many bytes it may be sent until the next call.
+    /// Until the first call, there is room.
     ///
-    /// Responses to reads of a member wait while there is no room for it, without their values. Everything else is sent
-    /// in any case. True: reads that had waited were carried out, and there may be frames to send.
+    /// While there is no room for a member, responses to its reads wait without their values. All other frames are sent in any
+    /// case. Returns true if waiting reads were executed; then there may be frames to send.
     pub fn handle_room(
         &mut self,
         now: impl FnOnce() -> Time,
@@ -585,12 +589,12 @@ impl Node {
         true
     }
 
-    /// When [`Node::handle_timeout`] wants to be called.
+    /// Returns when to call [`Node::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         [self.look_after, self.expire_at].into_iter().flatten().min()
     }
 
-    /// The time has come.
+    /// Executes the work that is due.
     pub fn handle_timeout(&mut self, now: Time) {
         self.cx.now = now;
         self.expire();
@@ -614,32 +618,32 @@ impl Node {
         self.work();
     }
 
-    /// The next frame that is to be sent.
+    /// Returns the next frame to send.
     pub fn poll_frame(&mut self) -> Option<Frame> {
         self.cx.next_frame()
     }
 
-    /// Whether there is a frame to send.
+    /// Returns whether there is a frame to send.
     pub fn has_frames(&self) -> bool {
         self.cx.has_frames()
     }
 
-    /// Whether [`Node::submit`] says [`OperationError::Busy`].
+    /// Returns whether [`Node::submit`] fails with [`OperationError::Busy`].
     pub fn is_busy(&self) -> bool {
         self.cx.calls.is_full()
     }
 
-    /// The next operation that has ended for its caller.
+    /// Returns the next operation that has ended for its caller.
     pub fn poll_finished(&mut self) -> Option<(u64, Result<Outcome, OperationError>)> {
         self.cx.calls.finished.pop_front()
     }
 
-    /// The next thing that a store is to do.
+    /// Returns the next request to a store.
     pub fn poll_store(&mut self) -> Option<(CacheId, StoreRequest)> {
         self.cx.store.pop_front()
     }
 
-    /// A cache's store has done what was asked under this number and all before it, or why it has not.
+    /// Handles the result of a cache's store for the request of this number. All earlier requests have ended.
     pub fn handle_stored(
         &mut self,
         now: Time,
@@ -654,7 +658,7 @@ impl Node {
         self.work();
     }
 
-    /// A cache's store has loaded what was asked under this number, or why it has not.
+    /// Handles the values that a cache's store has loaded for the request of this number, or the failure.
     pub fn handle_loaded(
         &mut self,
         now: Time,
@@ -669,7 +673,7 @@ impl Node {
         self.work();
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         self.cx.events.pop_front()
     }

@@ -1,4 +1,4 @@
-//! What a member tells of itself, for people and for tests.
+//! The state that a member reports, for people and for tests.
 
 use consort_group::Address;
 
@@ -8,20 +8,20 @@ use super::{Counters, Node};
 use crate::Topology;
 use crate::command::CacheId;
 
-/// How far a rebalance is on one member.
+/// The progress of a rebalance on one member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Progress {
-    /// Segments that are still to come.
+    /// Segments that are still to be received.
     pub segments_left: usize,
-    /// Bytes of keys and values that are still to come, about: what the givers say of segments that have begun to come,
-    /// and as much for each of the others as those have on average. 0 before the first has begun. Values that a giver has
-    /// in its store only do not count.
+    /// Bytes of keys and values that are still to be received, estimated. Segments in transfer count with the sizes that their
+    /// senders report, and each other segment with the average of those. 0 before the first segment has begun. Values that a
+    /// sender has only in its store do not count.
     pub bytes_left: u64,
-    /// Bytes of keys and values that have come in this rebalance.
+    /// Bytes of keys and values received in this rebalance.
     pub bytes_pulled: u64,
 }
 
-/// How much a member remembers and has under way for a cache.
+/// The records and pending requests of a cache on a member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Load {
     /// Operations under way, those of all caches.
@@ -32,35 +32,35 @@ pub struct Load {
     pub parked: usize,
     /// Records of writes whose callers may not have all acknowledgements.
     pub records: usize,
-    /// Of these: records of callers that are no members any more.
+    /// Of these records: those of callers that are no longer members.
     pub orphans: usize,
 }
 
-/// What there is of responses from and to other members.
+/// Pending responses from and to other members.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ResponseLoad {
     /// Operations that wait until other members may send more.
     pub waiting: usize,
     /// Bytes of values that other members may be sending here.
     pub reserved_bytes: u64,
-    /// The same of the member with the most, of small values or of large ones.
+    /// The reserved bytes of the member with the most, of small values or of large ones.
     pub reserved_bytes_of_one: u64,
     /// Bytes of the reads of other members that wait here for room, without their values.
     pub held_bytes: usize,
 }
 
 impl Node {
-    /// Our address.
+    /// Returns this member's address.
     pub fn local(&self) -> &Address {
         &self.cx.local
     }
 
-    /// What was unusual so far.
+    /// Returns the counters of unusual events.
     pub fn counters(&self) -> Counters {
         self.cx.counters
     }
 
-    /// What there is of responses from and to other members.
+    /// Returns the pending responses from and to other members.
     pub fn response_load(&self) -> ResponseLoad {
         let window = &self.cx.calls.window;
         let (reserved_bytes, reserved_bytes_of_one) = window.reserved();
@@ -68,23 +68,23 @@ impl Node {
         ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
     }
 
-    /// Bytes of events that wait for readers of listeners, of all caches. Changes add to them up to twice
-    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one batch of its walk.
+    /// Returns the bytes of events that wait for readers of listeners, of all caches. Changes add to them up to twice
+    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one batch of its iteration.
     pub fn waiting_event_bytes(&self) -> u64 {
         self.cx.waiting_events.bytes()
     }
 
-    /// Bytes of frames to a member that were not taken yet.
+    /// Returns the bytes of frames to a member that the driver has not polled yet.
     pub fn unsent_bytes(&self, member: &Address) -> usize {
         self.cx.unsent_bytes(member)
     }
 
-    /// The topology that is installed.
+    /// Returns the installed topology.
     pub fn topology(&self, cache: CacheId) -> Option<&Topology> {
         self.caches.get(&cache)?.topology()
     }
 
-    /// How far a rebalance is here.
+    /// Returns the progress of a rebalance on this member.
     pub fn progress(&self, cache: CacheId) -> Progress {
         self.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
             segments_left: cache.transfer.segments_left(),
@@ -93,18 +93,18 @@ impl Node {
         })
     }
 
-    /// Operations of this member that have not ended, those of all caches.
+    /// Returns the number of this member's operations that have not ended, of all caches.
     pub fn operation_count(&self) -> usize {
         self.cx.calls.count()
     }
 
-    /// What the member waits for, for people.
+    /// Describes the requests that the member waits for, for people.
     pub fn describe(&self) -> String {
         let under_way = self.cx.calls.count();
         format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
     }
 
-    /// How much there is of everything that a peer or a caller can make more.
+    /// Returns the counts of all state that a peer or a caller can increase.
     pub fn load(&self, cache: CacheId) -> Load {
         let calls = self.cx.calls.count();
         let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };

@@ -1,4 +1,4 @@
-//! Removals of whole segments, and of everything, that a store has refused.
+//! Bulk removals that a store has refused: of whole segments, and of all entries.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use super::persistence::Wait;
 use crate::Segment;
 use crate::persistence::{StoreFailure, StoreOrder};
 
-/// Removals of many entries that the store has refused. They are tried again until it has done them. Until then it has entries
-/// that this member does not have: it takes no others of these segments, which the removal would take with it.
+/// Bulk removals that the store has refused. They are retried until the store has executed them. Until then the store has entries
+/// that this member does not have. It accepts no writes of these segments, because the removal would remove their entries, too.
 #[derive(Default)]
 pub(super) struct Owed {
-    /// Everything is to be removed.
+    /// Whether all entries are to be removed.
     pub(super) clear: bool,
     segments: BTreeSet<Segment>,
-    /// They are being tried again.
+    /// Whether a retry is in progress.
     is_tried: bool,
 }
 
@@ -32,7 +32,7 @@ impl Owed {
 }
 
 impl Cache {
-    /// The store has removed many entries, or has failed to.
+    /// Handles the result of a bulk removal.
     pub(super) fn handle_removed(&mut self, cx: &mut Cx, wait: &Wait, result: Result<(), StoreFailure>) {
         let Some(persistence) = &mut self.persistence else { return };
         let owed = &mut persistence.owed;
@@ -48,7 +48,7 @@ impl Cache {
                 let was_owed = owed.clear;
                 persistence.owed = Owed::default();
                 if was_owed {
-                    // Until now the note said that nothing in the store counts.
+                    // Until now the persisted state marked the store's entries as void.
                     self.remember(cx, false);
                 }
             }
@@ -62,12 +62,12 @@ impl Cache {
         }
         if let Some(persistence) = self.persistence.as_mut().filter(|one| !one.owed.is_any()) {
             persistence.owed.is_tried = false;
-            // What waited for this.
+            // The writes that waited for this removal are due.
             persistence.retried = Time::ZERO;
         }
     }
 
-    /// Has the store try again what it has not removed.
+    /// Retries the refused removals.
     pub(super) fn remove_owed(&mut self, cx: &mut Cx) {
         let Some(persistence) = self.persistence.as_mut().filter(|one| !one.owed.is_tried) else { return };
         persistence.owed.is_tried = persistence.owed.is_any();
@@ -115,7 +115,7 @@ mod tests {
         cache.note_changed(cx, SEGMENT, key, false, Vec::new());
     }
 
-    /// What the store is asked for next.
+    /// Takes the next requests to the store.
     fn asked(cx: &mut Cx) -> Vec<StoreRequest> {
         cx.store.drain(..).map(|(_, request)| request).collect()
     }
@@ -148,7 +148,7 @@ mod tests {
         let a_put = Change::Put { value: Bytes::new(), lifetime: crate::Lifetime::FOREVER };
         cache.note_dropped(&mut cx, SEGMENT);
         let removal = number_of_removal(&asked(&mut cx));
-        // The segment comes back before it is known that it was not removed.
+        // The segment returns before its removal is known to have failed.
         put(&mut cache, &mut cx, b"early");
         let early = match &asked(&mut cx)[..] {
             [StoreRequest::Write { number, .. }] => *number,
@@ -165,7 +165,7 @@ mod tests {
         assert!(!refuses(&cache, &cx, Segment(1), &Change::Remove), "it may make room");
         put(&mut cache, &mut cx, b"late");
         assert_eq!(asked(&mut cx), [], "the removal of the segment would take it with it");
-        // Twice it is tried in vain.
+        // Two retries fail.
         for _ in 0..2 {
             pass_second(&mut cache, &mut cx);
             let removal = number_of_removal(&asked(&mut cx));

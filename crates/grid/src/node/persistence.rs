@@ -1,11 +1,11 @@
-//! A cache with a store: what is to be written to it, and who hears that it is.
+//! A cache with a store: pending writes to the store, and the acknowledgements that wait for them.
 //!
-//! Whatever changes a key in memory asks for a write of what the key has then ([`Cache::note_changed`]). Acknowledgements
-//! wait until all writes before them are stored ([`Cache::acknowledge`]), so that those of many operations share the store's
-//! time. Requests are numbered and end in order; an acknowledgement is a number that is asked of nobody.
+//! Every change of a key in memory requests a write of the key's entry at that time ([`Cache::note_changed`]). Acknowledgements
+//! wait until all earlier writes are stored ([`Cache::acknowledge`]), so that those of many operations share the store's time.
+//! Requests are numbered and end in order. An acknowledgement takes a number without a request.
 //!
-//! A write that the store has not taken stands in memory. Its caller is told ([`OperationError::NotStored`]), the key is
-//! remembered and tried again, and meanwhile this member, as a primary, refuses new writes, removals excepted.
+//! A write that the store has refused stays in memory. Its caller receives [`OperationError::NotStored`], and the key is
+//! remembered and tried again. Meanwhile this member, as a primary, refuses new writes, except removals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,63 +24,64 @@ use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreReq
 use crate::planted::Planted;
 use crate::{Entry, Segment, Stored};
 
-/// How long what was not stored waits until it is tried again: a full disk is not made emptier by trying.
+/// The time until a refused write is tried again: retries do not free space on a full disk.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Writes that are tried again at a time.
+/// Writes that are retried at a time.
 const RETRIES: usize = 64;
 
-/// Keys that are tried again. Beyond, callers of all keys are told that theirs is not stored, and the next write of a key
-/// counts.
+/// Keys that are retried. Beyond this limit, callers of all keys receive `NotStored`, and a key beyond it is stored with its next
+/// write.
 const UNSAVED_MAX: usize = 65_536;
 
-/// Writes under way beyond which no more is pulled from others: several chunks, so that the store is never idle.
+/// Pending writes beyond which no more is requested from other owners: several chunks, so that the store is never idle.
 const WRITES_MAX: usize = 16_384;
 
 /// A key of a segment.
 pub(super) type Place = (Segment, Bytes);
 
-/// What a cache with a store keeps.
+/// The persistence state of a cache with a store.
 #[derive(Default)]
 pub(crate) struct Persistence {
     passivation: bool,
-    /// What there was before this life, until the first topology says what it is worth.
+    /// The state from before this incarnation, until the first topology decides whether it is valid.
     pub(super) remembered: Option<Remembered>,
     next: u64,
     waits: BTreeMap<u64, Wait>,
-    /// Keys of which a write is under way, and the number of the last: what leaves memory meanwhile the store may refuse.
+    /// Keys with a pending write, and the number of the last. The store may refuse the write of an entry that leaves memory
+    /// meanwhile.
     writing: BTreeMap<Place, u64>,
     pub(super) loads: BTreeMap<u64, Loading>,
-    /// Values that are not in memory any more and must be at hand: of writes that have a record or are not stored.
+    /// Values that have left memory and must stay available: of writes that have a record or are not stored.
     held: BTreeMap<Place, Held>,
-    /// What was loaded for those who are handled now.
+    /// Values loaded for the requests that are handled now.
     pub(super) at_hand: BTreeMap<Place, Entry>,
     unsaved: BTreeSet<Place>,
-    /// Why the store has failed last.
+    /// The reason of the store's last failure.
     pub(super) why: Option<StoreFailure>,
-    /// What the store has not removed as a whole.
+    /// Bulk removals that the store has refused.
     pub(super) owed: Owed,
-    /// The topology that is to be confirmed once it is remembered.
+    /// The topology to confirm once it is persisted.
     confirms: Option<u32>,
-    /// What is to be remembered was not stored.
+    /// Whether the store has refused the state to persist.
     is_forgetful: bool,
-    /// What the store has is not what the cache has.
+    /// Whether the store's entries are not those of the cache.
     is_stale: bool,
     pub(super) retried: Time,
-    /// The coordinator is to be told that everything is pulled, once it is stored.
+    /// Whether the coordinator is to be notified, once all transferred segments are stored.
     owes_pulled: bool,
-    /// Segments of which no more is pulled before the store has caught up.
+    /// Segments whose transfer pauses until the store has caught up.
     paused: VecDeque<Segment>,
 }
 
-/// A value that is not in memory any more.
+/// A value that has left memory.
 struct Held {
     entry: Entry,
-    /// It is held until the store has it, whoever else needs it.
+    /// Whether the value is held until it is stored, whether or not a record needs it.
     is_awaited: bool,
 }
 
-/// What a number stands for.
+/// The request or barrier of a number.
 pub(super) enum Wait {
     Write {
         place: Place,
@@ -88,9 +89,9 @@ pub(super) enum Wait {
     },
     RemoveSegment(Segment),
     Clear,
-    /// A topology is remembered.
+    /// A topology is being persisted.
     Remember(u32),
-    /// To be done once everything before it is stored.
+    /// An action to execute once all earlier requests have ended.
     Barrier(Then),
 }
 
@@ -109,7 +110,7 @@ impl Persistence {
         self.next
     }
 
-    /// Whether something is to be looked after.
+    /// Returns whether periodic work is pending.
     pub(crate) fn needs_look(&self) -> bool {
         !self.held.is_empty() || self.is_failing() || self.is_forgetful
     }
@@ -118,12 +119,13 @@ impl Persistence {
         self.owed.is_any() || !self.unsaved.is_empty()
     }
 
-    /// Whether the store has not taken what a key has. Of keys beyond [`UNSAVED_MAX`] nobody knows which they were.
+    /// Returns whether the store has refused a key's current entry. Refused keys beyond [`UNSAVED_MAX`] are not remembered, so
+    /// then all keys count as refused.
     fn has_refused(&self, place: &Place) -> bool {
         self.owed.has(place.0) || self.unsaved.len() >= UNSAVED_MAX || self.unsaved.contains(place)
     }
 
-    /// The store has not taken what a key has.
+    /// Notes that the store has refused a key's current entry.
     fn note_unsaved(&mut self, cx: &mut Cx, place: Place) {
         if self.unsaved.len() < UNSAVED_MAX {
             self.unsaved.insert(place);
@@ -132,7 +134,7 @@ impl Persistence {
         }
     }
 
-    /// A value that is not in the container.
+    /// Returns a value that is not in the container.
     pub(super) fn value_of(&self, place: &Place, version: crate::Version) -> Option<&Entry> {
         let held = || self.held.get(place).map(|held| &held.entry);
         let found = self.at_hand.get(place).or_else(held);
@@ -145,12 +147,13 @@ impl Cache {
         self.persistence.is_some()
     }
 
-    /// Whether the store has the entry of a key alone.
+    /// Returns whether only the store has the value of a key.
     pub(super) fn is_passive(&self, segment: Segment, key: &[u8]) -> bool {
         self.container.peek(segment, key).is_some_and(|entry| entry.is_passive())
     }
 
-    /// In memory a key has something else now, for which others had to make room. `was_passive`: the store had it alone.
+    /// Notes that a key has changed in memory, and which entries were evicted for it. `was_passive`: only the store had the
+    /// value.
     pub(super) fn note_changed(
         &mut self,
         cx: &mut Cx,
@@ -168,14 +171,14 @@ impl Cache {
         self.note_evicted(cx, evicted);
     }
 
-    /// A value is in memory again.
+    /// Notes that a value is in memory again.
     pub(super) fn note_activated(&mut self, cx: &mut Cx, place: Place) {
         if self.persistence.as_ref().is_some_and(|persistence| persistence.passivation) {
             self.write(cx, place);
         }
     }
 
-    /// Values have gone from memory.
+    /// Notes that values were evicted from memory.
     pub(super) fn note_evicted(&mut self, cx: &mut Cx, evicted: Vec<Taken>) {
         for Taken { segment, key, entry } in evicted {
             let Some(persistence) = &mut self.persistence else { return };
@@ -195,9 +198,9 @@ impl Cache {
         }
     }
 
-    /// An entry has come for whose value memory has no room.
+    /// Puts an entry whose value does not fit into memory.
     pub(super) fn put_passive(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], entry: Entry) {
-        // What is left of it always fits.
+        // An entry without its value always fits.
         let put = self.container.put(segment, key, entry.clone().passivated(), cx.now);
         let (Some(persistence), Ok(_)) = (&mut self.persistence, put) else { return };
         let place = (segment, Bytes::copy_from_slice(key));
@@ -205,13 +208,13 @@ impl Cache {
         self.write(cx, place);
     }
 
-    /// A value is needed for which memory has no room; the store has it.
+    /// Holds a needed value that does not fit into memory and that the store has.
     pub(super) fn hold(&mut self, place: Place, entry: Entry) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.entry(place).or_insert(Held { entry, is_awaited: false });
     }
 
-    /// Entries have expired.
+    /// Notes that entries have expired.
     pub(crate) fn note_expired(&mut self, cx: &mut Cx, expired: Vec<Taken>) {
         for Taken { segment, key, entry } in expired {
             let Some(persistence) = &mut self.persistence else { return };
@@ -223,7 +226,7 @@ impl Cache {
         }
     }
 
-    /// Has the store take what a key has. Returns whether there is something to be taken.
+    /// Requests a write of a key's current entry. Returns whether there is an entry to write.
     fn write(&mut self, cx: &mut Cx, place: Place) -> bool {
         let present = self.container.peek(place.0, &place.1);
         let Some(persistence) = &mut self.persistence else { return false };
@@ -249,7 +252,7 @@ impl Cache {
         true
     }
 
-    /// Has the store do something with many keys.
+    /// Requests a bulk operation of the store.
     pub(super) fn order(&mut self, cx: &mut Cx, order: StoreOrder) {
         let id = self.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
@@ -291,7 +294,7 @@ impl Cache {
         }
     }
 
-    /// Everything before this is stored, or has failed.
+    /// Executes an action once all earlier requests have succeeded or failed.
     fn go_on(&mut self, cx: &mut Cx, then: Then) {
         let Some(persistence) = &mut self.persistence else { return };
         match then {
@@ -299,7 +302,8 @@ impl Cache {
                 let error =
                     OperationError::NotStored { member: cx.local.clone().into(), why: self.failure() };
                 self.reply(cx, &to, ack.number, Reply::Failed(error));
-                // It is here all the same, which its caller has to know of all owners before it is finished.
+                // The write is in memory all the same, and its caller needs the acknowledgements of all owners before it is
+                // finished.
                 self.send_ack(cx, &to, ack);
             }
             Then::Ack { to, ack, .. } => self.send_ack(cx, &to, ack),
@@ -313,8 +317,8 @@ impl Cache {
         why.unwrap_or_else(|| "unknown".into())
     }
 
-    /// Why this member, as a primary, does not begin this write of a segment. Removals may be what makes room in the store, and
-    /// it keeps space for them.
+    /// Returns why this member, as a primary, refuses a write of a segment. Removals are accepted, because they may free space in
+    /// the store, and the store reserves space for them.
     pub(super) fn store_refusal(&self, cx: &Cx, segment: Segment, change: &Change) -> Option<OperationError> {
         let persistence = self.persistence.as_ref().filter(|persistence| persistence.is_failing())?;
         if matches!(change, Change::Remove) && !persistence.owed.has(segment) {
@@ -323,7 +327,7 @@ impl Cache {
         Some(OperationError::StoreFails { member: cx.local.clone().into(), why: self.failure() })
     }
 
-    /// All segments of a rebalance have come: the coordinator is told when they are stored.
+    /// Notifies the coordinator that all segments of a rebalance are received, once they are stored.
     pub(super) fn tell_when_stored(&mut self, cx: &mut Cx) {
         if self.is_backed() {
             self.when_stored(cx, Then::Pulled);
@@ -332,7 +336,7 @@ impl Cache {
         }
     }
 
-    /// Whether the next chunk of a segment has to wait for the store. It is asked for later then.
+    /// Returns whether the next chunk of a segment has to wait for the store. It is then requested later.
     pub(super) fn must_pause(&mut self, segment: Segment) -> bool {
         let Some(persistence) = &mut self.persistence else { return false };
         let is_behind = persistence.waits.len() >= WRITES_MAX;
@@ -342,7 +346,7 @@ impl Cache {
         is_behind
     }
 
-    /// The store has done what was asked under this number, and all before it, or has failed to.
+    /// Handles the result of the store's request of this number. All earlier requests have ended.
     pub(crate) fn handle_stored(&mut self, cx: &mut Cx, number: u64, result: Result<(), StoreFailure>) {
         let Some(persistence) = &mut self.persistence else { return };
         let wait = persistence.waits.remove(&number);
@@ -352,17 +356,17 @@ impl Cache {
             persistence.writing.remove(place);
         }
         match (wait, result) {
-            // It stands behind a removal that has failed, and goes when that is tried again.
+            // The write precedes the retry of a failed removal, which would remove it. It is repeated after that retry.
             (Some(Wait::Write { place, .. }), Ok(())) if persistence.owed.has(place.0) => {
                 persistence.note_unsaved(cx, place);
             }
             (Some(Wait::Write { place, version }), Ok(())) => {
                 if persistence.unsaved.remove(&place) && persistence.writing.is_empty() {
-                    // The store takes writes again: the next ones need not wait.
+                    // The store accepts writes again, so the next retries are due at once.
                     persistence.retried = Time::ZERO;
                 }
-                // With passivation it was held for this; a record may still need it, as without. Of several writes the last one
-                // counts: between two of one entry that may be taken out of the store.
+                // With passivation, the value was held until this write. A record may still need it, as without passivation. Only
+                // the last of several pending writes counts, because the entry may be removed from the store between two of them.
                 let is_last = !persistence.writing.contains_key(&place);
                 let held = persistence.held.get_mut(&place).filter(|_| is_last);
                 if let Some(held) = held.filter(|held| held.entry.version == version) {
@@ -386,7 +390,7 @@ impl Cache {
                     persistence.why = Some(why);
                     persistence.is_forgetful = true;
                 }
-                // A store that takes nothing holds up nobody else.
+                // A failing store does not block other members.
                 self.confirm_remembered(cx, id);
             }
             _ => {}
@@ -416,7 +420,7 @@ impl Cache {
         }
     }
 
-    /// What was not stored is tried again, and values that nobody needs any more are given up.
+    /// Retries refused writes, and drops held values that are no longer needed.
     pub(crate) fn look_after_store(&mut self, cx: &mut Cx) {
         cx.note_own_watermark();
         let segments = &mut self.segments;
@@ -443,36 +447,36 @@ impl Cache {
             if !self.write(cx, place.clone())
                 && let Some(persistence) = &mut self.persistence
             {
-                // Only the store has it.
+                // Only the store has the entry.
                 persistence.unsaved.remove(&place);
             }
         }
     }
 
-    /// Has the store keep what a later life needs to know.
+    /// Persists the state that a restart needs.
     pub(super) fn remember(&mut self, cx: &mut Cx, is_void: bool) {
         let Some(topology) = self.topology().filter(|_| self.is_backed()).cloned() else { return };
-        // While the store has what is to be cleared, nothing in it counts for a later life.
+        // While a clear of the store is pending, none of its entries is valid after a restart.
         let is_void = is_void || self.persistence.as_ref().is_some_and(|one| one.owed.clear);
         let remembered =
             Remembered { member: cx.local.clone(), config: self.config.clone(), topology, is_void };
         self.order(cx, StoreOrder::Remember(remembered.encode()));
     }
 
-    /// What this member comes back with.
+    /// Returns the persisted state with which this member returns.
     pub(crate) fn restored(&self) -> Option<Restored> {
         let remembered = self.persistence.as_ref()?.remembered.as_ref()?;
         let (formerly, topology) = (remembered.member.clone(), remembered.topology.clone());
         Some(Restored { formerly, topology })
     }
 
-    /// The newest topology that was installed in an earlier life; 0 if there was none.
+    /// Returns the id of the newest topology installed in an earlier incarnation; 0 if there was none.
     pub(super) fn remembered_id(&self) -> u32 {
         let remembered = self.persistence.as_ref().and_then(|one| one.remembered.as_ref());
         remembered.map_or(0, |remembered| remembered.topology.id)
     }
 
-    /// Others have gone on without what this member has.
+    /// Marks the store's entries as stale, because other members have continued without them.
     pub(super) fn give_up_store(&mut self) {
         if let Some(persistence) = &mut self.persistence {
             persistence.remembered = None;
@@ -480,29 +484,29 @@ impl Cache {
         }
     }
 
-    /// A topology is installed. It is kept before anything changes that depends on it: also by others, who wait for it to be
-    /// confirmed. Whoever comes back alone would else go on from one that others have left behind.
+    /// Persists a topology that is being installed, before any change depends on it. Other members wait for its confirmation.
+    /// Otherwise a member that returns alone would continue from a topology that the other members have replaced.
     pub(super) fn begin_life(&mut self, cx: &mut Cx) {
         let id = self.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         persistence.remembered = None;
         persistence.confirms = (!cx.has(Planted::NoteNotAwaited)).then_some(id);
         if std::mem::take(&mut persistence.is_stale) {
-            // Whatever comes between: what is of an earlier life is not taken for one of this.
+            // If this member stops in between, entries of an earlier incarnation do not count as entries of this one.
             self.remember(cx, true);
             self.clear_store(cx);
         }
         self.remember(cx, false);
     }
 
-    /// Whether the installed topology is still to be remembered before it is confirmed.
+    /// Returns whether the installed topology must be persisted before it is confirmed.
     pub(super) fn confirms_later(&self) -> bool {
         let id = self.topology_id();
         self.persistence.as_ref().is_some_and(|persistence| persistence.confirms == Some(id))
     }
 
     fn confirm_remembered(&mut self, cx: &mut Cx, id: u32) {
-        // The note before it said that what the store had was void.
+        // The earlier note marked the store's entries as void.
         let is_last = |persistence: &Persistence| {
             !persistence.waits.values().any(|wait| matches!(wait, Wait::Remember(other) if *other == id))
         };
@@ -516,7 +520,7 @@ impl Cache {
         }
     }
 
-    /// What the store has is of no use any more.
+    /// Discards all entries of the store.
     fn clear_store(&mut self, cx: &mut Cx) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.clear();
@@ -525,7 +529,7 @@ impl Cache {
         self.order(cx, StoreOrder::Clear);
     }
 
-    /// A segment is given up.
+    /// Drops the store's entries of a segment that this member no longer owns.
     pub(super) fn note_dropped(&mut self, cx: &mut Cx, segment: Segment) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.retain(|place, _| place.0 != segment);
@@ -536,8 +540,8 @@ impl Cache {
         self.order(cx, StoreOrder::RemoveSegment(segment));
     }
 
-    /// The cache is closed here. What this member owns to the last is kept for its next life; if it has handed over
-    /// everything, others have it, and its next life waits for them.
+    /// Persists the state as the cache closes here. A member that owns segments keeps their entries for its restart. A member
+    /// that has handed over all segments clears its store, and waits for the other members at its restart.
     pub(crate) fn put_down(&mut self, cx: &mut Cx) {
         let Some(topology) = self.topology().filter(|_| self.is_backed()) else { return };
         if topology.read_owners().segments_of(&cx.local).next().is_none() {
@@ -545,7 +549,7 @@ impl Cache {
             return self.clear_store(cx);
         }
         let Some(persistence) = self.persistence.as_mut().filter(|one| one.passivation) else { return };
-        // From now on the store has everything.
+        // From now on the store receives all values.
         persistence.passivation = false;
         for segment in (0..self.config.segments).map(Segment) {
             let limits = crate::ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };

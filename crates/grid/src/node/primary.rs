@@ -1,4 +1,4 @@
-//! The primary's side: it orders writes, and sees to it that the other write owners have them.
+//! The primary's side of a write: the primary orders writes and replicates them to the other write owners.
 
 use consort_group::{Address, Time};
 
@@ -10,28 +10,28 @@ use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write,
 use crate::planted::Planted;
 use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
-/// The size of a value, if a response with at most so many bytes may not have it.
+/// Returns the size of a value that exceeds the caller's limit for a response.
 fn larger(value: Option<&Stored>, bytes_max: u32) -> Option<u32> {
     let bytes = u32::try_from(value?.value.len()).unwrap_or(u32::MAX);
     (bytes > bytes_max).then_some(bytes)
 }
 
-/// Where a write comes from.
+/// The origin of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Somebody waits for it, and is told if it is refused.
+    /// A caller waits for the write, and receives its refusal.
     Caller {
         flags: Flags,
         /// As in [`Call`].
         response_bytes_max: u32,
     },
-    /// It is what sides that are merged come to. Nobody would decide it again, so it is in memory also if the store takes
-    /// nothing now, and is tried there again.
+    /// The write is a result of a merge. No caller would repeat it, so it is applied in memory even if the store refuses writes
+    /// now, and the store's write is retried.
     Merge,
 }
 
 impl Cache {
-    /// An operation has come from somebody with this topology.
+    /// Handles an operation that a member has sent under this topology.
     pub(super) fn take_call(&mut self, cx: &mut Cx, from: &Address, topology: u32, call: Call) {
         if matches!(call.action, Action::Read(_)) && cx.holds_read(from, self.config.id(), topology, &call) {
             return;
@@ -44,18 +44,18 @@ impl Cache {
         let Some(own) = self.topology() else { return };
         let reign = own.reign(self.config.segment_of(&call.key));
         if matches!(call.action, Action::Write(_)) && topology < reign && !cx.has(Planted::LateCallTaken) {
-            // Perhaps one that was sent again and has come late: it may have been answered in a reign before, and nobody
-            // remembers that. Who still waits for it sends it again.
+            // Perhaps a late repetition: an earlier primary term may have sent its response, and no owner remembers that. A
+            // caller that still waits sends the operation again.
             cx.counters.outdated += 1;
             return self.reply(cx, from, call.number, Reply::Misdirected);
         }
         self.handle_call(cx, from, call);
     }
 
-    /// An operation has come for this member to carry out.
+    /// Executes an operation for which this member is responsible.
     pub(super) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
         let segment = self.config.segment_of(&call.key);
-        // What is sent again meanwhile may be carried out before.
+        // A repetition that arrives meanwhile may be executed first.
         if self.must_ask(cx, segment, &call) {
             return self.ask_for_call(cx, segment, from, Call { is_repeated: true, ..call });
         }
@@ -87,7 +87,7 @@ impl Cache {
         if let Some(error) = self.refusal(topology, segment, is_write)
             && !cx.has(Planted::MinorityWrites)
         {
-            // What is sent again may have been done before.
+            // A repeated call may have been executed before.
             let error = if call.is_repeated && is_write { OperationError::Uncertain } else { error };
             return self.reply(cx, from, call.number, Reply::Failed(error));
         }
@@ -169,7 +169,7 @@ impl Cache {
         let did = match self.change(cx, segment, &key, write.change, version) {
             Ok((did, _)) => did,
             Err(full) => {
-                // To listeners a count that is left out means a change that is missing.
+                // To listeners, a gap in the count is a missing change.
                 self.state(segment).count -= 1;
                 let full = Reply::Failed(OperationError::full(&cx.local, full));
                 return self.reply(cx, &operation.caller, operation.number, full);
@@ -197,8 +197,8 @@ impl Cache {
         }
     }
 
-    /// What a write is told with if nothing stands in its way, and whether it changes anything. What was there before is
-    /// with it for listeners, too.
+    /// Returns the outcome of a write that is not refused, and whether it changes an entry. The outcome has the previous value,
+    /// for listeners, too.
     pub(super) fn sees(&self, now: Time, segment: Segment, key: &[u8], write: &Write) -> (Written, bool) {
         let present = self.entry(now, segment, key);
         let is_held = write.condition.holds(present.as_ref());
@@ -214,7 +214,7 @@ impl Cache {
         (seen, is_held && is_change)
     }
 
-    /// Changes what is here. Tells what a put found, which had not expired; nothing if there was no room for it.
+    /// Applies a change here. Returns the unexpired entry that a put has replaced, or an error if a put has no room.
     pub(super) fn change(
         &mut self,
         cx: &mut Cx,
@@ -241,7 +241,7 @@ impl Cache {
         }
     }
 
-    /// Tells a caller that does not wait for the other write owners that its write is done here.
+    /// Notifies a caller that does not wait for the other write owners that its write is applied here.
     fn tell_ordered(&mut self, cx: &mut Cx, flags: Flags, record: &Record) {
         if flags.contains(Flags::ASYNC) {
             let (operation, outcome) = (&record.operation, record.outcome.clone());
@@ -249,17 +249,18 @@ impl Cache {
         }
     }
 
-    /// The version of a write that this member orders.
+    /// Returns the version of a write that this member orders.
     pub(super) fn next_version(&mut self, segment: Segment) -> Version {
         let topology = self.topology_id();
-        // Who orders the same segment beside others takes its own places of the count.
+        // Members that order writes of the same segment concurrently use disjoint parts of the count.
         let (place, places) = if self.is_invalidation() { self.place() } else { (0, 1) };
         let state = self.state(segment);
         state.count += 1;
         Version::new(topology, state.count * places + place)
     }
 
-    /// Answers what changes nothing. If what it saw may not have arrived everywhere, the answer goes behind it.
+    /// Responds to an operation that changes nothing. If the write of the entry that it saw may not have reached all owners, the
+    /// response is ordered behind that write.
     fn answer_behind_writes(
         &mut self,
         cx: &mut Cx,
@@ -286,7 +287,7 @@ impl Cache {
         self.back_up(cx, backup);
     }
 
-    /// Sends what a record says to the other write owners, who tell the caller.
+    /// Sends the effect of a record to the other write owners, which report to the caller.
     pub(super) fn back_up_record(&mut self, cx: &mut Cx, segment: Segment, record: Record) {
         let effect = self.effect_of(cx.now, segment, &record);
         let backup = Backup {
@@ -304,7 +305,7 @@ impl Cache {
         self.back_up(cx, backup);
     }
 
-    /// One of the other write owners tells the caller the outcome; all of a write's remember it.
+    /// Sends a backup to the other write owners. One of them sends the outcome to the caller; all owners of a write remember it.
     pub(super) fn back_up(&mut self, cx: &mut Cx, mut backup: Backup) {
         let others: Vec<Address> = self
             .write_owners(backup.segment)
@@ -314,7 +315,7 @@ impl Cache {
             .collect();
         let is_told = backup.effect != Effect::Nothing && !backup.effect.is_copied();
         let apart = if is_told { self.listening_apart(backup.segment) } else { Vec::new() };
-        // With a store, the primary acknowledges like the others.
+        // With a store, the primary acknowledges like the backups.
         backup.acks = (others.len() + apart.len()) as u16 + u16::from(self.is_backed());
         if self.is_backed() {
             self.acknowledge_own(cx, &backup, others.is_empty());
@@ -340,7 +341,7 @@ impl Cache {
         self.send(cx, last, Body::Backup(backup));
     }
 
-    /// Tells the caller that a write is stored here, and what came of it if nobody else does.
+    /// Acknowledges to the caller that a write is stored here, with its outcome if no other owner sends that.
     fn acknowledge_own(&mut self, cx: &mut Cx, backup: &Backup, tells: bool) {
         let Some(epoch) = self.topology().map(|topology| topology.epoch(backup.segment)) else { return };
         let place = (backup.segment, backup.key.clone());

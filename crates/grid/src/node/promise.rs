@@ -1,4 +1,5 @@
-//! What a member owes its coordinator: its status, the promise of a ballot, and to install what is made under that.
+//! The duties of a member to its coordinator: to report its status, to promise a ballot, and to install topologies made under
+//! that ballot.
 
 use consort_group::Address;
 
@@ -11,15 +12,17 @@ use crate::{Ballot, Topology};
 impl Node {
     pub(super) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
         if self.cx.coordinator.as_ref() != Some(from) {
-            // Its view is not here yet, or it does not know that it is coordinator no more. Of caches that are not open here there
-            // may be any number.
+            // Either the view that makes the sender coordinator is not here yet, or the sender does not know that it is no longer
+            // coordinator. Only topologies of caches that are open here are kept, because the number of other caches is
+            // unlimited.
             if self.caches.contains_key(&id) {
                 self.early.insert(id, (from.clone(), ballot, topology));
             }
             return;
         }
         if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(Planted::PromiseForgotten) {
-            // What it made before others were promised something must not come after that; or it has not asked yet.
+            // A topology from before this member's promise to another coordinator must not be installed after that promise. Or
+            // the sender has not requested the status yet.
             return self.outbid(from, &ballot);
         }
         if let Some(cache) = self.caches.get_mut(&id) {
@@ -27,7 +30,7 @@ impl Node {
         }
     }
 
-    /// Whether the coordinator does not know what this member has: what it has promised is another's.
+    /// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
     pub(super) fn is_unasked(&self) -> bool {
         let by = self.cx.promised.as_ref().map(|promised| &promised.by);
         !self.cx.has(Planted::PromiseForgotten)
@@ -35,7 +38,7 @@ impl Node {
             && self.caches.values().any(|cache| cache.installed.is_some() && !cache.is_local())
     }
 
-    /// A coordinator that has missed that this member had another meanwhile asks anew.
+    /// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
     pub(super) fn look_for_coordinator(&mut self) {
         if self.is_unasked()
             && let Some((coordinator, promised)) = self.cx.coordinator.clone().zip(self.cx.promised.clone())
@@ -45,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Says to a coordinator that has a lower ballot which one it has to exceed.
+    /// Reports the promised ballot to a coordinator with a lower ballot, so that the coordinator exceeds it.
     fn outbid(&mut self, to: &Address, ballot: &Ballot) {
         if let Some(promised) = self.cx.promised.clone().filter(|promised| promised > ballot) {
             let told = ToCoordinator::Outbid(promised);
@@ -53,8 +56,8 @@ impl Node {
         }
     }
 
-    /// Tells the coordinator what there is. From then on nothing that was made under another ballot is installed, so this
-    /// member is not ahead of what it has told.
+    /// Reports the status to the coordinator. From then on no topology made under another ballot is installed, so that this
+    /// member is not ahead of its report.
     pub(super) fn tell_status(&mut self, to: &Address, ballot: Ballot) {
         if self.cx.coordinator.as_ref() != Some(to) {
             self.asked = Some((to.clone(), ballot));

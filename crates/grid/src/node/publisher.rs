@@ -1,6 +1,6 @@
-//! The owner's side of iterations: entries of the segments that are asked for, up to a limit, straight from the
-//! container. An owner keeps nothing between two requests: where to go on is in the request, so there is nothing to be
-//! left behind by readers that vanish.
+//! The owner's side of iterations: responses with entries of the requested segments, up to a limit, straight from the container.
+//! An owner keeps no state between two requests, because the position is in the request. So a reader that vanishes leaves no
+//! state behind.
 
 use std::sync::Arc;
 
@@ -22,20 +22,21 @@ use crate::planted::Planted;
 use crate::publication::{FETCH_BYTES, ReduceFn, Transform, TransformFn, What};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
-/// What an item takes beside its key and its value: two lengths and a version.
+/// The bytes of an item besides its key and its value: two lengths and a version.
 const ITEM_OVERHEAD: u64 = 16;
 
-/// What room is made for a key and its version: most are shorter, and a buffer grows where they are not.
+/// The bytes reserved for a key and its version. Most are shorter, and the buffer grows for longer ones.
 const KEY_ROOM: u64 = 32;
 
-/// Entries that are looked at for one answer, whatever is filtered: nobody waits behind a longer walk.
+/// Entries that are visited for one response, whatever the filter accepts, so that other requests do not wait behind a long
+/// iteration.
 pub(super) const LOOKS_MAX: usize = 16_384;
 
-/// Bytes of values that functions look at for one answer, whatever they make of them; one value may have more. What takes
-/// longer than to read them is applied outside the node: see [`super::computations`].
+/// Bytes of values that functions process for one response, whatever their results; one value may exceed it. Functions that take
+/// longer than reading the values are applied outside the node: see [`super::computations`].
 const LOOKED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What is made of entries, with its arguments.
+/// The function to apply to entries, with its arguments.
 pub(super) enum Function {
     Nothing,
     Transform(Arc<TransformFn>, Bytes),
@@ -47,12 +48,12 @@ impl Cache {
         self.publish(cx, from, fetch, Found::new());
     }
 
-    /// The same, where some values were loaded.
+    /// Responds to a request, with the values that were loaded for it.
     pub(super) fn publish(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
         if self.is_costly(&fetch) {
             return self.queue_computation(cx, from, fetch, loaded);
         }
-        // Without passive entries no copy of the request is made.
+        // The request is copied only if there are passive entries.
         let again = (self.container.passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some(Cursor::START.into()));
         let mut missing = Vec::new();
@@ -64,7 +65,7 @@ impl Cache {
         };
         let fetched = self.fetch(cx, fetch, &loaded, &mut missing, &mut answer);
         match again {
-            // If it got anywhere, what it got is given first.
+            // If the iteration has advanced, its items so far are sent first.
             Some(fetch) if !missing.is_empty() && fetched.parts.len() == 1 && fetched.cursor == begun => {
                 self.load(cx, missing, Waiting::Fetch { from: from.clone(), fetch });
             }
@@ -77,13 +78,13 @@ impl Cache {
         }
     }
 
-    /// So many items an answer has at most.
+    /// Returns the maximum number of items of a response.
     pub(super) fn items_at_most(&self, fetch: &Fetch) -> usize {
         let here = usize::try_from(self.container.len()).unwrap_or(LOOKS_MAX);
         if fetch.what == What::Count { 0 } else { (fetch.items_max as usize).min(here).min(LOOKS_MAX) }
     }
 
-    /// What the items of an answer take, about.
+    /// Returns the estimated bytes of a response's items.
     fn room(&self, fetch: &Fetch) -> usize {
         let each = match fetch.what {
             What::Count => return 0,
@@ -96,14 +97,14 @@ impl Cache {
         FETCH_BYTES.min(usize::try_from(each * u64::from(fetch.items_max)).unwrap_or(FETCH_BYTES))
     }
 
-    /// A request cannot be answered, because the store cannot.
+    /// Fails a request, because the store has failed.
     pub(super) fn fail_fetch(&self, cx: &mut Cx, from: &Address, fetch: Fetch, error: OperationError) {
         let Fetch { iteration, nth, .. } = fetch;
         let fetched = Fetched { failed: Some(error), ..Fetched::nothing(iteration, nth) };
         self.send(cx, from, Body::Fetched(fetched));
     }
 
-    /// What a request wants made of entries; nothing if that is not known here.
+    /// Returns the function that a request applies to entries; `None` if it is not registered here.
     pub(super) fn function(&self, what: What, transform: Option<Transform>) -> Option<Function> {
         match (what, transform) {
             (What::Reduced, None) => None,
@@ -117,7 +118,7 @@ impl Cache {
         }
     }
 
-    /// Whether entries of a segment are given to readers.
+    /// Returns whether this member responds to iterations with entries of a segment.
     pub(super) fn is_published(&self, cx: &Cx, segment: Segment) -> bool {
         let is_read = self.topology().is_some_and(|topology| {
             usize::from(segment.0) < topology.epochs.len()
@@ -126,13 +127,13 @@ impl Cache {
         is_read && self.container.state(segment) == ContainerState::Owned
     }
 
-    /// Removals that some owner may not have heard of.
+    /// Returns the removals that an owner may not have received.
     fn removals_under_way<'c>(&'c self, cx: &'c Cx, segment: Segment) -> impl Iterator<Item = &'c Record> {
         let records = &self.segments[usize::from(segment.0)].records;
         records.unfinished(cx).filter(|record| matches!(record.did, Did::Remove | Did::CopiedRemoval))
     }
 
-    /// What a request gives here, up to the first value that is `missing`. The items go into the answer.
+    /// Collects the response to a request, up to the first `missing` value. The items go into the answer.
     pub(super) fn fetch(
         &self,
         cx: &Cx,
@@ -172,7 +173,8 @@ impl Cache {
                     fetched.cursor = Some(at.into());
                     break PartEnd::More;
                 }
-                // Where values may be missing, it has to be known before which one to stop.
+                // If values may be missing, entries are visited one at a time, so that the iteration stops before the missing
+                // one.
                 let entries_max = if may_miss { 1 } else { room.min(LOOKS_MAX - looks) };
                 let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes - reduced.len() };
                 let next = self.container.visit(segment, at, limits, cx.now, |visited| {
@@ -229,7 +231,7 @@ impl Cache {
                     stops_at = Some(at);
                 }
                 if let (Ok(next), Some(stop)) = (next, stops_at) {
-                    // Those that follow are loaded with it.
+                    // Missing values of the following entries are loaded with it.
                     match next.filter(|_| missing.len() < LOAD_KEYS && looks < LOOKS_MAX) {
                         Some(next) => at = next,
                         None => {
@@ -242,7 +244,7 @@ impl Cache {
                 match next {
                     Ok(Some(next)) => at = next,
                     Ok(None) => {
-                        // With those that have begun since the walk of the segment did: it may not have come to their keys.
+                        // Includes removals that began after the segment's iteration, which may not have reached their keys.
                         if what == What::Removable {
                             for record in self.removals_under_way(cx, segment) {
                                 bytes += record.key.len();

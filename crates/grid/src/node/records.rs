@@ -1,5 +1,5 @@
-//! What a write owner remembers of writes until their callers have finished: who has begun them, what they did, and
-//! what the caller is to be told.
+//! The records of writes that a write owner keeps until their callers have finished: the caller, the effect, and the outcome for
+//! the caller.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::Version;
 use crate::command::{Effect, OperationId};
 use crate::operation::Outcome;
 
-/// The number of a write whose caller is no member any more. What a caller says to be finished once it has closed its cache is
-/// what it gave up then, too: below it is nothing of this number.
+/// The number of a write whose caller has left the topology. When a caller has closed its cache, the operations that it reports
+/// as finished include those that it gave up. None of these numbers is as high as this one.
 pub(crate) const ORPHANED: u64 = u64::MAX;
 
-/// One write.
+/// The record of one write.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Record {
     pub(crate) operation: OperationId,
@@ -22,24 +22,24 @@ pub(crate) struct Record {
     pub(crate) version: Version,
     pub(crate) did: Did,
     pub(crate) outcome: Outcome,
-    /// Whether no listener is told.
+    /// Whether no listener receives an event.
     pub(crate) is_silent: bool,
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Did {
     Put,
     Remove,
-    /// The same, of a side that was merged.
+    /// A put that was copied from another partition in a merge, as is the removal below.
     CopiedPut,
     CopiedRemoval,
-    /// It removed all keys of a cache whose members have each their own.
+    /// A removal of all keys of a cache whose members have entries of their own.
     Clear,
 }
 
 impl Did {
-    /// What a backup command did.
+    /// Returns the effect of a backup command.
     pub(crate) fn of(effect: &Effect) -> Self {
         match effect {
             Effect::Remove => Self::Remove,
@@ -50,7 +50,7 @@ impl Did {
     }
 }
 
-/// Below which number everything of a caller is finished, as far as was heard.
+/// The number below which all operations of each caller are finished, as far as reported.
 #[derive(Default)]
 pub(crate) struct Watermarks {
     finished: BTreeMap<Address, u64>,
@@ -74,21 +74,21 @@ impl Watermarks {
         operation.number < self.of(&operation.caller)
     }
 
-    /// Forgets callers. Bounded by the members: whoever is none has nothing under way.
+    /// Forgets callers. Bounded by the members, because a caller that is not a member has no operations under way.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(&Address) -> bool) {
         self.finished.retain(|caller, _| is_kept(caller));
     }
 }
 
-/// Records after which the finished ones are looked for; as many as a segment has at a time with hundreds of callers.
+/// Records after which finished ones are pruned: about as many as a segment has at a time with hundreds of callers.
 const PRUNE_AT: usize = 16;
 
-/// The records of a segment. Bounded by what callers may have under way ([`super::calls::CALLS_MAX`] each).
+/// The records of a segment. Bounded by the operations that callers may have under way ([`super::calls::CALLS_MAX`] each).
 #[derive(Default)]
 pub(crate) struct Records {
     records: Vec<Record>,
     prune_at: usize,
-    /// What callers of writes that changed nothing are told. Only the primary of this reign has it.
+    /// The outcomes of writes that changed nothing. Only the primary of this term has them.
     answers: Vec<(OperationId, Outcome)>,
     prune_answers_at: usize,
 }
@@ -106,7 +106,8 @@ impl Records {
         self.records.retain(|record| !watermarks.is_finished(&record.operation));
     }
 
-    /// A write that changed nothing must not change something when it is sent again: its caller may have been told.
+    /// Records the outcome of a write that changed nothing. A repetition must not change anything either, because the caller may
+    /// have received the outcome.
     pub(crate) fn answered(&mut self, operation: OperationId, outcome: Outcome, watermarks: &Watermarks) {
         if self.answers.len() >= self.prune_answers_at.max(PRUNE_AT) {
             self.answers.retain(|(operation, _)| !watermarks.is_finished(operation));
@@ -115,17 +116,17 @@ impl Records {
         self.answers.push((operation, outcome));
     }
 
-    /// What the caller of a write that changed nothing is told.
+    /// Returns the outcome of a write that changed nothing.
     pub(crate) fn answer(&self, operation: &OperationId) -> Option<&Outcome> {
         self.answers.iter().rev().find(|(other, _)| other == operation).map(|(_, outcome)| outcome)
     }
 
-    /// With another reign, callers take nothing of what the last one has answered.
+    /// Forgets outcomes with a new primary term, because callers ignore responses of an earlier term.
     pub(crate) fn forget_answers(&mut self) {
         self.answers = Vec::new();
     }
 
-    /// Callers have gone: what there is of theirs stays unfinished, whatever they say.
+    /// Keeps the records of departed callers as unfinished, whatever these callers report.
     pub(crate) fn orphan(&mut self, is_gone: impl Fn(&Address) -> bool) {
         for record in self.records.iter_mut().filter(|record| is_gone(&record.operation.caller)) {
             record.operation.number = ORPHANED;
@@ -136,24 +137,24 @@ impl Records {
         self.records.iter().rev().find(|record| record.operation == *operation)
     }
 
-    /// The record of a write, whoever its caller is by now.
+    /// Returns the record of a write, whether or not its caller has left since.
     pub(crate) fn of_write(&mut self, key: &[u8], version: Version) -> Option<&mut Record> {
         self.records.iter_mut().find(|record| record.version == version && record.key == key)
     }
 
-    /// Whether there is a later write of this key.
+    /// Returns whether there is a later write of this key.
     pub(crate) fn has_newer(&self, key: &[u8], version: Version) -> bool {
         self.records.iter().any(|record| record.version > version && record.key == key)
     }
 
-    /// Whether there is a write of this key whose caller may not have all acknowledgements.
+    /// Returns whether there is a write of this key whose caller may not have all acknowledgements.
     pub(crate) fn is_unfinished(&self, key: &[u8], watermarks: &Watermarks) -> bool {
         let mut records = self.records.iter();
         records.any(|record| record.key == key && !watermarks.is_finished(&record.operation))
     }
 
-    /// Whether the value of a key has to stay at hand. Records that are finished are forgotten with it: one that is kept may
-    /// count as unfinished again, when its caller has gone, and is handed on then.
+    /// Returns whether the value of a key must stay available. Forgets finished records first: a finished record that stays may
+    /// count as unfinished again when its caller has left, and is handed over then.
     pub(crate) fn need(&mut self, key: &[u8], watermarks: &Watermarks) -> bool {
         self.prune(watermarks);
         self.records.iter().any(|record| record.key == key)
@@ -171,7 +172,7 @@ impl Records {
         self.records.retain(is_kept);
     }
 
-    /// Those whose callers have not said that they are finished.
+    /// Returns the records that their callers have not reported as finished.
     pub(crate) fn unfinished(&self, cx: &super::Cx) -> impl Iterator<Item = &Record> {
         let is_finished = |one: &OperationId| {
             cx.watermarks.is_finished(one) || one.caller == cx.local && one.number < cx.calls.finished_below()

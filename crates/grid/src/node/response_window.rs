@@ -1,26 +1,26 @@
-//! The caller's side of responses: how many bytes of values the other members may be sending to this one.
+//! The caller's limit of response bytes: how many bytes of values the other members may be sending to this one.
 //!
-//! A call says how large the value in its response may be, and reserves as much here before it is sent. Where there is no room
-//! it waits. A member that has a larger value does nothing and answers with the value's size; the call then reserves that much
-//! and is sent again. So the bytes on their way here are bounded whatever sizes values have. What calls reserve at first follows
-//! from the responses of the member before, so that most calls are sent once.
+//! A call states the maximum size of the value in its response, and reserves as many bytes here before it is sent. While there is
+//! no room, it waits. A member with a larger value does nothing and responds with the value's size; the call then reserves that
+//! size and is sent again. So the bytes in flight to this member are bounded for values of any size. The first reservation of a
+//! call follows from the earlier responses of the member, so that most calls are sent once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use consort_group::Address;
 
-/// Bytes of values that one member may be sending here at a time, of each class. A larger value comes alone.
+/// Bytes of values that one member may be sending here at a time, of each class. A larger value is sent alone.
 pub(crate) const OWNER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Bytes of values that all members together may be sending here at a time, of each class.
 pub(crate) const TOTAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes of a value from which on a call waits with others of its kind, so that small values do not wait for large ones.
-/// No call reserves more before it knows the size of its value.
+/// Bytes of the largest small value. Calls with larger values wait in a class of their own, so that small values do not wait for
+/// large ones. No call reserves more before it knows the size of its value.
 pub(crate) const SMALL_BYTES_MAX: u32 = 64 * 1024;
 
-/// Bytes that a call reserves at least: what a response takes without its value, and so how many calls may be under way.
+/// The minimum bytes that a call reserves: those of a response without its value. They limit the number of calls under way.
 const CALL_BYTES_MIN: u32 = 1024;
 
 /// Bytes that a call to a member that has not answered yet reserves.
@@ -29,16 +29,16 @@ const CALL_BYTES_FIRST: u32 = 4 * 1024;
 /// Responses of a member after which its calls may reserve less.
 const RESPONSES_LOOKED_AT: u32 = 256;
 
-/// Bytes in a second at which a member sends at least. As much longer as its responses take then they are waited for.
+/// The minimum rate at which a member sends, in bytes per second. The wait for responses is extended by their time at this rate.
 const TRANSFER_RATE_MIN: u64 = 4 * 1024 * 1024;
 
-/// How many bytes may be on their way.
+/// The limits of value bytes in flight to a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseLimits {
-    /// Bytes of values that one member may be sending here at a time, of small values and of large ones each. A larger value
-    /// comes alone.
+    /// Bytes of values that one member may be sending here at a time, of small values and of large ones each. A larger value is
+    /// sent alone.
     pub owner_bytes: u64,
-    /// The same for all members together.
+    /// Bytes of values that all members together may be sending here at a time, of small values and of large ones each.
     pub total_bytes: u64,
     /// Bytes of the largest small value.
     pub small_bytes: u32,
@@ -50,20 +50,21 @@ impl Default for ResponseLimits {
     }
 }
 
-/// How much of something there is for each class of calls: with small values, and with large ones.
+/// A value for each class of calls: those with small values, and those with large ones.
 type OfClasses<T> = [T; 2];
 
-/// A member in a [`ResponseWindow`]: its place is found once for each call, and stays while a call has reserved something there.
+/// The index of a member in a [`ResponseWindow`]. Each call searches it once, and it stays valid while the call has a reservation
+/// there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(usize);
 
-/// What one member may be sending.
+/// The reservations of one member's responses.
 struct Owner {
     address: Address,
     lanes: OfClasses<Lane>,
-    /// Bytes that a call reserves whose value's size is not known.
+    /// Bytes that a call reserves if the size of its value is not known.
     expected: u32,
-    /// The largest small value since there was last looked at how large they are, and how many there were.
+    /// The largest small value since the last adjustment of `expected`, and the number of responses since then.
     largest: u32,
     responses: u32,
 }
@@ -72,7 +73,7 @@ struct Owner {
 struct Lane {
     /// Bytes that calls have reserved.
     bytes: u64,
-    /// Calls that wait, the oldest one first, and what they need.
+    /// Waiting calls, the oldest first, and the bytes that they need.
     waiting: BTreeMap<u64, u32>,
 }
 
@@ -90,16 +91,16 @@ impl Owner {
 #[derive(Default)]
 pub(crate) struct ResponseWindow {
     limits: ResponseLimits,
-    /// The members that calls were sent to. A slot without one is used again.
+    /// The members that calls were sent to. A slot without a member is reused.
     owners: Vec<Option<Owner>>,
     totals: OfClasses<u64>,
-    /// Whether a call waits that has room at its owner and not in the total: those that come later wait behind it.
+    /// Whether a waiting call has room at its owner and not in the total. Later calls wait behind it.
     is_full: OfClasses<bool>,
-    /// Calls that wait.
+    /// The number of waiting calls.
     waiting: usize,
 }
 
-/// Whether so many bytes more are within a limit. A value that is larger comes alone.
+/// Returns whether these bytes are within a limit. A value that exceeds the limit is sent alone.
 fn fits(used: u64, bytes: u32, limit: u64) -> bool {
     used == 0 || used + u64::from(bytes) <= limit
 }
@@ -113,18 +114,18 @@ impl ResponseWindow {
         usize::from(bytes > self.limits.small_bytes)
     }
 
-    /// Bytes of the largest small value.
+    /// Returns the bytes of the largest small value.
     pub(crate) fn small_bytes(&self) -> u32 {
         self.limits.small_bytes
     }
 
-    /// The slot of a member. A view has few members, so that a search is as fast as an index.
+    /// Returns the slot of a member. A view has few members, so that a search is as fast as an index.
     pub(crate) fn find(&self, owner: &Address) -> Option<Slot> {
         let is_its = |one: &Option<Owner>| one.as_ref().is_some_and(|one| one.address == *owner);
         self.owners.iter().position(is_its).map(Slot)
     }
 
-    /// The slot of a member, which is made if there is none.
+    /// Returns the slot of a member, and creates it if there is none.
     pub(crate) fn slot(&mut self, owner: &Address) -> Slot {
         if let Some(slot) = self.find(owner) {
             return slot;
@@ -141,7 +142,7 @@ impl ResponseWindow {
         self.owners.get_mut(at)?.as_mut()
     }
 
-    /// Bytes that a call to a member reserves whose value's size is not known.
+    /// Returns the bytes that a call to a member reserves if the size of its value is not known.
     pub(crate) fn expected(&self, Slot(at): Slot) -> u32 {
         let known =
             self.owners.get(at).and_then(Option::as_ref).map_or(CALL_BYTES_FIRST, |owner| owner.expected);
@@ -167,7 +168,7 @@ impl ResponseWindow {
         false
     }
 
-    /// Returns what a call has reserved. [`ResponseWindow::next`] says which ones may be sent now.
+    /// Releases the reservation of a call. [`ResponseWindow::next`] returns the calls that may be sent now.
     pub(crate) fn release(&mut self, slot: Slot, bytes: u32) {
         let class = self.class(bytes);
         if let Some(owner) = self.owner(slot) {
@@ -177,7 +178,7 @@ impl ResponseWindow {
         }
     }
 
-    /// A call waits no longer.
+    /// Removes a waiting call.
     pub(crate) fn forget(&mut self, slot: Slot, number: u64, bytes: u32) {
         let class = self.class(bytes);
         let lane = self.owner(slot).map(|owner| &mut owner.lanes[class]);
@@ -186,7 +187,7 @@ impl ResponseWindow {
         }
     }
 
-    /// A member has answered with a value of so many bytes.
+    /// Notes a member's response with a value of this size.
     pub(crate) fn note_response(&mut self, slot: Slot, bytes: usize) {
         let small = self.limits.small_bytes;
         let Some(owner) = self.owner(slot) else { return };
@@ -203,7 +204,7 @@ impl ResponseWindow {
         (owner.largest, owner.responses) = (0, 0);
     }
 
-    /// The next call that has waited and has room now, which is reserved for it.
+    /// Returns the next waiting call that has room now, and reserves its bytes.
     pub(crate) fn next(&mut self) -> Option<u64> {
         if self.waiting == 0 {
             self.is_full = [false; 2];
@@ -212,7 +213,7 @@ impl ResponseWindow {
         (0..self.totals.len()).find_map(|class| self.next_of(class))
     }
 
-    /// The oldest of a class that has room at its owner, if it is within the total, too.
+    /// Returns the oldest waiting call of a class that has room at its owner, if it is within the total, too.
     fn next_of(&mut self, class: usize) -> Option<u64> {
         let limit = self.limits.owner_bytes;
         let first = |(at, owner): (usize, &Option<Owner>)| {
@@ -232,26 +233,26 @@ impl ResponseWindow {
         Some(number)
     }
 
-    /// How much longer than usual the next response of a member may take, because of those before it.
+    /// Returns how much longer than usual the next response of a member may take, because of the responses before it.
     pub(crate) fn transfer_time(&self, owner: &Address) -> Duration {
         let owner = self.find(owner).and_then(|Slot(at)| self.owners[at].as_ref());
         let bytes: u64 = owner.into_iter().flat_map(|owner| &owner.lanes).map(|lane| lane.bytes).sum();
         Duration::from_millis(bytes * 1_000 / TRANSFER_RATE_MIN)
     }
 
-    /// Members that have gone are forgotten when no call has anything of theirs any more.
+    /// Forgets departed members for which no call has a reservation.
     pub(crate) fn retain(&mut self, is_member: impl Fn(&Address) -> bool) {
         for slot in &mut self.owners {
             slot.take_if(|owner| owner.is_idle() && !is_member(&owner.address));
         }
     }
 
-    /// Calls that wait for room.
+    /// Returns the number of waiting calls.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Bytes that are reserved: of all members, and of the one with the most, of either class.
+    /// Returns the reserved bytes: of all members, and of the member and class with the most.
     pub(crate) fn reserved(&self) -> (u64, u64) {
         let lanes = self.owners.iter().flatten().flat_map(|owner| &owner.lanes);
         (self.totals.iter().sum(), lanes.map(|lane| lane.bytes).max().unwrap_or_default())
@@ -270,7 +271,8 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// Ends calls of a member in the order in which they were begun, and has others follow. Gives the most bytes at a time.
+    /// Ends calls of a member in the order in which they were begun, and begins waiting ones. Returns the maximum of reserved
+    /// bytes.
     fn run(window: &mut ResponseWindow, owner: Slot, numbers: std::ops::Range<u64>, bytes: u32) -> u64 {
         let mut running: Vec<u64> = numbers.filter(|number| window.reserve(owner, *number, bytes)).collect();
         let mut most = 0;
@@ -304,7 +306,7 @@ mod tests {
             numbers.filter(|(number, owner)| window.reserve(*owner, *number, 4 * MIB)).collect();
         assert_eq!(window.reserved(), (TOTAL_BYTES_MAX, OWNER_BYTES_MAX));
         assert_eq!((begun.len(), window.waiting()), (16, 24));
-        // Those of an owner without any come when another one's have ended.
+        // Calls of an owner without reservations continue when another owner's calls have ended.
         for (_, owner) in begun.iter().copied() {
             window.release(owner, 4 * MIB);
             assert!(window.next().is_some());

@@ -1,5 +1,5 @@
-//! Responses to reads of other members. A read is small and its response can have 64 MB: an owner carries out the reads of
-//! a member only while there is room for more frames to the member. Other reads wait here, without their values.
+//! Responses to reads of other members. A read is small and its response can have 64 MB. An owner executes the reads of a member
+//! only while there is room for more frames to the member. Other reads wait here, without their values.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use consort_group::{Address, Time};
 use super::calls::CALLS_MAX;
 use crate::command::{Body, CacheId, Call, Command};
 
-/// Reads of one member that wait for room: as many as a member has under way. One more is dropped, and its caller sends it
-/// again.
+/// Reads of one member that wait for room: as many as a member has under way. Further reads are dropped, and their caller repeats
+/// them.
 pub(crate) const WAITING_READS_MAX: usize = CALLS_MAX;
 
 /// Bytes of the waiting reads of one member, each counted with its key and [`READ_BYTES`].
@@ -23,15 +23,15 @@ pub(crate) const WAITING_BYTES_TOTAL_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a waiting read besides its key.
 const READ_BYTES: usize = 256;
 
-/// Bytes of a value from which on the owner remembers that it has sent the response. The response to a repeated read of a
-/// smaller value costs less than that.
+/// The minimum bytes of a value for which the owner remembers that it has sent the response. To repeat the response of a smaller
+/// value costs less than that.
 const LARGE_BYTES: usize = 4 * 1024;
 
-/// How long a read with a large response is not answered again, unless the view changes: the response is on its way, as the
-/// channel loses nothing between members of a view. After that the response can have been dropped by its receiver.
+/// The time during which a read with a large response is not answered again, unless the view changes. The response is in flight,
+/// because the channel loses no message between members of a view. After that time its receiver may have dropped the response.
 const ANSWERED_KEPT: Duration = Duration::from_secs(10);
 
-/// What an owner knows of the responses to one member.
+/// The responses and waiting reads of one member.
 #[derive(Default)]
 struct Peer {
     waiting: VecDeque<Command>,
@@ -49,18 +49,18 @@ pub(crate) struct Responses {
     waiting_bytes: usize,
 }
 
-/// What becomes of a read that waits.
+/// The result of holding a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Held {
     Waits,
     /// The same read waits already.
     IsRepeated,
-    /// Too many wait.
+    /// The limit of waiting reads is reached.
     IsDropped,
 }
 
 impl Responses {
-    /// A read waits for room.
+    /// Holds a read until there is room.
     pub(super) fn hold(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> Held {
         let bytes = call.key.len() + READ_BYTES;
         let total = self.waiting_bytes + bytes;
@@ -83,7 +83,7 @@ impl Responses {
         Held::Waits
     }
 
-    /// The oldest read of a member that waits.
+    /// Returns the oldest waiting read of a member.
     pub(super) fn next(&mut self, from: &Address) -> Option<Command> {
         let peer = self.peers.get_mut(from)?;
         let command = peer.waiting.pop_front()?;
@@ -96,12 +96,12 @@ impl Responses {
         Some(command)
     }
 
-    /// Whether reads of a member wait. Reads that come later wait behind them.
+    /// Returns whether reads of a member wait. Later reads wait behind them.
     pub(super) fn has_waiting(&self, from: &Address) -> bool {
         self.waiting_bytes > 0 && self.peers.get(from).is_some_and(|peer| !peer.waiting.is_empty())
     }
 
-    /// A read was answered with a value of `bytes`. All reads of the member below `finished` have ended.
+    /// Notes that a read was answered with a value of `bytes`. All reads of the member below `finished` have ended.
     pub(super) fn note_answered(
         &mut self,
         to: &Address,
@@ -123,20 +123,20 @@ impl Responses {
         answered.insert(number, now);
     }
 
-    /// Whether the response to a read is on its way to a member.
+    /// Returns whether the response to a read is in flight to a member.
     pub(super) fn is_answered(&self, to: &Address, number: u64, now: Time) -> bool {
         let at = self.peers.get(to).and_then(|peer| peer.answered.get(&number));
         at.is_some_and(|at| now.since(*at) < ANSWERED_KEPT)
     }
 
-    /// There is another view: responses can have been lost, and what members wait for that have gone is dropped.
+    /// Handles another view: responses may have been lost, and waiting reads of departed members are dropped.
     pub(super) fn keep(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.peers.retain(|member, _| is_member(member));
         self.peers.values_mut().for_each(|peer| peer.answered.clear());
         self.waiting_bytes = self.peers.values().map(|peer| peer.waiting_bytes).sum();
     }
 
-    /// Bytes of the reads that wait.
+    /// Returns the bytes of the waiting reads.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }

@@ -1,29 +1,29 @@
-//! Members from which nothing comes although something is to come: reads that another owner may answer go there.
+//! Silent members, which owe a response and send no frames. Reads that another owner may answer go to that owner.
 //!
-//! To be wrong costs nothing but a read at another owner, so this is decided long before a member is suspected to have crashed.
+//! A wrong decision only costs a read at another owner, so it is made long before a member is suspected to have crashed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-/// How long a member that was asked for something may send nothing at all, besides the time that its responses take, until reads
+/// The time that a member with an outstanding response may send no frame, besides the time that its responses take, until reads
 /// go to other owners: many round trips.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
-/// Which members are silent. Bounded by the view.
+/// The silent members. Bounded by the view.
 #[derive(Default)]
 pub(crate) struct Silence {
-    /// When a frame last came from each.
+    /// The time of each member's last frame.
     heard: BTreeMap<Address, Time>,
-    /// Those that have left a request without any frame for [`SILENT_AFTER`], until one comes.
+    /// Members that have left a request without any frame for [`SILENT_AFTER`], until a frame arrives.
     unanswering: BTreeSet<Address>,
-    /// Those that have missed heartbeats, as the channel says.
+    /// Members that have missed heartbeats, as the channel reports.
     unheard: BTreeSet<Address>,
 }
 
 impl Silence {
-    /// A frame has come from a member.
+    /// Notes a frame of a member.
     pub(crate) fn heard(&mut self, from: &Address, now: Time) {
         match self.heard.get_mut(from) {
             Some(at) => *at = now,
@@ -36,19 +36,19 @@ impl Silence {
         }
     }
 
-    /// Members that have missed heartbeats: exactly these.
+    /// Sets the members that have missed heartbeats.
     pub(crate) fn set_unheard(&mut self, members: &[Address]) {
         self.unheard = members.iter().cloned().collect();
     }
 
-    /// Forgets members that are in the view no more.
+    /// Forgets members that have left the view.
     pub(crate) fn retain(&mut self, is_there: impl Fn(&Address) -> bool) {
         self.heard.retain(|member, _| is_there(member));
         self.unanswering.retain(&is_there);
         self.unheard.retain(is_there);
     }
 
-    /// Notes that a request is open that a member was sent then and should have answered. Whether it is silent.
+    /// Notes that a request sent to a member at that time is overdue. Returns whether the member is silent.
     pub(crate) fn note_late(&mut self, target: &Address, sent: Time) -> bool {
         if self.heard.get(target).is_none_or(|at| *at < sent) {
             self.unanswering.insert(target.clone());
@@ -56,7 +56,7 @@ impl Silence {
         self.contains(target)
     }
 
-    /// Whether a member is silent.
+    /// Returns whether a member is silent.
     pub(crate) fn contains(&self, member: &Address) -> bool {
         self.unanswering.contains(member) || self.unheard.contains(member)
     }

@@ -1,4 +1,4 @@
-//! Iterations and listeners, for those who read them.
+//! Iterations and listeners, as their readers use them.
 
 use consort_group::Time;
 
@@ -12,7 +12,7 @@ use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
 
 impl Node {
-    /// Begins an iteration. Nothing is asked of anybody before the first [`Node::take`].
+    /// Begins an iteration. No request is sent before the first [`Node::take`].
     ///
     /// # Errors
     ///
@@ -29,8 +29,8 @@ impl Node {
         Ok(id)
     }
 
-    /// Takes the next items of an iteration; what was taken before counts as consumed. After the end and after an error
-    /// the iteration is gone.
+    /// Takes the next items of an iteration. The items taken before count as consumed. After the end and after an error the
+    /// iteration is closed.
     ///
     /// # Errors
     ///
@@ -48,10 +48,10 @@ impl Node {
         taken
     }
 
-    /// Takes what has come of an iteration, for a reader that is busy with what was taken before: so many of those, the first
-    /// ones, count as consumed, and more is asked of others if there are such. What this member has itself it looks for with
-    /// [`Node::take`] only, and while a reader waits that was given nothing there. Says, too, whether more has come; if not,
-    /// [`NodeEvent::Fetched`] tells when it has.
+    /// Takes the received items of an iteration, for a reader that still processes earlier ones. The first `consumed` of those
+    /// count as consumed, and more are requested of other members if they have some. This member's own entries are visited only
+    /// by [`Node::take`], and while a reader waits that received nothing there. Also returns whether more items are here; if not,
+    /// [`NodeEvent::Fetched`] follows when they are.
     ///
     /// # Errors
     ///
@@ -77,18 +77,17 @@ impl Node {
         }
     }
 
-    /// Items of an iteration that were asked for or have come and are not consumed: never more than its batch.
+    /// Returns the number of requested or received items of an iteration that are not consumed: never more than its batch.
     pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
         self.caches.get(&cache).map_or(0, |cache| cache.unconsumed(iteration))
     }
 
-    /// Requests of an iteration that are on their way: never more than [`crate::LANES_MAX`].
+    /// Returns the number of an iteration's requests in flight: never more than [`crate::LANES_MAX`].
     pub fn asked(&self, cache: CacheId, iteration: IterationId) -> usize {
         self.caches.get(&cache).map_or(0, |cache| cache.asked(iteration))
     }
 
-    /// Begins to listen. [`NodeEvent::Told`] says when to ask [`Node::is_listening`] whether the listener is told of
-    /// everything.
+    /// Begins to listen. After [`NodeEvent::Told`], [`Node::is_listening`] returns whether the listener receives all changes.
     ///
     /// # Errors
     ///
@@ -103,18 +102,18 @@ impl Node {
         Ok(id)
     }
 
-    /// Whether a listener is told of everything that begins from now on.
+    /// Returns whether a listener receives all changes that begin from now on.
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`] if it has ended. [`OperationError::Degraded`] if it is not because a primary is away: it
-    /// may be ended, or it will be told once all primaries are there.
+    /// [`OperationError::Closed`] if it has ended. [`OperationError::Degraded`] if it does not because a primary is unreachable:
+    /// the caller may end it, or it will receive the changes once all primaries are reachable.
     pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Result<bool, ListenError> {
         let cache = self.caches.get(&cache).ok_or(OperationError::Closed)?;
         Ok(cache.is_listening(listener)?)
     }
 
-    /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] says when to ask again.
+    /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] follows when there are.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! How members with listeners hear of changes.
+//! The delivery of events to members with listeners.
 //!
-//! They are write owners without entries: a write is not acknowledged before they have acknowledged it, and what may not
-//! have come is sent again when owners or listening members change. The primary tells the other write owners, and one
-//! of them tells the members with listeners that are none, so that what is told is held by two members. A change is told
-//! in the order of its segment's versions; what is sent again is recognised by its version.
+//! They are write owners without entries. A write is not acknowledged before they have acknowledged it. Events that may be lost
+//! are sent again when owners or listening members change. The primary sends events to the other write owners. One of them, the
+//! notifier, forwards them to listening members that are not write owners, so that two members hold each delivered event. Events
+//! are delivered in the order of their segment's versions; a repeated event is recognised by its version.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -16,7 +16,7 @@ use crate::event::{EntryEvent, EventKind, Previous, Scope};
 use crate::operation::{Outcome, Written};
 use crate::{Interest, Segment, Stored, Version};
 
-/// What a change was, for those who hear of it. A removal of what was absent is that of an entry whose time was over.
+/// Returns the kind of a change's event. A removal of an absent entry is the removal of an expired entry.
 fn kind_of(did: Did, outcome: Option<&Outcome>) -> EventKind {
     let was_present = matches!(outcome, Some(Outcome::Written(written)) if written.was_present);
     match (did, was_present) {
@@ -43,7 +43,7 @@ fn previous_of(outcome: Option<&Outcome>) -> Option<Previous> {
     }
 }
 
-/// A copy that does not keep the frame that it came in.
+/// Returns a copy that does not keep its frame in memory.
 fn copied(tell: &Tell) -> Tell {
     let value = tell.value.as_deref().map(Bytes::copy_from_slice);
     let previous =
@@ -74,7 +74,7 @@ impl Tell {
 }
 
 impl Installed {
-    /// As [`Cache::teller`].
+    /// Returns the notifier, as [`Cache::teller`].
     pub(super) fn teller(&self, segment: Segment) -> Option<&Address> {
         let primary = self.writes.primary(segment);
         self.writes.owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
@@ -82,24 +82,24 @@ impl Installed {
 }
 
 impl Cache {
-    /// Whether somebody is told of changes.
+    /// Returns whether any listener of the cluster receives events of this cache.
     pub(super) fn is_listened(&self) -> bool {
         !self.listeners.is_idle() || self.has_listening()
     }
 
-    /// Whether somebody is told what was there before a change.
+    /// Returns whether any listener receives previous values.
     pub(super) fn tells_previous(&self) -> bool {
         let is_wanted = |(_, interest): &(Address, Interest)| *interest >= Interest::Previous;
         self.listeners.want_previous()
             || self.installed.as_ref().is_some_and(|installed| installed.listening.iter().any(is_wanted))
     }
 
-    /// Whether the topology has members with listeners.
+    /// Returns whether the topology has members with listeners.
     pub(super) fn has_listening(&self) -> bool {
         self.installed.as_ref().is_some_and(|installed| !installed.listening.is_empty())
     }
 
-    /// The members with listeners that are no write owners of a segment.
+    /// Returns the members with listeners that are not write owners of a segment.
     pub(super) fn listening_apart(&self, segment: Segment) -> Vec<(Address, Interest)> {
         let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
             return Vec::new();
@@ -110,13 +110,13 @@ impl Cache {
         installed.listening.iter().filter(is_apart).cloned().collect()
     }
 
-    /// Who tells them: one of the other write owners, or the primary if there is none. It is the same throughout an
-    /// epoch, in which the owners' order may change.
+    /// Returns the notifier of listening members that are not write owners: one of the backups, or the primary if there is none.
+    /// It stays the same throughout an epoch, in which the owners' order may change.
     fn teller(&self, segment: Segment) -> Option<&Address> {
         self.installed.as_ref()?.teller(segment)
     }
 
-    /// The primary has written something: its own listeners are told. `is_new`: this member has ordered it.
+    /// Notifies the primary's own listeners of its write. `is_new`: this member has ordered the write.
     pub(super) fn tell_own(&mut self, cx: &mut Cx, segment: Segment, record: &Record, is_new: bool) {
         let effect = self.effect_of(cx.now, segment, record);
         let tell = Tell {
@@ -137,7 +137,8 @@ impl Cache {
         self.tell_here(cx, tell);
     }
 
-    /// As the only write owner: tells members with listeners, the last of which tells the caller the outcome.
+    /// Sends events to members with listeners, as the only write owner. The last of these members sends the outcome to the
+    /// caller.
     pub(super) fn tell_others(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
         for (nth, (member, interest)) in apart.iter().enumerate() {
             let mut tell = Tell::of(backup);
@@ -154,10 +155,10 @@ impl Cache {
         }
     }
 
-    /// As a write owner that has been told by the primary. The caller waits for all who are told here: the primary may have
-    /// counted fewer, under a topology of the same number that it has made apart, without a member that it found deaf.
+    /// Forwards an event of the primary, as a write owner. The caller waits for all members notified here. The primary may have
+    /// counted fewer: in its own partition it may have made a topology of the same number without a member that it found stalled.
     pub(super) fn pass_on(&mut self, cx: &mut Cx, backup: &mut Backup) {
-        // What a merge brings has versions of another side; when it is over, listeners are told of a gap.
+        // A merge brings versions of another partition; listeners receive a gap event when the merge is over.
         if backup.effect == Effect::Nothing || backup.effect.is_copied() {
             return;
         }
@@ -175,8 +176,8 @@ impl Cache {
         }
     }
 
-    /// Says what was there before a change for those who want to know, if its primary has not: its topology of the same number may
-    /// be without them. What came before has come here, too, so this member knows.
+    /// Adds the previous value for members that want it, if the primary has not. The primary's topology of the same number may be
+    /// without these members. This member has received all earlier changes, so it knows the previous value.
     fn add_previous(&self, cx: &Cx, backup: &mut Backup) {
         if !self.tells_previous() {
             return;
@@ -192,11 +193,11 @@ impl Cache {
         }
     }
 
-    /// As a member with listeners.
+    /// Handles an event, as a member with listeners.
     pub(super) fn handle_tell(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Tell) {
         let epoch = self.topology().map_or(u32::MAX, |own| own.epoch(tell.segment));
         if topology < epoch || self.teller(tell.segment) != Some(from) {
-            // It will be sent again, by whoever has to.
+            // The member responsible sends the event again.
             cx.counters.outdated += 1;
             return;
         }
@@ -211,8 +212,8 @@ impl Cache {
         }
     }
 
-    /// The primary has told everything of these segments that came before `topology`. Write owners hear it of the primary,
-    /// others of the one that tells them.
+    /// Handles a mark: the primary has sent all events of these segments from before `topology`. Write owners receive the mark
+    /// from the primary, other members from the notifier.
     pub(super) fn handle_mark(&mut self, cx: &mut Cx, from: &Address, topology: u32, segments: &[Segment]) {
         if !self.is_listened() {
             return;
@@ -234,7 +235,7 @@ impl Cache {
         self.mark(cx, topology, &ours);
     }
 
-    /// Tells those who are no write owners of these segments.
+    /// Forwards marks to listening members that are not write owners of these segments.
     fn pass_on_marks(&self, cx: &mut Cx, segments: &[Segment]) {
         let Some(installed) = self.installed.as_ref().filter(|_| !segments.is_empty()) else { return };
         for (member, _) in &installed.listening {
@@ -246,7 +247,7 @@ impl Cache {
         }
     }
 
-    /// As the primary that has told everything of these segments.
+    /// Handles the mark of this member, as the primary that has sent all events of these segments.
     pub(super) fn mark_own(&mut self, cx: &mut Cx, segments: &[Segment]) {
         if !self.is_listened() {
             return;
@@ -257,7 +258,7 @@ impl Cache {
         self.mark(cx, self.topology_id(), segments);
     }
 
-    /// Tells the coordinator of members with listeners that hold up a write of ours for long.
+    /// Reports to the coordinator the members with listeners that have delayed a write of this member beyond `DEAF_AFTER`.
     pub(super) fn look_for_the_deaf(&self, cx: &mut Cx) {
         let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
             return;
@@ -271,7 +272,7 @@ impl Cache {
             if !is_late || !call.knows(installed.topology.epoch(segment)) {
                 continue;
             }
-            // Whatever the owners do is their matter.
+            // Overdue owners are detected elsewhere.
             let primary = installed.writes.primary(segment);
             let has_acked = |call: &super::calls::InFlight, owner: &Address| {
                 Some(owner) == primary || *owner == local || call.is_acked_by(owner)
@@ -288,11 +289,11 @@ impl Cache {
     }
 }
 
-/// How long a write waits for a member with listeners after all owners have it. Members that have stopped altogether are
-/// excluded after a while that is many times as long; writes of other members' entries must not wait for that.
+/// The time that a write waits for a member with listeners after all owners have acknowledged. Stopped members are removed from
+/// the view after many times as long; writes of other members' entries must not wait for that.
 const DEAF_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What an expiry writes: nothing was there any more. `previous` is what listeners are told of it.
+/// Returns the outcome of an expiry: no entry was present. Listeners receive `previous`.
 pub(super) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
     Outcome::Written(Written { is_done: true, was_present: false, version, previous })
 }
@@ -313,7 +314,7 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// What a primary sends that does not know of anybody who wants to hear what was there before.
+    /// Returns the backup of a primary that knows of no listener that wants previous values.
     fn backup(count: u64, value: Option<&'static [u8]>, was_present: bool) -> Backup {
         let version = Version::new(1, count);
         let (age, idle) = Default::default();

@@ -1,4 +1,4 @@
-//! Pulling segments: a member that is to be an owner fetches what there is, chunk after chunk.
+//! The receiving side of a state transfer: a new owner requests its segments, chunk after chunk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,39 +14,39 @@ use crate::planted::Planted;
 use crate::topology::{Phase, Topology};
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
 
-/// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy. With
-/// [`CHUNK_BYTES`] a receiver has a megabyte under way, a millisecond of a fast network.
+/// Segments that are requested at a time, from different senders if possible: enough to keep all senders busy. With
+/// [`CHUNK_BYTES`] a receiver has 1 MB in flight, about 1 ms of a fast network.
 pub(super) const PULLS_MAX: u32 = 20;
 
-/// Bytes of a chunk: a packet's, with entries that are not too small. Larger ones would be cut into pieces and put together
-/// again, and commands would wait behind them.
+/// Bytes of a chunk: those of a packet, if entries are not too small. Larger chunks would be fragmented and reassembled, and
+/// commands would wait behind them.
 pub(super) const CHUNK_BYTES: u32 = 52 * 1024;
 
-/// Bytes of segments that are on their way to a member at a time, unless it wants less.
+/// Bytes of segments in transfer to a member at a time, unless the member sets less.
 pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
 
-/// How long a chunk may take before it is asked for again.
+/// The time after which a chunk is requested again.
 pub(super) const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// What a member is pulling.
+/// The inbound state transfer of a member.
 #[derive(Default)]
 pub(crate) struct Transfer {
-    /// Which rebalance it is for.
+    /// The rebalance of this transfer.
     pub(crate) rebalance: u32,
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, ActivePull>,
-    /// Segments whose next chunk is asked for when memory is no longer critical.
+    /// Segments whose next chunk is requested when memory is no longer critical.
     paused: Vec<Segment>,
-    /// The last rebalance that was completed here.
+    /// The last rebalance that is complete here.
     pub(crate) pulled: u32,
-    /// What has come so far in this rebalance.
+    /// Bytes received in this rebalance.
     pub(crate) bytes: u64,
-    /// With what was restored, and with what has lost all who had it: the other owners of segments that are still to be pulled
-    /// from, one after the other.
+    /// The other owners that each segment is still to be requested from, one after the other. For a cold start, and for segments
+    /// that have lost all owners with all of their entries.
     others: BTreeMap<Segment, Vec<Address>>,
-    /// Segments that have begun to come in this rebalance, and what the givers say they have.
+    /// Segments whose transfer has begun in this rebalance, and the bytes that the senders report for them.
     begun: (u64, u64),
-    /// Keys that are here from an earlier life and have not come.
+    /// Stale entries: keys that are here from an earlier incarnation and were not received.
     pub(super) leftovers: BTreeMap<Segment, BTreeSet<Bytes>>,
 }
 
@@ -54,17 +54,17 @@ struct ActivePull {
     from: Address,
     cursor: Option<(u64, u64)>,
     asked: Time,
-    /// What has come of the segment, and what it has, once the giver has said that.
+    /// The bytes received of the segment, and its total once the sender has reported that.
     bytes: (u64, Option<u64>),
 }
 
 impl Transfer {
-    /// Segments that have not come yet.
+    /// Returns the number of segments that are not complete.
     pub(crate) fn segments_left(&self) -> usize {
         self.todo.len() + self.active.len()
     }
 
-    /// Bytes that have not come yet, about.
+    /// Returns about how many bytes are still to be received.
     pub(crate) fn bytes_left(&self) -> u64 {
         let left = |pull: &ActivePull| match pull.bytes {
             (come, Some(all)) => all.saturating_sub(come),
@@ -74,7 +74,8 @@ impl Transfer {
         active.saturating_add(self.average().saturating_mul(self.todo.len() as u64))
     }
 
-    /// The segments of which something has not come that members have who are read. Of others it may have all that is left.
+    /// Returns the incomplete segments of which read owners have entries. Of other segments, this member may have all that is
+    /// left.
     pub(super) fn lacking(&self, topology: &Topology) -> BTreeSet<Segment> {
         let waiting = self.todo.iter().chain(self.active.keys()).copied();
         let is_had =
@@ -82,7 +83,7 @@ impl Transfer {
         waiting.filter(is_had).collect()
     }
 
-    /// What a segment has that has not begun to come.
+    /// Returns the estimated bytes of a segment whose transfer has not begun.
     fn average(&self) -> u64 {
         let (segments, bytes) = self.begun;
         bytes.checked_div(segments).unwrap_or(0)
@@ -97,13 +98,13 @@ impl Transfer {
         self.paused.retain(|paused| *paused != segment);
     }
 
-    /// Segments of which a chunk is on its way.
+    /// Returns the number of segments with a requested chunk.
     fn unpaused(&self) -> usize {
         self.active.len() - self.paused.len()
     }
 }
 
-/// The segments of which a member is the first owner, and the others of each.
+/// Returns the segments of which a member is the first owner, and the other owners of each.
 fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Address>> {
     let owned = hash.primary_segments_of(local);
     let others = owned.map(|segment| (segment, hash.owners(segment).skip(1).cloned().collect::<Vec<_>>()));
@@ -111,7 +112,7 @@ fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Ad
 }
 
 impl Cache {
-    /// With a new topology: what is to be pulled, and from whom.
+    /// Determines, for a new topology, which segments to request and from which members.
     pub(super) fn plan_transfer(&mut self, cx: &mut Cx) {
         let Some(installed) = &self.installed else { return };
         let topology = &installed.topology;
@@ -134,14 +135,14 @@ impl Cache {
                     transfer.todo = pending.segments_of(&cx.local).filter(is_received).collect();
                 }
                 None => {
-                    // All owners may have something that the others lack. The first one gets all of it.
+                    // Each owner may have entries that the other owners lack. The first owner receives all of them.
                     transfer.others = others_of(&topology.current, &cx.local);
                     transfer.todo = transfer.others.keys().copied().collect();
                 }
             }
             self.transfer = transfer;
         }
-        // From those who are gone nothing comes any more.
+        // A member that is no longer a sender of a segment sends no more chunks of it.
         let lost: Vec<Segment> = self
             .transfer
             .active
@@ -154,7 +155,7 @@ impl Cache {
             self.transfer.todo.push_back(segment);
         }
         if self.transfer.pulled == self.transfer.rebalance {
-            // A new coordinator may not have heard it.
+            // A new coordinator may not have received this report.
             return self.tell_when_stored(cx);
         }
         self.pull_more(cx);
@@ -164,12 +165,13 @@ impl Cache {
         self.tell_coordinator(cx, ToCoordinator::Pulled { rebalance: self.transfer.pulled });
     }
 
-    /// Segments that are pulled at a time. What is under way has no room beyond a limit of memory that is near.
+    /// Returns how many segments are requested at a time. Near a memory limit only one, because chunks in flight have no reserve
+    /// beyond that limit.
     fn pulls_max(cx: &Cx) -> usize {
         if cx.memory.is_tight() { 1 } else { cx.pulls_max }
     }
 
-    /// Whether the next chunk of a segment has to wait for memory.
+    /// Returns whether the next chunk of a segment has to wait for memory.
     fn must_wait_for_memory(&self, cx: &Cx) -> bool {
         cx.memory.is_critical() || self.transfer.unpaused() > Self::pulls_max(cx)
     }
@@ -186,13 +188,13 @@ impl Cache {
         self.tell_if_pulled(cx);
     }
 
-    /// Begins a segment, with one of those who are read: another one at every attempt. False if all of them are away: what
-    /// they have comes when a topology has them back.
+    /// Requests a segment from a read owner: another one at every attempt. Returns false if all of them are unreachable; their
+    /// entries are requested once a topology includes them again.
     fn pull_from_any(&mut self, cx: &mut Cx, segment: Segment, attempt: usize) -> bool {
         let Some(Installed { topology, .. }) = &self.installed else { return false };
         let givers: Vec<&Address> = present(topology, topology.current.owners(segment)).collect();
         if topology.is_orphaned(segment) {
-            // What had come to one of those who were to have it, all of them are to have.
+            // All pending owners receive the entries that any pending owner has received.
             let heirs = topology.pending.iter().flat_map(|pending| pending.owners(segment));
             let heirs: Vec<&Address> = heirs.filter(|heir| **heir != self.member.address).collect();
             let new = || heirs.iter().map(|heir| (*heir).clone()).collect();
@@ -207,7 +209,7 @@ impl Cache {
         }
         let from = match self.transfer.others.get(&segment).and_then(|others| others.last()) {
             Some(other) => other.clone(),
-            // By turns, so that givers share the work.
+            // Senders alternate, so that they share the work.
             None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
         };
         let pull = ActivePull { from, cursor: None, asked: cx.now, bytes: (0, None) };
@@ -236,7 +238,7 @@ impl Cache {
         }
     }
 
-    /// Asks again for chunks that should have come.
+    /// Requests overdue chunks again.
     pub(crate) fn look_after_transfer(&mut self, cx: &mut Cx) {
         if self.transfer.is_active() && cx.memory.is_critical() {
             return;
@@ -267,7 +269,7 @@ impl Cache {
         self.tell_if_pulled(cx);
     }
 
-    /// A segment has come from one of those who have something of it.
+    /// Notes that a segment is received from one of its owners that have entries of it.
     fn note_pulled_from(&mut self, segment: Segment) {
         if let Some(others) = self.transfer.others.get_mut(&segment) {
             others.pop();
@@ -279,7 +281,7 @@ impl Cache {
         }
     }
 
-    /// Goes on with a segment that had to wait.
+    /// Resumes a segment that had to wait.
     pub(super) fn ask_again(&mut self, cx: &mut Cx, segment: Segment) {
         let Some(pull) = self.transfer.active.get_mut(&segment) else { return };
         pull.asked = cx.now;
@@ -287,7 +289,7 @@ impl Cache {
         self.ask(cx, segment, &pull);
     }
 
-    /// A chunk has come.
+    /// Handles a received chunk.
     pub(super) fn handle_chunk(&mut self, cx: &mut Cx, from: &Address, chunk: Chunk) {
         if let Some(side) = chunk.side {
             return self.handle_collected(cx, from, side, chunk);
@@ -300,7 +302,8 @@ impl Cache {
             return;
         }
         if is_refused {
-            // It will be asked for again, after a while: whoever refuses lacks a topology or has a later one.
+            // The chunk is requested again after `PULL_AGAIN_AFTER`, because a member that refuses lacks a topology or has a
+            // later one.
             return;
         }
         let come = entries.content_bytes() as u64;

@@ -1,9 +1,10 @@
-//! Last uses at a change of owners: who stops giving the entries of a segment tells those who give them from now on when it
-//! gave them last. All of them, so that its primary is not the only one that knows.
+//! The handover of last uses at a change of owners: an owner that is no longer read sends the times of its last reads of a
+//! segment's entries to all owners that are read from now on. So the primary is not the only one that knows them.
 //!
-//! Only entries with a `max_idle` have a last use, and only who gave one knows it. The primary judges no entry of the segment
-//! before it has heard all who have stopped (`idle`), so nothing is idle because an owner has changed. They say it once, as
-//! they install the topology in which others are read: in that order it comes, behind the uses themselves.
+//! Only entries with a `max_idle` have a last use, and only the owner that has returned an entry knows it. The primary judges no
+//! entry of the segment before it has received the last uses of all former read owners (`idle`). So no entry becomes idle because
+//! an owner has changed. A former read owner sends its last uses once, as it installs the topology in which other members are
+//! read. The final command follows the last uses in order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,14 +19,14 @@ use crate::container::{ChunkLimits, Cursor};
 use crate::planted::Planted;
 use crate::{Container, Segment, Version};
 
-/// Uses that a member tells at one change of owners, about as many as it tells one of them in 16 MB. Later ones are not told: their entries
-/// are idle from the last use that the new owners know of.
+/// Last uses that a member sends at one change of owners, about as many as fit 16 MB to one member. Later ones are not sent:
+/// their entries are idle from the last use that the new owners know of.
 const USES_MAX: usize = 262_144;
 
-/// How long a primary waits for who has stopped: what a link has lost that broke and came back is not said again.
+/// The time that a primary waits for former read owners, because last uses lost with a broken link are not sent again.
 const AWAITED_FOR: Duration = Duration::from_secs(5);
 
-/// Owners that have stopped giving a segment's entries, and have not said when they gave them last.
+/// The former read owners of a segment that have not sent their last uses.
 #[derive(Default)]
 pub(crate) struct Awaited {
     owners: Vec<Address>,
@@ -33,21 +34,21 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Whether nobody knows more who may still say so.
+    /// Returns whether no further last uses are expected.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.owners.is_empty() || now.since(self.since) >= AWAITED_FOR
     }
 }
 
-/// A use of an entry: its key, which write it is of, and how long ago.
+/// The last use of an entry: its key, the version of its write, and the time since then.
 type Use = (Bytes, Version, Duration);
 
 impl Cache {
-    /// With a new topology, while what is given up is still here: tells what only this member knows, and begins to wait for
-    /// what others do.
+    /// Sends, with a new topology, the last uses that only this member knows, while the dropped segments are still here. Begins
+    /// to wait for those of other members.
     pub(super) fn hand_uses(&mut self, cx: &mut Cx, before: Option<&Installed>) {
-        // Who has never had an entry with a `max_idle` has nothing to tell and nothing to judge. What was loaded from a store did
-        // not come as a write.
+        // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
+        // did not arrive as writes.
         let may_have = self.is_shared() && (self.questions.may_arise || self.is_backed());
         let is_told = may_have && !cx.has(Planted::UsesKept);
         let Some(installed) = self.installed.as_ref().filter(|_| is_told) else { return };
@@ -88,7 +89,7 @@ impl Cache {
         }
     }
 
-    /// Somebody has told all uses of these segments that it knew of.
+    /// Handles the report that a member has sent all its last uses of these segments.
     pub(super) fn handle_uses_told(&mut self, cx: &mut Cx, from: &Address, segments: &[Segment]) {
         let mut is_heard = false;
         for segment in segments {
@@ -103,7 +104,7 @@ impl Cache {
     }
 }
 
-/// When entries of a segment were last used here that still live, as far as they were used since they were written.
+/// Returns the last uses of a segment's live entries on this member, as far as they were used since they were written.
 fn uses_in(container: &Container, segment: Segment, now: Time, room: &mut usize) -> Vec<Use> {
     let mut uses = Vec::new();
     let mut cursor = Some(Cursor::START).filter(|_| *room > 0);

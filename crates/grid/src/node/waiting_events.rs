@@ -1,27 +1,27 @@
 //! Bytes of events that wait for the readers of listeners, of all caches of a member together.
 //!
-//! A reader that is slow, or a client that takes nothing, makes events wait. A listener has a limit of its own; this is the
-//! limit of their sum. While the sum is exceeded, a listener that has more than an equal part of it loses its events and is
-//! told of a gap, so that listeners with fast readers lose none. Beyond twice the sum any listener does. Present entries, which
-//! listeners read at their own pace, count, and are not refused: each listener has one batch of a walk at a time.
+//! Events wait for a slow reader, or for a client that does not read its connection. A listener has a limit of its own; this is
+//! the limit of their sum. While the sum exceeds it, a listener with more than an equal share of it loses its events and receives
+//! a gap event. So listeners with fast readers lose none. Beyond twice the limit any listener does. Present entries, which
+//! listeners read at their own pace, count, and are not refused: each listener has one batch of an iteration at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::Event;
 
-/// Bytes of events that wait for readers, all listeners of a member together, each event counted with its own size, its key
-/// and its values. Listeners that wait for the same events share their values, so it is less in memory.
+/// Bytes of events that wait for readers, all listeners of a member together, each event counted with its own size, its key and
+/// its values. Listeners that wait for the same events share their values, so the memory is less.
 pub const LISTENERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// The sum of a member.
+/// The sum of a member's waiting events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingEvents(Arc<Sum>);
 
 #[derive(Debug, Default)]
 struct Sum {
     bytes: AtomicU64,
-    /// Parts that are not empty.
+    /// The number of listeners with waiting events.
     parts: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl WaitingEvents {
     }
 }
 
-/// What waits for one reader.
+/// The bytes of events that wait for one reader.
 #[derive(Debug)]
 pub(crate) struct Part {
     of: WaitingEvents,
@@ -55,14 +55,14 @@ impl Part {
         self.bytes = bytes;
     }
 
-    /// Whether its events have to go, because there are too many of all listeners.
+    /// Returns whether its events are to be dropped, because the events of all listeners exceed the limit.
     pub(crate) fn is_too_large(&self) -> bool {
         let sum = self.of.bytes();
         let parts = self.of.0.parts.load(Ordering::Relaxed).max(1);
         sum > LISTENERS_BYTES_MAX && self.bytes > LISTENERS_BYTES_MAX / parts || sum > 2 * LISTENERS_BYTES_MAX
     }
 
-    /// The same bytes in another's hands.
+    /// Moves these bytes to a new owner.
     pub(crate) fn take(&mut self) -> Self {
         let empty = self.of.part();
         std::mem::replace(self, empty)
@@ -75,7 +75,7 @@ impl Drop for Part {
     }
 }
 
-/// Events that a listener's reader has taken. Their bytes count as waiting until the last one was given, or this is dropped.
+/// Events that a listener's reader has taken. Their bytes count as waiting until the last event was returned, or this is dropped.
 #[derive(Debug)]
 pub struct TakenEvents {
     events: std::vec::IntoIter<Event>,
@@ -87,17 +87,17 @@ impl TakenEvents {
         Self { events: events.into_iter(), part: Some(part) }
     }
 
-    /// None.
+    /// Returns an empty batch.
     pub fn empty() -> Self {
         Self { events: Vec::new().into_iter(), part: None }
     }
 
-    /// Whether there are none.
+    /// Returns whether no events remain.
     pub fn is_empty(&self) -> bool {
         self.events.as_slice().is_empty()
     }
 
-    /// Those that were not given yet.
+    /// Returns the remaining events.
     pub fn as_slice(&self) -> &[Event] {
         self.events.as_slice()
     }
