@@ -1,4 +1,4 @@
-//! What a cache is like: all members that have it open must agree.
+//! The configuration of a cache. All members that have it open must agree.
 
 use std::sync::Arc;
 
@@ -9,22 +9,21 @@ use crate::grouping::Grouping;
 use crate::merge::MergePolicy;
 use crate::{NamesMembers, SEGMENT_COUNT, Segment};
 
-/// How entries are spread over the members.
+/// The distribution of entries over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheMode {
-    /// This member has all entries, and other members have nothing to do with them: what they call by the same name is
-    /// theirs.
+    /// This member has all entries. Other members may have local caches of the same name, which are independent.
     Local,
-    /// Every member that takes anything owns everything.
+    /// Every member with a capacity above zero owns all segments.
     Replicated,
-    /// Each segment has so many owners.
+    /// Each segment has a fixed number of owners.
     Distributed {
-        /// Owners of each segment. Two by default: nothing is lost with one member.
+        /// Number of owners of each segment. Two by default: the loss of one member loses no data.
         owners: u16,
     },
-    /// Every member keeps what it has put itself, and a write takes the key away from all others: for what can be had again
-    /// elsewhere, a database say. Nothing moves when members come or go, nothing is kept in stores, and capacities mean
-    /// nothing.
+    /// Every member has the entries that it has put itself, and a write invalidates the key on all others. For data
+    /// with another source, such as a database. There is no state transfer and no store, and capacities have no
+    /// effect.
     Invalidation,
 }
 
@@ -41,16 +40,16 @@ impl Default for CacheMode {
     }
 }
 
-/// What happens when too many members vanish at once, perhaps behind a cut.
+/// The behaviour of a cache after the loss of too many members at once, perhaps by a network partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PartitionHandling {
     /// In a minority, keys whose owners are not all there are neither read nor written.
     DenyReadWrites,
-    /// In a minority, keys whose owners are not all there are read and not written. With `ReadFrom::Primary` those whose
-    /// primary is away are not read either.
+    /// In a minority, keys are read but not written unless all their owners are reachable. With `ReadFrom::Primary`
+    /// keys whose primary is unreachable are not read either.
     #[default]
     AllowReads,
-    /// Everybody goes on; after the merge the cache's merge policy decides between two values of a key.
+    /// All partitions go on; after the merge the cache's merge policy decides between two values of a key.
     AllowReadWrites,
 }
 
