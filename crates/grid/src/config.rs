@@ -43,7 +43,7 @@ impl Default for CacheMode {
 /// The behaviour of a cache after the loss of too many members at once, perhaps by a network partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PartitionHandling {
-    /// In a minority, keys whose owners are not all there are neither read nor written.
+    /// In a minority, keys are neither read nor written unless all their owners are reachable.
     DenyReadWrites,
     /// In a minority, keys are read but not written unless all their owners are reachable. With `ReadFrom::Primary`
     /// keys whose primary is unreachable are not read either.

@@ -294,7 +294,7 @@ impl<'a> Iterator for ItemRefs<'a> {
 
 impl ExactSizeIterator for ItemRefs<'_> {}
 
-/// Items one after the other, each with what it takes, or where it lies. From [`Items`].
+/// An iterator of owned items, which can also lend them. From [`Items`].
 pub struct IntoItems(Rest);
 
 enum Rest {
@@ -316,7 +316,7 @@ impl fmt::Debug for IntoItems {
 }
 
 impl IntoItems {
-    /// Those that are still to come, where they lie.
+    /// Returns the remaining items, borrowed.
     pub fn rest(&self) -> ItemRefs<'_> {
         ItemRefs(match &self.0 {
             Rest::Here { items, .. } => Refs::Here(items.as_slice().iter()),
@@ -325,7 +325,7 @@ impl IntoItems {
         })
     }
 
-    /// The next one, where it lies.
+    /// Returns the next item, borrowed.
     #[inline]
     pub fn next_ref(&mut self) -> Option<ItemRef<'_>> {
         match &mut self.0 {
@@ -366,13 +366,13 @@ impl Iterator for IntoItems {
     }
 }
 
-/// A part of these bytes, as its reader keeps it.
+/// Returns a part of these bytes for a reader: a copy if it is small.
 #[inline]
 fn part(bytes: &Bytes, part: &[u8]) -> Bytes {
     if part.len() <= COPIED_MAX { Bytes::copy_from_slice(part) } else { bytes.slice_ref(part) }
 }
 
-/// Where in the bytes the parts of the next item are, which is taken.
+/// Returns the positions of the next item's parts, and moves `at` past the item.
 #[inline]
 fn next_parts(bytes: &[u8], at: &mut usize, left: &mut usize) -> Option<Parts> {
     *left = left.checked_sub(1)?;
@@ -385,17 +385,17 @@ fn next_parts(bytes: &[u8], at: &mut usize, left: &mut usize) -> Option<Parts> {
 
 impl ExactSizeIterator for IntoItems {}
 
-/// Where the parts of an item on the wire begin and end.
+/// The positions of an encoded item's parts.
 struct Parts {
     key: (usize, usize),
     value: (usize, usize),
     version: Version,
-    /// Bytes of the whole.
+    /// Length of the item in bytes.
     length: usize,
 }
 
 impl Parts {
-    /// Those of the first item, which is taken from the bytes.
+    /// Reads the first item's positions, and takes the item from the bytes.
     #[inline]
     fn read(rest: &mut &[u8]) -> Result<Self, FrameError> {
         let all = *rest;
@@ -438,7 +438,7 @@ mod tests {
         version.put(out);
     }
 
-    /// The same items in all forms.
+    /// Returns the same items in all forms.
     fn forms(count: u64) -> [Items; 3] {
         let here = |item: Item| {
             let (key_len, version) = (item.key.len() as u32, item.version);
