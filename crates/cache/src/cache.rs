@@ -40,7 +40,7 @@ pub struct Entry<V> {
 /// A handle of a cache that is open on this member. Cheap to clone. It does not keep the manager open.
 ///
 /// Methods take keys and values in borrowed form, like std's maps: bytes as slices, strings as `&str`. A write is
-/// complete when every owner has it ([guarantees](crate#what-is-promised)). Dropping a future does not undo the
+/// complete when every owner has it ([guarantees](crate#guarantees)). Dropping a future does not undo the
 /// operation that it has begun.
 ///
 /// # Errors

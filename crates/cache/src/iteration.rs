@@ -327,7 +327,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// [`CacheError`]; some keys were removed.
     pub async fn clear(&self) -> Result<(), CacheError> {
         if self.config().mode == CacheMode::Invalidation {
-            // A member does not know the entries of the others.
+            // A member does not know the entries of other members.
             let change = Change::Clear;
             let all = Write { condition: Condition::Always, change, wants_previous: false };
             return self.write(Bytes::new(), all).await.map(drop);

@@ -84,8 +84,8 @@ impl Lanes {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// Ends a cycle. `told` is called for each member that got a request, or had no room, and returns whether it has
-    /// room now. Returns the waiting operations if there is more room than before.
+    /// Ends a cycle. `told` is called with each member that got a request, or had no room, and with whether the
+    /// member has room now. Returns the waiting operations if there is more room than before.
     pub(crate) fn look(
         &mut self,
         room: &Room<'_>,

@@ -46,7 +46,7 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! A write has succeeded when every owner of its key has it. Reads that begin afterwards return it or a newer write,
 //! on every member, as long as one of the owners lives. A write that fails with [`OperationError::TimedOut`] or

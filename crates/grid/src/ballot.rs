@@ -10,8 +10,8 @@
 //! ([`crate::Topology::forgone`]). The owners stay the same, so no write is acknowledged that the announced members
 //! do not have. The members are removed only when all reachable members have installed the announcement, more than
 //! half of the quorum among them. Any other coordinator needs more than half as well. So either one of its voters has
-//! installed the announcement, or no majority has: then the removal is never carried out. A coordinator goes on from
-//! the topology with the highest ballot, under which a majority was present when it was made. Topologies of a
+//! installed the announcement, or too few members have, and the removal is never carried out. A coordinator goes on
+//! from the topology with the highest ballot, under which a majority was present when it was made. Topologies of a
 //! minority change only the availability, and keep the ballot of the topology that they follow.
 //!
 //! The quorum changes in two steps, too ([`crate::Topology::quorum_to_be`]). In the first, more than half of the old

@@ -22,9 +22,9 @@ impl Flags {
     /// value, and is not equal to any value. Conditions on the presence of the key and on its version still work.
     pub const SKIP_LOAD: Self = Self(2);
 
-    /// A write is acknowledged when its primary has ordered it, before other owners have it. The primary sends it to
-    /// them as always, and repeats it as long as the caller lives. The caller does not learn the final result. If the
-    /// primary crashes meanwhile, the write is lost with its caller, or is ordered anew, perhaps after later ones.
+    /// A write is acknowledged when its primary has ordered it, before other owners have it. It is sent to them as
+    /// always, and repeated as long as its caller lives. The caller does not learn the final result. If the primary
+    /// crashes meanwhile, the write is lost with its caller, or is ordered anew, perhaps after later ones.
     pub const ASYNC: Self = Self(4);
 
     /// Listeners get no event of a write, here or on other members. The event of the key's next write still

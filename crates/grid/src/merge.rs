@@ -1,4 +1,4 @@
-//! The merge of a key when partitions of a cluster come together that have all accepted writes, as
+//! The merge of a key when partitions of a cluster reunite that have all accepted writes, as
 //! [`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites) allows.
 //!
 //! Most keys need no decision: a change that only one partition made since the split stands, be it a put or a
@@ -167,16 +167,16 @@ fn left_of(stored: &Stored) -> Lifetime {
     Lifetime { lifespan, ..stored.lifetime }
 }
 
-/// The id of a partition that is being merged: its topology when it came, and its number among the partitions that
-/// came with that topology.
+/// The id of a partition that is being merged: the topology that added it, and its number among the partitions that
+/// this topology added.
 pub(crate) type SideId = (u32, u32);
 
 /// A partition whose entries are to be merged: its owners, and its partings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Side {
-    /// The id of the topology with which its members came.
+    /// The id of the topology that added its members.
     pub since: u32,
-    /// Its number among the partitions that came with that topology.
+    /// Its number among the partitions that this topology added.
     pub nth: u32,
     /// Its read owners in the view; for a segment without any, its write owners.
     pub owners: crate::ConsistentHash,

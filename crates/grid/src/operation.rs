@@ -51,7 +51,7 @@ pub enum Change {
     /// The key becomes absent.
     Remove,
     /// All keys become absent, whichever key the request has. Only with [`CacheMode::Invalidation`], where a member
-    /// does not know the keys of the others.
+    /// does not know the keys of other members.
     Clear,
 }
 
@@ -193,8 +193,8 @@ pub(crate) fn ago(now: Time, span: Duration) -> Time {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// Not all owners have responded within the timeout, or no reachable member owns segments of the cache. The write
-    /// may have been applied, or may still be applied.
+    /// Not all owners have responded within the timeout, or no reachable member has a capacity for the cache. The
+    /// write may have been applied, or may still be applied.
     #[error("no answer within {0:?}; what was to be written may still be")]
     TimedOut(Duration),
     /// This member was removed from the cluster while the write was in progress. The write may have been applied.

@@ -47,8 +47,8 @@ pub enum What {
     /// No items: entries are counted.
     Count,
     /// The result of a reduction of many entries, which [`Publication::transform`] names. Items are partial results
-    /// without keys, at least one for each segment with a result. Each entry that is present throughout is in at
-    /// least one of them, whatever the guarantee; with [`Guarantee::AtMostOnce`], in one at most.
+    /// without keys, at least one for each segment with a result. Each entry that is present throughout is in exactly
+    /// one of them; with [`Guarantee::AtMostOnce`], in one at most.
     Reduced,
 }
 

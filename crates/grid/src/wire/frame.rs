@@ -111,7 +111,7 @@ impl FrameWriter {
         self.closed_bytes + self.open.len()
     }
 
-    /// Returns the next frame. The last frame has the number `finished`, because later frames cover all earlier ones.
+    /// Returns the next frame. The last frame has the number `finished`, because it follows the others at once.
     pub(crate) fn next(&mut self, finished: u64) -> Option<Bytes> {
         if let Some(closed) = self.closed.pop_front() {
             self.closed_bytes -= closed.len();
