@@ -14,7 +14,7 @@ use consort_encoding::EncodingError;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The grid could not carry out the operation; [`OperationError`] says what may have been changed.
+    /// The grid could not carry out the operation; [`OperationError`] says whether the key may have been changed.
     #[error(transparent)]
     Operation(OperationError),
     /// A key or value could not be encoded or decoded. Nothing was changed.
@@ -53,7 +53,7 @@ impl From<OperationError> for CacheError {
 pub struct KeyError {
     /// Index of the key in the arguments, from 0: the first that has failed, in their order.
     pub nth: usize,
-    /// The error, and what may have been changed of this key.
+    /// The error, which says whether this key may have been changed.
     #[source]
     pub error: CacheError,
 }

@@ -281,8 +281,8 @@ impl GridHandler {
         Some(result)
     }
 
-    /// Collects the node's output after a call. Finished operations go to `is_news`, which keeps those that no other
-    /// task needs.
+    /// Collects the node's output after a call. Each finished operation goes to `is_news`, which returns false if it
+    /// keeps the result because no other task needs it.
     pub(crate) fn listen(
         &self,
         state: &mut State,

@@ -63,7 +63,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// Sets the location of this member. Owners of a segment are placed at different locations.
+    /// Sets the location of this member. Owners of a segment are placed at different locations if possible.
     #[must_use]
     pub fn location(mut self, location: Location) -> Self {
         self.location = location;
@@ -79,8 +79,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Limits memory to that of this process, as [`watch_memory`](crate::watch_memory) measures it. Without it memory
-    /// is not limited here. Writes that need more fail with
+    /// Sets the memory of this process, as [`watch_memory`](crate::watch_memory) measures it. Without it memory is
+    /// not limited here. Writes that need more fail with
     /// [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers of a
     /// process must have the same.
     #[must_use]

@@ -23,8 +23,8 @@ const AT_A_TIME: usize = 16;
 /// size.
 const FETCHED_MIN: usize = 257;
 
-/// Maximum number of entries for which a segment is reserved at once: 1.2 MB of index. The index grows for more only
-/// when they arrive.
+/// Maximum number of entries for which a segment is reserved at once: 1.2 MB of index. For more the index grows when
+/// they arrive.
 const EXPECTED_MAX: usize = 1 << 16;
 
 /// An entry of a bulk insertion, borrowed from the received bytes.
@@ -53,7 +53,7 @@ impl Arrival<'_> {
 }
 
 /// Prefetches the memory that items of these entries will get: most allocators return the block that was freed last.
-/// With other allocators the prefetch has no effect.
+/// With other allocators the prefetch is useless.
 fn fetch_memory(arrived: &[(KeyHash, Arrival<'_>)]) {
     let sizes = arrived.iter().filter_map(|(_, one)| item::size_together(one.key.len(), one.value.len()));
     let blocks = sizes.filter(|&size| size >= FETCHED_MIN).map(Vec::<u8>::with_capacity);
