@@ -1,5 +1,5 @@
-//! The store beside the member's state machine: takes its requests in order and without waiting, and collects what comes of
-//! them. The store's writer writes; what is to be loaded is loaded by threads that may wait.
+//! The driver of a store beside the member's state machine: it accepts requests in order and without waiting, and
+//! collects their results. The store's writer writes; threads that may wait load values.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use tokio::runtime::Handle;
 use crate::persistence::{kept, stored, wall_clock};
 use crate::watched_store::{StoreWatch, WatchedStore};
 
-/// How long closing waits for a store that takes nothing.
+/// Maximum time that closing waits for a store that accepts nothing.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What has come of a request.
+/// The result of a request.
 enum Completion {
     Stored(u64, Result<(), StoreFailure>),
     Loaded(u64, Result<Loaded, StoreFailure>),
@@ -28,7 +28,7 @@ enum Completion {
     Room,
 }
 
-/// What has come of requests since the node was told.
+/// The results of requests since the node last processed them.
 #[derive(Default)]
 pub(crate) struct Completions {
     list: Mutex<Vec<(CacheId, Completion)>>,
@@ -41,7 +41,7 @@ impl Completions {
         let _ = self.bell.set(bell);
     }
 
-    /// Whether the node is to be told of something.
+    /// Whether there are results for the node.
     pub(crate) fn has_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
@@ -63,20 +63,20 @@ impl Completions {
     }
 }
 
-/// A request on its way to the writer.
+/// A request for the writer.
 enum Task {
     Write(u64, Change),
     Order(u64, StoreOrder),
     Load(u64, Vec<(Segment, Bytes)>, usize),
 }
 
-/// A cache's store.
+/// The store of a cache.
 pub(crate) struct Backed {
     cache: CacheId,
     writer: Arc<Writer>,
     watch: Arc<StoreWatch>,
     is_behind: bool,
-    /// What the writer has no room for, and what came after it.
+    /// Requests that the writer has no room for, and later requests.
     backlog: VecDeque<Task>,
     completions: Arc<Completions>,
     runtime: Handle,
@@ -87,7 +87,7 @@ fn failure(error: &Arc<StoreError>) -> StoreFailure {
 }
 
 impl Backed {
-    /// Starts the writer. To be called within the runtime.
+    /// Starts the writer. Must be called within the runtime.
     pub(crate) fn start(
         cache: CacheId,
         name: Arc<str>,
@@ -108,12 +108,12 @@ impl Backed {
         self.writer.store().stats()
     }
 
-    /// What watches the store, and how much waits for it.
+    /// Returns the store's watch, and the number of changes that wait for the store.
     pub(crate) fn watch(&self) -> (Arc<StoreWatch>, u64) {
         (self.watch.clone(), (self.writer.waiting() + self.backlog.len()) as u64)
     }
 
-    /// Takes a request of the node's. Returns the number of one that is done at once.
+    /// Accepts a request of the node. Returns its number if it is complete at once.
     fn take(&mut self, request: StoreRequest) -> Option<u64> {
         let task = match request {
             StoreRequest::Write { number, segment, key, entry } => {
@@ -133,7 +133,8 @@ impl Backed {
         None
     }
 
-    /// The writer may have room for what waits. Returns the numbers of what is done at once.
+    /// Passes waiting requests to the writer, as far as it has room. Returns the numbers of requests that are
+    /// complete at once.
     fn catch_up(&mut self) -> Vec<u64> {
         let mut done = Vec::new();
         let backlog = std::mem::take(&mut self.backlog);
@@ -158,7 +159,7 @@ impl Backed {
     fn begin(&mut self, task: Task) -> Option<u64> {
         match task {
             Task::Write(number, change) => {
-                // Behind, it counts as done once it is taken, and nobody is called back.
+                // With write-behind a change counts as complete once the writer accepts it, without a callback.
                 let done: Done = if self.is_behind { Box::new(|_| {}) } else { self.told(number) };
                 match self.writer.write(change, done) {
                     Ok(()) => return self.is_behind.then_some(number),
@@ -167,7 +168,7 @@ impl Backed {
                         self.backlog.push_front(Task::Write(number, change));
                         if !is_closed {
                             let (completions, cache) = (self.completions.clone(), self.cache);
-                            // Not when half of the queue is free: a large change may need more.
+                            // Not when half of the queue is free, because a large change may need more.
                             self.writer.run(Box::new(move |_| completions.push(cache, Completion::Room)));
                         }
                     }
@@ -189,7 +190,7 @@ impl Backed {
                     (self.writer.clone(), self.completions.clone(), self.cache);
                 self.runtime.spawn_blocking(move || {
                     let loaded = load(&writer, keys, bytes_max);
-                    // Who loads must not be the last to have the writer, if it can be helped.
+                    // A loading thread should not be the last owner of the writer, if that can be avoided.
                     drop(writer);
                     completions.push(cache, Completion::Loaded(number, loaded));
                 });
@@ -198,7 +199,7 @@ impl Backed {
         None
     }
 
-    /// Stores what waits and closes the store, on a thread that may wait. Then does what is to be done.
+    /// Stores the waiting changes and closes the store, on a thread that may wait. Then calls `then`.
     pub(crate) fn close(self, then: impl FnOnce() + Send + 'static) {
         let runtime = self.runtime.clone();
         runtime.spawn_blocking(move || {
@@ -218,7 +219,7 @@ impl Backed {
             }
             self.catch_up();
         }
-        // A load may still have it, and ends it then.
+        // A load may still own the writer, and ends it then.
         let Some(writer) = Arc::into_inner(self.writer) else { return };
         let closed = writer.close();
         if closed.lost > 0 || !self.backlog.is_empty() {
@@ -268,7 +269,7 @@ impl Stores {
         self.stores.iter_mut().find(|store| store.cache == cache)
     }
 
-    /// Passes requests to the stores and what has come of them to the node, until there is neither.
+    /// Passes requests to the stores and their results to the node, until there are neither.
     pub(crate) fn serve(&mut self, node: &mut Node, completions: &Completions, now: Time) {
         loop {
             let mut done = Vec::new();

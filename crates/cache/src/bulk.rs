@@ -1,4 +1,4 @@
-//! Operations on many keys: what is known here is read here, the rest is under way together.
+//! Operations on many keys: local entries are read directly, the other operations run concurrently.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -14,20 +14,21 @@ use crate::error::{CacheError, KeyError};
 use crate::operation::Operation;
 use consort_encoding::{Decode, Encode, Encoded};
 
-/// Operations of one call that are under way together: enough to keep every member of a large cluster busy, and little
+/// Maximum number of concurrent operations of one call: enough to keep every member of a large cluster busy, and few
 /// enough to leave room for other callers.
 const WINDOW: usize = 1_024;
 
-/// Values in the order of their keys, and the places of those that are not here with what reads them.
+/// Values in the order of their keys, and the indexes of the keys that are not here, with the operations that read
+/// them.
 type Here<V> = (Vec<Option<V>>, Vec<(usize, (Bytes, Action))>);
 
-/// One place of an answer.
+/// One element of a result.
 enum Place<'a> {
     Running(Operation<'a>),
     Done(Result<Outcome, OperationError>),
 }
 
-/// Operations that run beside each other, and end in the order in which they were begun.
+/// Operations that run concurrently, and return in the order in which they were begun.
 struct Together<'a, I> {
     more: I,
     running: VecDeque<Place<'a>>,
@@ -51,7 +52,7 @@ impl<'a, I> Future for Together<'a, I>
 where
     I: Iterator<Item = Operation<'a>> + Unpin,
 {
-    /// Or the place of the first one that has failed.
+    /// The outcomes, or the index of the first operation that has failed.
     type Output = Result<Vec<Outcome>, (usize, OperationError)>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -69,7 +70,7 @@ where
         loop {
             while let Some(Place::Done(_)) = this.running.front() {
                 if let Some(Place::Done(result)) = this.running.pop_front() {
-                    // Those before it have ended, so there are as many.
+                    // All earlier operations have ended, so their number is the index.
                     let place = this.ended.len();
                     this.ended.push(result.map_err(|error| (place, error))?);
                 }
@@ -92,7 +93,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(Together::new(operations).await?)
     }
 
-    /// What these keys have here, and the places of those that have to be read elsewhere.
+    /// Reads these keys here, and returns the indexes of those that have to be read elsewhere.
     fn get_all_here<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> Result<Here<V>, KeyError>
     where
         Q: ?Sized + 'q,
@@ -124,12 +125,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// What these keys have, in their order.
+    /// Returns the values of these keys, in their order.
     ///
     /// # Errors
     ///
-    /// That of the first key that failed, in their order, and which one that is; but what is here is read first. What it says of
-    /// changes it says of that key: those before it are done, and what the others were to do goes on.
+    /// The error of the first key that failed, in their order, with its index; but local entries are read first. The
+    /// error describes only that key: operations on earlier keys are complete, and those on later keys go on.
     pub async fn get_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
@@ -152,7 +153,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(values)
     }
 
-    /// Gives these keys these values. Each key is written by itself: others may see some of them before the rest.
+    /// Sets these keys to these values. Each key is written separately: readers may see some of the values before the
+    /// others.
     ///
     /// # Errors
     ///
@@ -177,7 +179,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.together(actions).await.map(drop)
     }
 
-    /// Takes these keys' values away. Which of them had one, in their order.
+    /// Removes these keys. Returns which of them had a value, in their order.
     ///
     /// # Errors
     ///
@@ -201,7 +203,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 }
 
-/// What makes an error that of this key.
+/// Returns a function that adds the index of a key to an error.
 fn at(nth: usize) -> impl FnOnce(CacheError) -> KeyError {
     move |error| KeyError { nth, error }
 }
@@ -211,7 +213,7 @@ fn always(change: Change) -> Action {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Removes keys as they are stored.
+    /// Removes keys in their encoded form.
     pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
         let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
         Ok(self.together(removals).await.map(drop)?)

@@ -19,34 +19,35 @@ use crate::options::CacheOptions;
 use crate::standing::OpenCache;
 use consort_encoding::{Decode, Encode, Encoded, Postcard, Raw};
 
-/// A cache of bytes as they are.
+/// A cache of raw bytes.
 pub type RawCache = Cache<Bytes, Bytes, Raw, Raw>;
 
-/// An entry with what is known of it besides.
+/// An entry with its metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry<V> {
     /// The value.
     pub value: V,
-    /// Which write it is of.
+    /// The version of its write.
     pub version: Version,
-    /// How long it lives.
+    /// Its lifespan and max-idle time.
     pub lifetime: Lifetime,
-    /// How long ago it was written.
+    /// Time since it was written.
     pub age: Duration,
-    /// How long ago it was last used, if it lives by that; else its age.
+    /// Time since it was last used, if it has a max-idle time; else its age.
     pub idle: Duration,
 }
 
 /// A handle of a cache that is open on this member. Cheap to clone. It does not keep the manager open.
 ///
-/// Keys and values are given in borrowed form, as to std's maps: bytes as slices, strings as `&str`. A write is done when every
-/// owner has it ([what is promised](crate#what-is-promised)). A future that is dropped does not undo what it has begun.
+/// Methods take keys and values in borrowed form, like std's maps: bytes as slices, strings as `&str`. A write is
+/// complete when every owner has it ([guarantees](crate#guarantees)). Dropping a future does not undo the
+/// operation that it has begun.
 ///
 /// # Errors
 ///
-/// Of operations on keys: [`CacheError::Encoding`] for what cannot be written or read as bytes, [`CacheError::Closed`] once the
-/// cache or the manager is closed, and else [`CacheError::Operation`], where each [`OperationError`] says whether something may
-/// have been changed.
+/// Operations on keys return [`CacheError::Encoding`] if a key or value cannot be encoded or decoded,
+/// [`CacheError::Closed`] once the cache or the manager is closed, and else [`CacheError::Operation`]. Each
+/// [`OperationError`] says whether the operation may have changed the key.
 pub struct Cache<K, V, KE = Postcard, VE = Postcard> {
     pub(crate) handler: Arc<GridHandler>,
     pub(crate) opened: Arc<OpenCache>,
@@ -79,57 +80,57 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Self { handler, opened, keys, values, options, types: PhantomData }
     }
 
-    /// The cache's name.
+    /// Returns the cache's name.
     pub fn name(&self) -> &str {
         &self.opened.config.name
     }
 
-    /// What all its members have agreed upon.
+    /// Returns the configuration that all its members share.
     pub fn config(&self) -> &CacheConfig {
         &self.opened.config
     }
 
-    /// The topology that is installed here.
+    /// Returns the topology that is installed here.
     pub fn topology(&self) -> Option<Topology> {
         self.opened.topology.borrow().clone()
     }
 
-    /// Entries in memory on this member, as an owner of whatever order. Those of which only the store has the value are not
-    /// counted.
+    /// Returns the number of entries in memory on this member, as primary or backup. Entries with values only in the
+    /// store are not counted.
     pub fn local_len(&self) -> u64 {
         self.opened.container.len() - self.opened.container.passive_len()
     }
 
-    /// Entries on this member of which only the store has the value.
+    /// Returns the number of entries on this member with values only in the store.
     pub fn passive_len(&self) -> u64 {
         self.opened.container.passive_len()
     }
 
-    /// Bytes that they take here.
+    /// Returns the bytes that all entries take in this member's memory.
     pub fn local_bytes(&self) -> u64 {
         self.opened.container.bytes()
     }
 
-    /// How much this member may have of it in memory.
+    /// Returns the memory limit of the cache on this member.
     pub fn memory(&self) -> Option<MemoryBound> {
         self.opened.container.bound()
     }
 
-    /// Changes how much this member may have of it in memory, until the cache is opened again. True if it was bounded when it was
-    /// opened, in the same unit, and the limit is not 0; else nothing is changed. What is there beyond a smaller limit makes room with the next
-    /// writes, some thousand entries each.
+    /// Changes the memory limit of the cache on this member, until the cache is opened again. Returns true if the
+    /// cache was opened with a limit in the same unit and the new limit is not 0; else nothing is changed. Under a
+    /// smaller limit the next writes evict entries, some thousand each.
     pub fn set_memory_limit(&self, limit: Limit) -> bool {
         !limit.is_zero() && self.opened.container.set_limit(limit)
     }
 
-    /// What this handle asks for.
+    /// Returns the options of this handle.
     pub fn options(&self) -> &CacheOptions {
         &self.options
     }
 }
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// A handle that asks for something else.
+    /// Returns a handle with other options.
     #[must_use]
     pub fn with_options(&self, options: CacheOptions) -> Self {
         Self {
@@ -142,27 +143,27 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         }
     }
 
-    /// A handle whose operations may take so long.
+    /// Returns a handle whose operations have this timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         self.with_options(CacheOptions { timeout, ..self.options })
     }
 
-    /// A handle that reads there, also when it walks through entries.
+    /// Returns a handle that reads from these owners, also in iterations.
     #[must_use]
     pub fn with_read_from(&self, read_from: ReadFrom) -> Self {
         self.with_options(CacheOptions { read_from, ..self.options })
     }
 
-    /// A handle whose operations on keys do this otherwise than the cache: these flags and no others, so that
-    /// [`Flags::NONE`] waits for all owners in a cache whose file says `mode="ASYNC"`. A flag that the cache's mode cannot
-    /// honour is [`OperationError::Unsupported`] when it is used.
+    /// Returns a handle whose operations on keys have these flags and no others, so that [`Flags::NONE`] waits for
+    /// all owners in a cache whose file says `mode="ASYNC"`. A flag that the cache's mode does not support fails with
+    /// [`OperationError::Unsupported`] when it is used.
     #[must_use]
     pub fn with_flags(&self, flags: Flags) -> Self {
         self.with_options(CacheOptions { flags, ..self.options })
     }
 
-    /// A handle whose entries live so long.
+    /// Returns a handle whose entries have this lifetime.
     #[must_use]
     pub fn with_lifetime(&self, lifetime: Lifetime) -> Self {
         self.with_options(CacheOptions { lifetime, ..self.options })
@@ -182,12 +183,12 @@ impl<K, V, KE, VE: Clone> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Begins an operation when it is polled.
+    /// Returns an operation, which begins when it is polled.
     pub(crate) fn operation(&self, key: Bytes, action: Action) -> Operation<'_> {
         Operation::new(&self.handler, &self.opened, key, action, &self.options)
     }
 
-    /// The bytes of a key.
+    /// Returns the encoded key.
     pub(crate) fn key<'q, Q: ?Sized>(&self, key: &'q Q) -> Result<Encoded<'q>, CacheError>
     where
         KE: Encode<Q>,
@@ -209,7 +210,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.values.decode(value)?)
     }
 
-    /// What a key has here, if that may be known here and is asked for.
+    /// Looks up a key in this member's memory, if the options allow a local read.
     pub(crate) fn value_here(&self, key: &[u8]) -> Lookup<Bytes> {
         match self.options.read_from {
             ReadFrom::Nearest => self.opened.value_here(key, || self.handler.now()),
@@ -258,15 +259,16 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 }
 
 impl RawCache {
-    /// What a key has, if that is in this member's memory and may be read there; [`Lookup::Elsewhere`] says nothing about
-    /// the key. Like [`Cache::get`] without waiting.
+    /// Returns a key's value, if it is in this member's memory and may be read there; [`Lookup::Elsewhere`] says
+    /// nothing about the key. Like [`Cache::get`] without waiting.
     #[inline]
     pub fn get_here(&self, key: &[u8]) -> Lookup<Bytes> {
         self.value_here(key)
     }
 
-    /// Writes a key at once, if this member owns it alone and nobody is told of it: with a local cache, or a single member.
-    /// Nothing if not, or if the write would change nothing; nothing was done then. Like [`Cache::write`] without waiting.
+    /// Writes a key at once, if this member is its only owner and no listener needs an event: with a local cache, or
+    /// a single member. Returns `None` without a change otherwise, or if the write would change nothing. Like
+    /// [`Cache::write`] without waiting.
     pub fn write_here(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
         if self.options.flags != Flags::NONE {
             return None;
@@ -275,20 +277,20 @@ impl RawCache {
         Some(written.map_err(CacheError::Operation))
     }
 
-    /// Tells that these keys are looked up next, at most [`AHEAD_MAX`](crate::AHEAD_MAX) of them: what that needs of memory is
-    /// fetched for all at once. It shows in nothing else.
+    /// Prefetches these keys, which are looked up next, at most [`AHEAD_MAX`](crate::AHEAD_MAX) of them: the CPU
+    /// fetches their memory for all at once. There is no other effect.
     pub fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.opened.look_ahead(keys);
     }
 }
 
-/// A node answers a write with what was written.
+/// The error for a response of another kind: a node responds to a write with its result.
 fn unexpected() -> CacheError {
     CacheError::Operation(OperationError::Uncertain)
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// What a key has. On an owner that is a look into memory, without the network.
+    /// Returns a key's value. On an owner this is a lookup in memory, without the network.
     pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, CacheError>
     where
         K: Borrow<Q>,
@@ -305,7 +307,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         value.map(|value| self.decoded(value)).transpose()
     }
 
-    /// What a key has, with its version, lifetime and age.
+    /// Returns a key's value with its version, lifetime and age.
     pub async fn get_with_metadata<Q>(&self, key: &Q) -> Result<Option<Entry<V>>, CacheError>
     where
         K: Borrow<Q>,
@@ -335,7 +337,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Whether a key has a value.
+    /// Returns whether a key has a value.
     pub async fn contains<Q>(&self, key: &Q) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -347,7 +349,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             Lookup::Hit(_) => Ok(true),
             Lookup::Miss => Ok(false),
             Lookup::Elsewhere => {
-                // A large value need not be sent to know that it is there.
+                // The check does not need the transfer of a large value.
                 let options = CacheOptions { response_bytes_max: 0, ..self.options };
                 let read = Action::Read(options.read_from);
                 match Operation::new(&self.handler, &self.opened, key.into_bytes(), read, &options).await {
@@ -360,7 +362,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Gives a key a value, whatever it had.
+    /// Sets a key's value.
     pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<(), CacheError>
     where
         K: Borrow<Q>,
@@ -374,7 +376,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.change(key, Condition::Always, change).await.map(drop)
     }
 
-    /// Gives a key a value that lives so long.
+    /// Sets a key's value with a lifetime.
     pub async fn put_with<Q, W>(&self, key: &Q, value: &W, lifetime: Lifetime) -> Result<(), CacheError>
     where
         K: Borrow<Q>,
@@ -388,7 +390,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.change(key, Condition::Always, change).await.map(drop)
     }
 
-    /// Gives a key a value and returns what it had.
+    /// Sets a key's value and returns the previous one.
     pub async fn swap<Q, W>(&self, key: &Q, value: &W) -> Result<Option<V>, CacheError>
     where
         K: Borrow<Q>,
@@ -405,7 +407,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         written.previous.map(|stored| self.decoded(stored.value)).transpose()
     }
 
-    /// Gives a key a value unless it has one. Whether it had none.
+    /// Sets a key's value if it has none. Returns whether it had none.
     pub async fn put_if_absent<Q, W>(&self, key: &Q, value: &W) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -419,9 +421,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, Condition::Absent, change).await?.is_done)
     }
 
-    /// Gives a key a value that comes from elsewhere, a database say, unless it has one, without waiting for others. In a
-    /// cache of [`CacheMode::Invalidation`] that is this member's alone, and takes nothing away from others; a write of
-    /// theirs after it was read elsewhere, and before it is put here, is not noticed. Whether it had none.
+    /// Caches a value from another source, such as a database, if the key has none, without waiting for other
+    /// members. In a cache of [`CacheMode::Invalidation`] the entry is this member's alone, and does not invalidate
+    /// the others'. If another member writes the key between the read from the source and this call, the call does
+    /// not detect that. Returns whether the key had no value.
     pub async fn put_for_external_read<Q, W>(&self, key: &Q, value: &W) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -444,7 +447,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Gives a key another value if it has one. Whether it had.
+    /// Sets a key's value if it has one. Returns whether it had.
     pub async fn replace<Q, W>(&self, key: &Q, value: &W) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -458,7 +461,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, Condition::Present, change).await?.is_done)
     }
 
-    /// Gives a key another value if it has this one, by its bytes. Whether it had.
+    /// Replaces a key's value if it is the expected one, compared by bytes. Returns whether it was.
     pub async fn replace_if_value<Q, W>(&self, key: &Q, expected: &W, value: &W) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -472,7 +475,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, condition, change).await?.is_done)
     }
 
-    /// Gives a key another value if its entry has this version. Whether it had.
+    /// Replaces a key's value if its entry has this version. Returns whether it had.
     pub async fn replace_if_version<Q, W>(
         &self,
         key: &Q,
@@ -491,7 +494,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, Condition::Version(version), change).await?.is_done)
     }
 
-    /// Takes a key's value away. Whether it had one.
+    /// Removes a key. Returns whether it had a value.
     pub async fn remove<Q>(&self, key: &Q) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -501,7 +504,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, Condition::Always, Change::Remove).await?.was_present)
     }
 
-    /// Takes a key's value away and returns it.
+    /// Removes a key and returns its value.
     pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, CacheError>
     where
         K: Borrow<Q>,
@@ -515,7 +518,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         written.previous.map(|stored| self.decoded(stored.value)).transpose()
     }
 
-    /// Takes a key's value away if it is this one, by its bytes. Whether it was.
+    /// Removes a key if its value is the expected one, compared by bytes. Returns whether it was.
     pub async fn remove_if_value<Q, W>(&self, key: &Q, expected: &W) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -529,7 +532,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, condition, Change::Remove).await?.is_done)
     }
 
-    /// Takes a key's value away if its entry has this version. Whether it had.
+    /// Removes a key if its entry has this version. Returns whether it had.
     pub async fn remove_if_version<Q>(&self, key: &Q, version: Version) -> Result<bool, CacheError>
     where
         K: Borrow<Q>,
@@ -539,7 +542,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, Condition::Version(version), Change::Remove).await?.is_done)
     }
 
-    /// A write in bytes with all that came of it, for those who speak for others.
+    /// Writes encoded bytes and returns the complete result, for programs that forward requests of clients.
     pub async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
         self.written(key, write).await
     }

@@ -1,4 +1,4 @@
-//! Changing a value by what it is.
+//! Read-modify-write of a value.
 
 use std::borrow::Borrow;
 
@@ -10,18 +10,19 @@ use crate::cache::Cache;
 use crate::error::CacheError;
 use consort_encoding::{Decode, Encode};
 
-/// How often a change is tried again because others were faster. Somebody's succeeds each time, so that this many
-/// writers of one key may meet without one of them failing.
+/// Maximum number of attempts when other writers were faster. One writer succeeds in each round, so this many writers
+/// of one key may compete without a failure.
 const ATTEMPTS: u32 = 10_000;
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Gives a key what `change` makes of its value; none takes it away, or leaves it absent. Returns what the key has
-    /// then. `change` is called again if others have changed the key meanwhile, so it should have no effects of its own.
+    /// Sets a key to the result of `change` for its value; `None` removes the key, or leaves it absent. Returns the
+    /// new value. `change` is called again if other writers have changed the key meanwhile, so it should have no
+    /// effects of its own.
     ///
     /// # Errors
     ///
-    /// [`CacheError::Contended`] if that happens too often. After [`OperationError::TimedOut`] and
-    /// [`OperationError::Uncertain`] the last change may have been done.
+    /// [`CacheError::Contended`] after too many attempts. After [`OperationError::TimedOut`] and
+    /// [`OperationError::Uncertain`] the last change may have been applied.
     pub async fn compute<Q>(
         &self,
         key: &Q,

@@ -1,4 +1,4 @@
-//! What can go wrong, per operation, and what it leaves behind.
+//! Errors per operation, and their effects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +10,29 @@ use consort_store::StoreError;
 
 use consort_encoding::EncodingError;
 
-/// An operation has failed.
+/// An error of an operation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The grid could not do it; [`OperationError`] says what may have been changed.
+    /// The grid could not carry out the operation; [`OperationError`] says whether the key may have been changed.
     #[error(transparent)]
     Operation(OperationError),
-    /// A key or value could not be written or read as bytes. Nothing was changed.
+    /// A key or value could not be encoded or decoded. Nothing was changed.
     #[error(transparent)]
     Encoding(#[from] EncodingError),
-    /// The cache is closed here. Nothing was changed.
+    /// The cache is closed on this member. Nothing was changed.
     #[error("cache is closed")]
     Closed,
-    /// A walk cannot go on. What it gave was right.
+    /// An iteration cannot go on. The items returned before are valid.
     #[error(transparent)]
     Iteration(IterationError),
-    /// A listener cannot be had.
+    /// A listener cannot be added.
     #[error(transparent)]
     Listener(ListenError),
-    /// Others changed the key again and again ([`crate::Cache::compute`]). Nothing was changed.
+    /// Other members or tasks changed the key in each attempt ([`crate::Cache::compute`]). Nothing was changed.
     #[error("the key was changed by others in each of {attempts} attempts")]
     Contended {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
 }
@@ -46,13 +46,14 @@ impl From<OperationError> for CacheError {
     }
 }
 
-/// One of several keys has failed ([`crate::Cache::get_all`], [`crate::Cache::put_all`], [`crate::Cache::remove_all`]).
+/// The error of one of several keys ([`crate::Cache::get_all`], [`crate::Cache::put_all`],
+/// [`crate::Cache::remove_all`]).
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("of the keys, that at {nth}: {error}")]
 pub struct KeyError {
-    /// Its place among those that were given, from 0 on: the first that has failed, in their order.
+    /// Index of the key in the arguments, from 0: the first that has failed, in their order.
     pub nth: usize,
-    /// Why, and what may have been changed of this key.
+    /// The error, which says whether this key may have been changed.
     #[source]
     pub error: CacheError,
 }
@@ -64,78 +65,78 @@ impl From<(usize, OperationError)> for KeyError {
 }
 
 impl From<KeyError> for CacheError {
-    /// Whichever key it was.
+    /// Drops the index of the key.
     fn from(failed: KeyError) -> Self {
         failed.error
     }
 }
 
-/// A cache could not be opened here.
+/// The reason why a cache could not be opened on this member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Its settings make no sense, or the cluster has others: both sides are named.
+    /// Its settings are invalid, or differ from the cluster's: the error names both.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It is open here with other settings.
+    /// The cache is open here with other settings.
     #[error("cache {cache}: {setting} is {ours} where it is open and {asked} was asked for")]
     OpenDifferently {
         /// The cache.
         cache: Arc<str>,
         /// The setting.
         setting: &'static str,
-        /// As it is open.
+        /// Its value in the open cache.
         ours: String,
-        /// As it was asked for.
+        /// The requested value.
         asked: String,
     },
-    /// Its store does not open, or cannot be read. Nothing was changed.
+    /// Its store cannot be opened or read. Nothing was changed.
     #[error("cache {cache}: {error}")]
     Store {
         /// The cache.
         cache: Arc<str>,
-        /// What the store says.
+        /// The store's error.
         error: StoreFault,
     },
-    /// What its store remembers of the cluster cannot be read. Nothing was changed.
+    /// The cluster state in its store cannot be read. Nothing was changed.
     #[error("cache {cache}: {error}")]
     Unreadable {
         /// The cache.
         cache: Arc<str>,
-        /// What is wrong with it.
+        /// The reason.
         error: consort_grid::Unreadable,
     },
-    /// Its store has entries and does not say of which cluster they are. Nothing was changed; who does not want them
-    /// purges the store ([`crate::Persistence::purge_on_start`]).
+    /// Its store has entries but no cluster state. Nothing was changed. To discard the entries, purge the store
+    /// ([`crate::Persistence::purge_on_start`]).
     #[error("cache {cache}: its store has {entries} entries of nobody knows which cluster")]
     Foreign {
         /// The cache.
         cache: Arc<str>,
-        /// How many.
+        /// Number of entries.
         entries: u64,
     },
-    /// It is being closed here.
+    /// The cache is being closed on this member.
     #[error("cache {0} is being closed")]
     Closing(Arc<str>),
-    /// The coordinator has not let it join in time. It is not open here.
+    /// The coordinator has not let the member join within the timeout. The cache is not open here.
     #[error("cache {cache} has no topology after {after:?}{}", waits_for(*remembered))]
     TimedOut {
         /// The cache.
         cache: Arc<str>,
-        /// How long that was.
+        /// The timeout.
         after: Duration,
-        /// How many members there were when its store was written to last: all of them have to be back. 0 if it remembers
-        /// nothing.
+        /// Number of members at the last write to its store: all of them have to be back. 0 if the store has no
+        /// cluster state.
         remembered: usize,
     },
-    /// The manager's file does not know it.
+    /// The manager's file does not have the cache.
     #[error("{file} has no cache {cache}; it has {known}")]
     Undefined {
         /// The cache.
         cache: Arc<str>,
         /// The file.
         file: Arc<str>,
-        /// The caches that it has.
+        /// The caches in the file.
         known: String,
     },
     /// The manager is closed.
@@ -152,7 +153,7 @@ fn waits_for(remembered: usize) -> String {
     }
 }
 
-/// What a store says that does not do what it should. Two are equal if they say the same.
+/// An error of a store. Two are equal if they have the same text.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreFault(#[source] pub Arc<StoreError>);
@@ -165,24 +166,24 @@ impl PartialEq for StoreFault {
 
 impl Eq for StoreFault {}
 
-/// A manager could not connect. Nothing is left open.
+/// The reason why a manager could not connect. No resource stays open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// The channel could not.
+    /// The channel could not connect.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// No file says which cluster to join.
+    /// The configuration does not name the cluster to join.
     #[error("no cluster is named: give the transport of the configuration a `cluster`")]
     NoCluster,
 }
 
-/// A cache was closed here before all that depended on this member was elsewhere: what only this member had is lost.
+/// A cache was closed on this member before other members had all its data: data that only this member had is lost.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("cache {cache} was not handed over within {after:?}")]
 pub struct NotHandedOver {
     /// The cache.
     pub cache: Arc<str>,
-    /// How long it was waited for.
+    /// The time that closing waited.
     pub after: Duration,
 }

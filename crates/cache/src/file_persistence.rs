@@ -1,4 +1,4 @@
-//! Stores in a manager's file: `<persistence>` with a `<file-store>`, as [`Persistence`] has it in code.
+//! Stores in a manager's file: `<persistence>` with a `<file-store>`, as [`Persistence`] in code.
 
 use consort_conf::{ConfigError, Node, Tree};
 use consort_group::config::parse_bytes;
@@ -9,7 +9,7 @@ use crate::persistence::{Persistence, WriteBehind};
 
 const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
-/// The values of `sync-writes`: what an acknowledged write survives.
+/// The values of `sync-writes`: the failures that an acknowledged write survives.
 const DURABILITIES: &[(&str, Durability)] = &[("true", Durability::Disk), ("false", Durability::Process)];
 
 /// The values of `when-damaged`.
@@ -18,8 +18,8 @@ const RECOVER: &[(&str, Recover)] = &[("REFUSE", Recover::Refuse), ("SKIP_CORRUP
 const OF_STORE: &[&str] =
     &["path", "preload", "purge", "sync-writes", "max-file-size", "compaction-threshold", "when-damaged"];
 
-/// `<persistence passivation="…"><file-store path="…">…`. The cache's directory is the one in `path` that has its name, so
-/// that caches of one template have one each.
+/// Reads `<persistence passivation="…"><file-store path="…">…`. The cache's directory is the subdirectory of `path`
+/// with its name, so that caches of one template have one each.
 pub(crate) fn read_persistence(tree: &Tree, node: &Node) -> Result<Persistence, ConfigError> {
     tree.check_attributes(node, &["passivation"])?;
     let [store] = &node.children[..] else {

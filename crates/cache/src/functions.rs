@@ -1,5 +1,5 @@
-//! Functions that owners apply to their entries: transforms filter and map, reductions make one of many. Every member has to
-//! know them, under the same names, before somebody uses them.
+//! Functions that owners apply to their entries: transforms filter and map, reductions combine many entries. Every
+//! member must register them, under the same names, before the first use.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use consort_grid::{CacheId, Entry, Node, ReduceFn, Stored, TransformFn};
 use crate::cache::Cache;
 use crate::manager::CacheBuilder;
 
-/// Functions for a cache that is being opened, and their names.
+/// The functions of a cache that is being opened, with their names.
 #[derive(Default)]
 pub(crate) struct Functions {
     transforms: Vec<(String, Arc<TransformFn>)>,
     reductions: Vec<(String, Arc<ReduceFn>)>,
-    /// Those of them that take long.
+    /// The names of functions that take long.
     costly: Vec<String>,
 }
 
@@ -33,8 +33,8 @@ impl Functions {
 }
 
 impl CacheBuilder<'_> {
-    /// Makes a function known for [`crate::Walk::transform`] before this member is asked for anything, as
-    /// [`Cache::register_transform`] does later. It is given entries as they travel.
+    /// Registers a function for [`crate::Walk::transform`] before this member gets requests, as
+    /// [`Cache::register_transform`] does later. Its arguments are encoded keys and values.
     pub fn transform(
         mut self,
         name: &str,
@@ -48,9 +48,9 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// The same for a function that may take long with an entry, as a search in its value does: it is applied by other
-    /// threads than those on which everybody waits, for some milliseconds at a time, so that operations go on meanwhile. A
-    /// function that is quick is applied where it is, which costs less.
+    /// Like [`CacheBuilder::transform`], for a function that may take long with an entry, such as a search in its
+    /// value. Separate threads apply it, for some milliseconds at a time, so that operations go on meanwhile. A quick
+    /// function is applied on the thread of the request, which costs less.
     pub fn costly_transform(
         mut self,
         name: &str,
@@ -60,7 +60,7 @@ impl CacheBuilder<'_> {
         self.transform(name, transform)
     }
 
-    /// The same for a reduction, as [`CacheBuilder::costly_transform`].
+    /// Like [`CacheBuilder::reduction`], for a function that may take long, as [`CacheBuilder::costly_transform`].
     pub fn costly_reduction(
         mut self,
         name: &str,
@@ -70,8 +70,8 @@ impl CacheBuilder<'_> {
         self.reduction(name, reduction)
     }
 
-    /// Makes a function known for [`Cache::reduce`] before this member is asked for anything, as
-    /// [`Cache::register_reduction`] does later.
+    /// Registers a function for [`Cache::reduce`] before this member gets requests, as [`Cache::register_reduction`]
+    /// does later.
     pub fn reduction(
         mut self,
         name: &str,
@@ -83,9 +83,9 @@ impl CacheBuilder<'_> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Makes a function known that [`crate::Walk::transform`] has owners apply to each entry: what it makes of the entry, or
-    /// nothing if the entry is not wanted. It gets keys and values as their bytes, is called under a segment's lock, must be
-    /// quick and must not use the cache.
+    /// Registers a function that owners apply to each entry for [`crate::Walk::transform`]: it returns the new value,
+    /// or `None` to skip the entry. Its arguments are encoded keys and values. It is called under a segment's lock,
+    /// must be quick and must not use the cache.
     pub fn register_transform(
         &self,
         name: &str,
@@ -95,9 +95,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.handler.with_node(|node, _| node.register_transform(self.opened.id, name, transform));
     }
 
-    /// Makes a function known that [`Cache::reduce`] has owners apply to their entries: it adds a key, an entry and its
-    /// arguments to what it has made of others, which is empty at first. What stays empty is not sent. It is called as
-    /// transforms are.
+    /// Registers a function that owners apply to their entries for [`Cache::reduce`]: it adds a key, an entry and
+    /// arguments to its result of earlier entries, which is empty at first. An empty result is not sent. It is called
+    /// under the same conditions as transforms.
     pub fn register_reduction(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! The grid's member on its channel: one [`Node`] behind one lock, which the driver's task and the application's threads
-//! hold for a moment. Who is to be woken is woken without it.
+//! The grid's member on its channel: one [`Node`] behind one lock, which the driver's task and the application's
+//! threads hold briefly. Wakers are woken without the lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,34 +27,35 @@ use crate::waiters::{self, Waiters};
 use crate::walks::{Came, Done, Reader, Walks, walks};
 use crate::workers::Workers;
 
-/// How often those who wait for room look whether their time is over: as often as the grid looks after operations.
+/// How often operations that wait for room check their timeout: as often as the grid checks operations.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
-/// What the clock shows when the member begins: entries may be older than their member's process.
+/// The clock's value when the member begins, because entries may be older than their member's process.
 const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 
-/// There is no deadline.
+/// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// The caches that are open here. One that has ended is among them until its store is closed: who opens it meanwhile is told so.
+/// The caches that are open here. A cache that has ended stays until its store is closed, so that opening it
+/// meanwhile fails.
 type OpenCaches = BTreeMap<CacheId, Arc<OpenCache>>;
 
-/// What has gone between this member and the others.
+/// The traffic between this member and the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// Messages to others, each with what one cycle of the driver had for one of them.
+    /// Messages to other members, each with the frames of one cycle of the driver for one of them.
     pub messages_sent: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes_sent: u64,
-    /// Messages from others.
+    /// Messages from other members.
     pub messages_received: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes_received: u64,
 }
 
-/// What the lock is for.
+/// The state behind the lock.
 pub(crate) struct State {
-    /// None before the channel has opened, and after it has closed.
+    /// The node; none before the channel has opened, and after it has closed.
     pub(crate) node: Option<Node>,
     pub(crate) lanes: Lanes,
     pub(crate) traffic: Traffic,
@@ -62,58 +63,58 @@ pub(crate) struct State {
     walks: Walks,
 }
 
-/// The handler.
+/// The channel's handler of the grid.
 pub(crate) struct GridHandler {
     clock: Clock,
-    /// What the node may pull at a time.
+    /// Maximum bytes of segments that the node may request at a time.
     transfer_budget: u32,
     /// The memory of the process, if it is limited.
     pub(crate) memory: Option<ProcessMemory>,
     bell: OnceLock<DriverWaker>,
-    /// Who knows what members are called.
+    /// The channel, which has the names of members.
     channel: OnceLock<WeakChannel>,
     state: Mutex<State>,
     /// Locked after `state`, if both are.
     waiters: Mutex<Waiters>,
-    /// What readers of walks are done with.
+    /// The iterations whose readers have consumed a response.
     done: Done,
-    /// Who waits for the next events of a listener. Locked after `state`, if both are.
+    /// Tasks that wait for the next events of a listener. Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
     /// Members that have missed heartbeats.
     pub(crate) silent: Mutex<Vec<Address>>,
     caches: Arc<Mutex<OpenCaches>>,
-    /// What stores have done and the node has not heard of.
+    /// Results of stores that the node has not processed.
     pub(crate) completions: Arc<Completions>,
     /// Whether the node has frames. Written under `state`'s lock.
     has_frames: AtomicBool,
-    /// When the handler wants to be called. Written under `state`'s lock.
+    /// Time at which the handler wants to be called. Written under `state`'s lock.
     deadline: AtomicU64,
-    /// Whether `lanes` wants to look at the room after this cycle. Written under `state`'s lock.
+    /// Whether `lanes` checks the room after this cycle. Written under `state`'s lock.
     wants_look: AtomicBool,
-    /// For readers that ask nobody else meanwhile.
+    /// The spin before the park, for readers with one outstanding request.
     watch: Arc<Watch>,
-    /// Apply functions that take long.
+    /// Threads for functions that take long.
     pub(crate) workers: Workers,
 }
 
-/// What the node has to say, to be told without its lock.
+/// The node's output, which is delivered without its lock.
 #[derive(Default)]
 pub(crate) struct Said {
     finished: Vec<(u64, waiters::Result)>,
     events: Vec<(NodeEvent, Option<(Topology, Progress)>)>,
     wakers: BTreeMap<u64, Waker>,
-    /// Of walks for which something has come.
+    /// Wakers of iterations that have received a response.
     readers: Vec<Waker>,
     has_frames: bool,
-    /// A function waits for a worker.
+    /// Whether a function waits for a worker.
     has_computations: bool,
-    /// The driver has to know of something.
+    /// Whether the driver must be woken.
     rings: bool,
 }
 
 impl Said {
-    /// Whether there is something to send.
+    /// Whether there are frames to send.
     pub(crate) fn has_frames(&self) -> bool {
         self.has_frames
     }
@@ -155,13 +156,13 @@ impl GridHandler {
         self.clock.now() + BEGINNING
     }
 
-    /// The same for those who outlive it.
+    /// Returns the clock for callers that outlive the handler.
     pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
         let clock = self.clock;
         move || clock.now() + BEGINNING
     }
 
-    // A panic under a lock ends the driver, which calls `closed`; the rest is told that.
+    // A panic under a lock ends the driver, which calls `closed`; other callers then get that result.
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -175,7 +176,7 @@ impl GridHandler {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next items of a walk, which begins with the first call.
+    /// Returns the next items of an iteration, which begins with the first call.
     pub(crate) fn poll_next(
         &self,
         cache: CacheId,
@@ -210,7 +211,7 @@ impl GridHandler {
         }
     }
 
-    /// A walk is given up.
+    /// Cancels an iteration.
     pub(crate) fn cancel(&self, id: IterationId) {
         let State { node, walks, .. } = &mut *self.state();
         if let (Some(cache), Some(node)) = (walks.cancel(id), node) {
@@ -222,7 +223,7 @@ impl GridHandler {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until a listener is told of everything.
+    /// Waits until a listener gets all changes.
     pub(crate) fn poll_listening(
         &self,
         cache: CacheId,
@@ -241,7 +242,7 @@ impl GridHandler {
         }
     }
 
-    /// The next events of a listener.
+    /// Returns the next events of a listener.
     pub(crate) fn poll_events(
         &self,
         cache: CacheId,
@@ -263,7 +264,7 @@ impl GridHandler {
         if is_pending { Poll::Pending } else { Poll::Ready(events.map_err(|error| self.named(error))) }
     }
 
-    /// A listener is given up.
+    /// Ends a listener.
     pub(crate) fn end_listener(&self, cache: CacheId, id: ListenerId) {
         self.readers().remove(&id);
         self.with_node(|node, now| node.end_listener(now, cache, id));
@@ -280,8 +281,8 @@ impl GridHandler {
         Some(result)
     }
 
-    /// What the node has to say after it was called. Operations that have ended go to `is_news`, which keeps those that
-    /// nobody else needs to hear of.
+    /// Collects the node's output after a call. Each finished operation goes to `is_news`, which returns false if it
+    /// keeps the result because no other task needs it.
     pub(crate) fn listen(
         &self,
         state: &mut State,
@@ -292,7 +293,7 @@ impl GridHandler {
         if !stores.is_empty() {
             stores.serve(node, &self.completions, self.now());
         }
-        // Every operation comes by here: the clock is read only if there is something.
+        // Every operation runs this: the clock is read only if there is work.
         if self.done.has_any() {
             said.readers = walks.hear(node, self.now(), &self.done);
         }
@@ -317,7 +318,7 @@ impl GridHandler {
         let has_frames = node.has_frames();
         self.has_frames.store(has_frames, Ordering::Release);
         if !said.finished.is_empty() && state.lanes.has_parked() && !node.is_busy() {
-            // There is room among our operations again; who waits for something else looks in vain.
+            // Our operations have room again. An operation that waits for another kind of room checks in vain.
             said.wakers = state.lanes.take_parked();
         }
         let node_wakes = node.poll_timeout().map_or(NEVER, |at| at.0);
@@ -338,23 +339,23 @@ impl GridHandler {
         }
     }
 
-    /// This member's address, once its channel has opened.
+    /// Returns this member's address, once its channel has opened.
     pub(crate) fn address(&self) -> Option<Address> {
         self.channel.get().map(|channel| channel.address().clone())
     }
 
-    /// A member with its name: the node knows addresses only.
+    /// Returns a member with its name, because the node knows only addresses.
     fn member(&self, address: &Address) -> Member {
         self.channel.get().map_or_else(|| address.clone().into(), |channel| channel.member(address))
     }
 
-    /// The same error with the names of the members in it.
+    /// Returns the error with the names of its members.
     pub(crate) fn named<E: NamesMembers>(&self, mut error: E) -> E {
         error.each_member(&mut |member| *member = self.member(&member.address));
         error
     }
 
-    /// Tells from a thread of the application's.
+    /// Delivers the output from a thread of the application.
     pub(crate) fn tell(&self, said: Said) {
         if said.rings {
             self.ring();
@@ -362,7 +363,7 @@ impl GridHandler {
         self.tell_quietly(said);
     }
 
-    /// Tells from the driver's task, which asks for what there is anyway.
+    /// Delivers the output from the driver's task, which polls for frames anyway.
     fn tell_quietly(&self, said: Said) {
         if said.has_computations {
             self.workers.start();
@@ -392,7 +393,7 @@ impl GridHandler {
                 }
                 return;
             }
-            // It was brought to its reader.
+            // The driver has put the items into the reader's queue.
             NodeEvent::Fetched { .. } => return,
             NodeEvent::Expecting => return self.watch.expect(),
             NodeEvent::Told { listener, .. } => {
@@ -410,7 +411,7 @@ impl GridHandler {
         self.end(cache, standing);
     }
 
-    /// A cache is no more; if it has a store, that is closed first.
+    /// Ends a cache; if it has a store, the store is closed first.
     fn end(&self, cache: Arc<OpenCache>, standing: Standing) {
         if !cache.begin_ending() {
             return;
@@ -517,7 +518,7 @@ impl UpHandler for GridHandler {
             None => self.has_frames.store(false, Ordering::Release),
         }
         drop(state);
-        // Order between two members is what the protocol rests on: no OOB.
+        // The protocol relies on order between two members: no OOB.
         frame.map(|frame| Message::bytes(Some(frame.dest), frame.bytes))
     }
 
@@ -535,7 +536,7 @@ impl UpHandler for GridHandler {
             }
         });
         self.wants_look.store(lanes.wants_look(), Ordering::Release);
-        // Every cycle comes by here: the driver is woken for another one only if there is something for it.
+        // Every cycle runs this: the driver is woken for another cycle only if there is work for it.
         let said = has_answered.then(|| self.listen(&mut state, |_, _| true));
         drop(state);
         if let Some(said) = said {
@@ -557,7 +558,7 @@ impl UpHandler for GridHandler {
         parked.into_values().for_each(Waker::wake);
     }
 
-    /// A cache's messages to other members are its calls; what they are like is not measured.
+    /// A cache's messages to other members are its calls; their contents are not measured.
     fn probe(&self, key: &str) -> Option<String> {
         match key {
             "rpcs" | "stats" => {
@@ -605,7 +606,7 @@ mod tests {
 
     use super::*;
 
-    /// What was over before a listener asks what is there is not there.
+    /// An entry that expired before a listener requests the present entries is not among them.
     #[test]
     fn who_takes_events_is_of_the_same_time_as_all_others() {
         let member = Address::Uuid(Uuid { most: 1, least: 1 });

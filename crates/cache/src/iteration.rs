@@ -1,4 +1,4 @@
-//! Going through all entries of a cache, as streams that ask for more only when they are polled.
+//! Iterations over all entries of a cache, as streams that request more only when they are polled.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,11 +21,11 @@ use crate::standing::OpenCache;
 use crate::walks::Reader;
 use consort_encoding::Decode;
 
-/// Keys removed at the same time by [`Cache::clear`]: enough to fill messages, few beside a member's own operations.
+/// Number of keys that [`Cache::clear`] removes at the same time: enough to fill messages, few beside a member's own
+/// operations.
 const CLEAR_AT_ONCE: usize = 256;
 
-/// What is to be gone through, and how. From [`Cache::entries`], [`Cache::keys`], [`Cache::values`] and
-/// [`Cache::reduce`].
+/// An iteration and its options. From [`Cache::entries`], [`Cache::keys`], [`Cache::values`] and [`Cache::reduce`].
 #[must_use = "nothing is asked before it is polled"]
 pub struct Walk<T> {
     handler: Arc<GridHandler>,
@@ -34,9 +34,9 @@ pub struct Walk<T> {
     reader: Option<Reader>,
     is_over: bool,
     items: IntoItems,
-    /// Others' turn, before the next is asked for.
+    /// A yield to other tasks, before the next request.
     others: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// For answers, where one member is asked at a time.
+    /// The spin for responses in a sequential iteration.
     lookout: Lookout,
     decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
 }
@@ -48,40 +48,41 @@ impl<T> fmt::Debug for Walk<T> {
 }
 
 impl<T> Walk<T> {
-    /// How surely an entry that is there all the time comes, whatever members join or leave. Exactly once by default.
+    /// Sets the delivery guarantee for entries that are present throughout, whatever members join or leave. Exactly
+    /// once by default.
     pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
         self.publication.guarantee = guarantee;
         self
     }
 
-    /// Entries that may be fetched and not consumed, from all members together. 512 by default, one at least. An answer has
-    /// a megabyte or so at most, however large the batch is.
+    /// Sets the maximum number of fetched and not yet consumed entries, from all members together. 512 by default, at
+    /// least one. A response has about 1 MiB at most, however large the batch is.
     pub fn batch(mut self, batch: usize) -> Self {
         self.publication.batch = batch;
         self
     }
 
-    /// One member after the other, instead of up to four at a time.
+    /// Requests entries of one member after the other, instead of up to four at a time.
     pub fn sequential(mut self) -> Self {
         self.publication.lanes = 1;
         self
     }
 
-    /// Only these segments.
+    /// Iterates over these segments only.
     pub fn segments(mut self, segments: impl Into<Arc<[Segment]>>) -> Self {
         self.publication.segments = Some(segments.into());
         self
     }
 
-    /// Only what this transform lets through, as it makes it: see [`Cache::register_transform`]. Where it makes values of
-    /// another type, the entries are to be had from a handle with that type. Of [`Cache::reduce`] it is another reduction.
+    /// Filters and maps the entries with this transform: see [`Cache::register_transform`]. If it returns values of
+    /// another type, begin the iteration on a handle with that type. For [`Cache::reduce`] it sets another reduction.
     pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
         self.publication.transform =
             Some(consort_grid::Transform { name: name.into(), arguments: arguments.into() });
         self
     }
 
-    /// Has items, unless there are no more.
+    /// Waits until there are items or the iteration has ended.
     fn poll_items(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CacheError>> {
         while self.items.len() == 0 && !self.is_over {
             if let Some(others) = &mut self.others {
@@ -98,7 +99,7 @@ impl<T> Walk<T> {
                 Poll::Ready(Ok(Next::Items(items))) => {
                     self.lookout.note_came();
                     self.items = items.into_iter();
-                    // What is here never has to be waited for: the answers of others would have to.
+                    // Local entries are always ready; only responses of other members need a wait.
                     self.others = Some(Box::pin(tokio::task::yield_now()));
                 }
                 Poll::Ready(Ok(_)) => self.end(),
@@ -132,26 +133,26 @@ impl<T> Stream for Walk<T> {
 }
 
 impl<T> Walk<T> {
-    /// The next one; `None` at the end. The stream's `next` for those who use no streams.
+    /// Returns the next item; `None` at the end. The same as the stream's `next`, for callers without streams.
     ///
     /// # Errors
     ///
-    /// [`CacheError`]; what came before was right. After a failure of the cluster's nothing comes any more, after one of
-    /// decoding the next.
+    /// [`CacheError`]; the items before are valid. After an error of the cluster the iteration has ended; after a
+    /// decoding error the next item follows.
     pub async fn next(&mut self) -> Option<Result<T, CacheError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
 impl<T> Walk<T> {
-    /// The next one as the bytes that it is, where it lies; `None` at the end. Nothing is decoded, and no references to its
-    /// memory are counted, which is up to a third of the work of a walk through small entries. It has its version, too.
+    /// Returns the next item as borrowed bytes with its version; `None` at the end. Without decoding and reference
+    /// counting, which are up to a third of the work of an iteration over small entries.
     ///
     /// # Errors
     ///
-    /// [`CacheError`], if the cluster fails; what came before was right, and nothing comes any more.
+    /// [`CacheError`], if the cluster fails; the items before are valid, and the iteration has ended.
     pub async fn next_bytes(&mut self) -> Option<Result<ItemRef<'_>, CacheError>> {
-        // As of whole answers.
+        // Whole responses are kept.
         self.publication.whole = true;
         if self.items.len() == 0
             && let Err(error) = std::future::poll_fn(|cx| self.poll_items(cx)).await
@@ -161,14 +162,14 @@ impl<T> Walk<T> {
         self.items.next_ref().map(Ok)
     }
 
-    /// All that has come of one member and was not taken yet, in one go; `None` at the end. Who looks at it where it lies
-    /// ([`Batch::bytes`]) has two thirds of the work of who takes small ones entry by entry.
+    /// Returns all received items of one member that were not taken yet; `None` at the end. Reading them as borrowed
+    /// bytes ([`Batch::bytes`]) takes two thirds of the work of taking small ones entry by entry.
     ///
     /// # Errors
     ///
     /// [`CacheError`], as [`Walk::next`].
     pub async fn next_batch(&mut self) -> Option<Result<Batch<'_, T>, CacheError>> {
-        // Unless it has begun: who takes one by one has them made.
+        // Only before the iteration has begun: a caller that takes items one by one needs owned items.
         self.publication.whole = true;
         if let Err(error) = std::future::poll_fn(|cx| self.poll_items(cx)).await {
             return Some(Err(error));
@@ -178,8 +179,8 @@ impl<T> Walk<T> {
     }
 }
 
-/// What has come of one member in a walk, not empty at first: an iterator over its entries, which fails only for those that
-/// cannot be decoded. From [`Walk::next_batch`].
+/// Received items of one member in an iteration, not empty at first: an iterator over the entries, which fails only
+/// for entries that cannot be decoded. From [`Walk::next_batch`].
 pub struct Batch<'w, T> {
     items: IntoItems,
     decode: &'w (dyn Fn(Item) -> Result<T, CacheError> + Send),
@@ -192,8 +193,7 @@ impl<T> fmt::Debug for Batch<'_, T> {
 }
 
 impl<T> Batch<'_, T> {
-    /// Those that were not taken yet as the bytes that they are, where they lie: nothing is decoded, and no references are
-    /// counted. They have their versions.
+    /// Returns the remaining items as borrowed bytes with their versions, without decoding and reference counting.
     pub fn bytes(&self) -> ItemRefs<'_> {
         self.items.rest()
     }
@@ -240,11 +240,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// All entries. One that is there from the first poll to the end comes exactly once unless [`Walk::guarantee`] says
-    /// otherwise; one that comes or goes meanwhile may come. They come from where this handle reads ([`Cache::with_read_from`]): from
-    /// its own member what that owns and else from any owner, or all from primaries. Values are those of the moment in which a member was asked. Keys and
-    /// values as bytes are copies if they are small, 128 bytes at most; larger ones are parts of what they came in, or of the
-    /// entry itself: whoever keeps one for long makes a copy.
+    /// Iterates over all entries. An entry that is present from the first poll to the end is returned exactly once
+    /// unless [`Walk::guarantee`] says otherwise; one that is added or removed meanwhile may be returned. The
+    /// handle's option [`Cache::with_read_from`] sets the owners: by default this member for its own segments and any
+    /// owner for the others, or all primaries. Values are those at the time of the request to the member. Keys and
+    /// values as bytes are copies if they have at most 128 bytes. Larger ones share the memory of their response, or
+    /// of the entry itself: copy those that are kept for long.
     pub fn entries(&self) -> Walk<(K, V)>
     where
         KE: Decode<K>,
@@ -254,7 +255,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.walk(What::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
     }
 
-    /// All keys, as [`Cache::entries`]; values stay where they are.
+    /// Iterates over all keys, as [`Cache::entries`]; values are not transferred.
     pub fn keys(&self) -> Walk<K>
     where
         KE: Decode<K>,
@@ -263,7 +264,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.walk(What::Keys, move |item| Ok(keys.decode(item.key)?))
     }
 
-    /// All values, as [`Cache::entries`]. Keys come with them, since it is by their keys that none comes twice.
+    /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, because duplicates are detected by
+    /// their keys.
     pub fn values(&self) -> Walk<V>
     where
         VE: Decode<V>,
@@ -272,15 +274,16 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.walk(What::Entries, move |item| Ok(values.decode(item.value)?))
     }
 
-    /// What a reduction makes of all entries, in parts, which the reader joins: owners apply it to what they have, and no
-    /// entry travels. [`Cache::register_reduction`] makes it known. Of each segment in which it makes something there is a
-    /// part, or a few where there are many entries. An entry that is there from the first poll to the end is in exactly one
-    /// part, whatever members join or leave; with [`Guarantee::AtMostOnce`], in one or none.
+    /// Iterates over the partial results of a reduction of all entries, which the reader combines. Owners apply the
+    /// reduction to their entries, and no entry is transferred. [`Cache::register_reduction`] registers it. Each
+    /// segment with a result has one part, or a few if it has many entries. An entry that is present from the first
+    /// poll to the end is in exactly one part, whatever members join or leave; with [`Guarantee::AtMostOnce`], in one
+    /// or none.
     pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> Walk<Bytes> {
         self.walk(What::Reduced, |item| Ok(item.value)).transform(name, arguments)
     }
 
-    /// How many entries there are: each owner counts its own. What comes or goes meanwhile may be counted.
+    /// Returns the number of entries: each owner counts its own. Entries added or removed meanwhile may be counted.
     ///
     /// # Errors
     ///
@@ -306,7 +309,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         .await
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     ///
     /// # Errors
     ///
@@ -316,15 +319,15 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(walk.next().await.transpose()?.is_none())
     }
 
-    /// Removes every key that is there when it begins. What is put meanwhile may stay. With [`CacheMode::Invalidation`] that is
-    /// one command to all members.
+    /// Removes every key that is present when the call begins. Keys put meanwhile may stay. With
+    /// [`CacheMode::Invalidation`] this is one command to all members.
     ///
     /// # Errors
     ///
     /// [`CacheError`]; some keys were removed.
     pub async fn clear(&self) -> Result<(), CacheError> {
         if self.config().mode == CacheMode::Invalidation {
-            // What others have, nobody knows.
+            // A member does not know the entries of other members.
             let change = Change::Clear;
             let all = Write { condition: Condition::Always, change, wants_previous: false };
             return self.write(Bytes::new(), all).await.map(drop);

@@ -1,5 +1,5 @@
-//! Backpressure: operations that would send to a member without room wait here. What others have asked, and what moves
-//! segments, passes in any case.
+//! Backpressure: operations that would send to a member without room wait here. Responses to other members, and state
+//! transfer, are sent in any case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -7,17 +7,17 @@ use std::task::Waker;
 use consort_channel::Room;
 use consort_group::Address;
 
-/// Where requests may go, and who waits to make some.
+/// The members with room for requests, and the operations that wait for room.
 pub(crate) struct Lanes {
     /// Members without room.
     closed: BTreeSet<Address>,
-    /// Members that something was sent to since they were looked at.
+    /// Members that a request was sent to since the last check.
     touched: BTreeSet<Address>,
     /// Bytes of requests since the last cycle.
     submitted: u64,
-    /// Bytes of requests that may be made between two cycles: what a single member may get, so no member gets more.
+    /// Maximum bytes of requests between two cycles: the limit for a single member, so that no member gets more.
     burst: u64,
-    /// Who waits for room, be it of a member or among the operations of ours.
+    /// Operations that wait for room, of a member or among our operations.
     parked: BTreeMap<u64, Waker>,
     next_ticket: u64,
 }
@@ -36,7 +36,7 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// Whether no request has to wait, whomever it is for.
+    /// Whether no request has to wait, for any member.
     pub(crate) fn are_open(&self) -> bool {
         self.closed.is_empty() && self.submitted < self.burst
     }
@@ -56,7 +56,7 @@ impl Lanes {
         }
     }
 
-    /// Has somebody woken when there may be room. Gives the ticket.
+    /// Registers an operation to be woken when there may be room. Returns its ticket.
     pub(crate) fn park(&mut self, ticket: Option<u64>, waker: Waker) -> u64 {
         let ticket = ticket.unwrap_or_else(|| {
             self.next_ticket += 1;
@@ -74,18 +74,18 @@ impl Lanes {
         !self.parked.is_empty()
     }
 
-    /// Everybody who waits, to look again.
+    /// Returns all waiting operations, to check again.
     pub(crate) fn take_parked(&mut self) -> BTreeMap<u64, Waker> {
         std::mem::take(&mut self.parked)
     }
 
-    /// Whether [`Lanes::look`] has something to look at.
+    /// Whether [`Lanes::look`] has a member to check.
     pub(crate) fn wants_look(&self) -> bool {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// A cycle is over. `told` learns of each member that was sent something, or had no room, whether it has room now. Gives
-    /// those who wait if there is more room than before.
+    /// Ends a cycle. `told` is called with each member that got a request, or had no room, and with whether the
+    /// member has room now. Returns the waiting operations if there is more room than before.
     pub(crate) fn look(
         &mut self,
         room: &Room<'_>,
@@ -110,7 +110,7 @@ impl Lanes {
         if has_opened { self.take_parked() } else { BTreeMap::new() }
     }
 
-    /// Members that have gone: what they asked for is nobody's any more.
+    /// Removes members that have left.
     pub(crate) fn keep(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.closed.retain(&is_member);
         self.touched.retain(is_member);

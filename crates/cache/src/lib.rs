@@ -15,9 +15,9 @@
 //! # }
 //! ```
 //!
-//! A [`CacheManager`] is a member of a cluster on a channel of its own. A [`Cache`] is a handle of a cache that is open on
-//! it, with one type of keys and one of values, and with what it asks for in every operation ([`CacheOptions`]). Settings
-//! that all members must share are a [`CacheConfig`]:
+//! A [`CacheManager`] is a member of a cluster on a channel of its own. A [`Cache`] is a handle of a cache that is
+//! open on that member. It has one type of keys and one of values, and options for every operation
+//! ([`CacheOptions`]). A [`CacheConfig`] has the settings that all members must share:
 //!
 //! ```no_run
 //! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! A cache with a store on each member is there again when all of them have ended and begun again:
+//! A cache with a store on each member is available again after a restart of all members:
 //!
 //! ```no_run
 //! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,18 +46,19 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! A write has succeeded when every owner of its key has it: reads that begin afterwards give it or something newer,
-//! whoever is asked, as long as one of the owners lives. One that fails with [`OperationError::TimedOut`] or
-//! [`OperationError::Uncertain`] may have been done, or may still be; after any other error nothing was changed. Reads with
-//! [`ReadFrom::Primary`] are linearizable.
+//! A write has succeeded when every owner of its key has it. Reads that begin afterwards return it or a newer write,
+//! on every member, as long as one of the owners lives. A write that fails with [`OperationError::TimedOut`] or
+//! [`OperationError::Uncertain`] may have been applied, or may still be applied. After any other error nothing was
+//! changed. Reads with [`ReadFrom::Primary`] are linearizable.
 //!
-//! Errors name members by their logical names ([`Member`]), with their addresses for programs. A transform, reduction or
-//! merge policy that panics ends what asked for it, and no member.
+//! Errors name members by their logical names ([`Member`]), with their addresses for programs. A panic in a
+//! transform, reduction or merge policy fails the request that uses it, and stops no member.
 //!
-//! A future that is dropped waits no longer; what it has begun goes on. No operation takes longer than its handle's timeout,
-//! give or take a quarter of a second. Nothing blocks a thread for longer than a step of the member's state machine.
+//! Dropping a future ends the wait; the operation that it has begun goes on. No operation takes longer than its
+//! handle's timeout, plus or minus 250 ms. No call blocks a thread for longer than a step of the member's state
+//! machine.
 
 #![forbid(unsafe_code)]
 
@@ -89,7 +90,7 @@ mod workers;
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, Member, PhysAddr, View};
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
-/// An entry as an owner has it, for transforms and reductions ([`Cache::register_transform`]).
+/// An entry at an owner, for transforms and reductions ([`Cache::register_transform`]).
 pub use consort_grid::Entry as HeldEntry;
 pub use consort_grid::{
     AHEAD_MAX, Availability, BATCH, CacheConfig, CacheMode, Capacity, Change, Condition, Counters,
@@ -102,7 +103,7 @@ pub use consort_group::StackCount;
 /// The memory of this process, for [`ManagerBuilder::process_memory`].
 pub use consort_measure::memory::watch as watch_memory;
 pub use consort_memory::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
-/// What a store of one's own is made of ([`Store`], [`Persistence::store`]).
+/// The traits and types to implement a store ([`Store`], [`Persistence::store`]).
 pub use consort_store as store;
 pub use consort_store::{
     DirectoryLock, Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store,

@@ -1,4 +1,4 @@
-//! Being told what changes in a cache, as a stream that asks for nothing but to be polled.
+//! Listeners: the changes of a cache as a stream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use consort_encoding::Decode;
 
 type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send;
 
-/// What is to be told. From [`Cache::listen`].
+/// The options of a listener. From [`Cache::listen`].
 #[must_use = "nothing is told before it is started"]
 pub struct ListenBuilder<K, V> {
     handler: Arc<GridHandler>,
@@ -36,54 +36,54 @@ impl<K, V> fmt::Debug for ListenBuilder<K, V> {
 }
 
 impl<K, V> ListenBuilder<K, V> {
-    /// Only changes that this member orders, as the primary of their keys: with such a listener on every member, each change
-    /// is told on one of them. It costs no message. What another member had ordered and not finished when it was lost is told
-    /// by nobody.
+    /// Delivers only changes that this member orders, as the primary of their keys: with such a listener on every
+    /// member, each change is delivered on one of them. It costs no message. Changes that a lost member had ordered
+    /// and not finished are not delivered.
     pub fn local(mut self) -> Self {
         self.options.scope = Scope::Local;
         self
     }
 
-    /// What is there comes first, then [`Event::Complete`]; changes meanwhile are told at once. After a gap it comes
-    /// again.
+    /// Delivers the present entries first, then [`Event::Complete`]; changes meanwhile are delivered at once. After a
+    /// gap the present entries are delivered again.
     pub fn with_state(mut self) -> Self {
         self.options.with_state = true;
         self
     }
 
-    /// Keys and versions only: values stay where they are.
+    /// Delivers keys and versions only: values are not transferred.
     pub fn keys_only(mut self) -> Self {
         self.options.with_values = false;
         self
     }
 
-    /// With what was there before each change, as it was; not with a transform. While somebody asks for that, primaries send
-    /// it along with every write of the cache.
+    /// Delivers the previous value with each change, unchanged; not with a transform. While a listener has this
+    /// option, primaries send the previous value with every write of the cache.
     pub fn with_previous(mut self) -> Self {
         self.options.with_previous = true;
         self
     }
 
-    /// Only what this transform lets through, as it makes it: see [`Cache::register_transform`]. A removal is given to
-    /// it as an entry with an empty value.
+    /// Filters and maps events with this transform: see [`Cache::register_transform`]. The transform sees a removal
+    /// as an entry with an empty value.
     pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
         self.options.transform = Some(Transform { name: name.into(), arguments: arguments.into() });
         self
     }
 
-    /// Events that may wait until they are taken, [`consort_grid::EVENTS_MAX`] by default. If there are more, they are
-    /// dropped and [`Event::Gap`] comes instead.
+    /// Sets the maximum number of events that wait for the reader, [`consort_grid::EVENTS_MAX`] by default. Beyond it
+    /// events are dropped and [`Event::Gap`] is delivered instead.
     pub fn events_max(mut self, events_max: usize) -> Self {
         self.options.events_max = events_max;
         self
     }
 
-    /// Begins. When this returns, no change that begins later is missed.
+    /// Starts the listener. When this returns, no change that begins later is missed.
     ///
     /// # Errors
     ///
-    /// [`CacheError::Listener`] if a transform is not known here; as an operation while primaries are away, or if the
-    /// cache is closed. Nobody listens then.
+    /// [`CacheError::Listener`] if a transform is not registered here; as an operation while primaries are
+    /// unreachable, or if the cache is closed. No listener is added then.
     pub async fn start(self) -> Result<Events<K, V>, CacheError> {
         let (cache, options) = (self.opened.id, self.options.clone());
         let begun = self.handler.with_node(|node, now| node.listen(now, cache, options));
@@ -96,11 +96,11 @@ impl<K, V> ListenBuilder<K, V> {
     }
 }
 
-/// What a listener is told. When it is dropped, the listener ends.
+/// The events of a listener. When it is dropped, the listener ends.
 ///
-/// Of each key, events come in the order of their versions, and every change that is acknowledged comes once, whatever
-/// members join, leave or crash. A change is told when two members have it, and before it is acknowledged. Where some
-/// may be missing there is [`Event::Gap`].
+/// Events of each key are in the order of their versions. Every acknowledged change is delivered once, whatever
+/// members join, leave or crash. A change is delivered when two members have it, and before it is acknowledged.
+/// [`Event::Gap`] marks places where changes may be missing.
 pub struct Events<K, V> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,
@@ -139,11 +139,12 @@ impl<K, V> Stream for Events<K, V> {
 }
 
 impl<K, V> Events<K, V> {
-    /// The next one; `None` after an error of the cluster's. The stream's `next` for those who use no streams.
+    /// Returns the next event; `None` after an error of the cluster. The same as the stream's `next`, for callers
+    /// without streams.
     ///
     /// # Errors
     ///
-    /// [`CacheError`]; what came before was right. After a failure of decoding the next one comes.
+    /// [`CacheError`]; the events before are valid. After a decoding error the next event follows.
     pub async fn next(&mut self) -> Option<Result<Event<K, V>, CacheError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
@@ -156,8 +157,8 @@ impl<K, V> Drop for Events<K, V> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Being told of changes: of all keys and with values unless said otherwise. Where a transform makes values of another
-    /// type, events are to be had from a handle with that type.
+    /// Returns a builder of a listener for changes: of all keys and with values by default. If a transform returns
+    /// values of another type, listen on a handle with that type.
     pub fn listen(&self) -> ListenBuilder<K, V>
     where
         KE: Decode<K>,

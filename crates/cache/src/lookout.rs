@@ -1,8 +1,8 @@
-//! What comes soon is looked for again and again for a moment, instead of sleeping until it is there.
+//! Adaptive spin: a task polls for a short time before it parks.
 //!
-//! To wake a thread whose CPU has nothing else to do takes the kernel some 50 us, in which a member gives hundreds of small
-//! entries. Nothing hides that in a walk of one member after the other: its reader has nothing to do until it is answered,
-//! and whoever answers it nothing until it asks again. So these two look; where that is in vain they look less often.
+//! To wake a thread on an idle CPU takes the kernel some 50 us. In that time a member produces hundreds of small
+//! entries. A sequential iteration cannot hide this time: its reader waits for the response, and the responder waits
+//! for the next request. So these two spin; where spinning is in vain, they spin less often.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,26 +11,26 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
-/// How long it is looked for: a member gives 512 small entries in less, and a reader has taken them in less.
+/// Maximum time of a spin: a member produces 512 small entries in less, and a reader consumes them in less.
 const LOOKS_FOR: Duration = Duration::from_micros(250);
 
-/// So often it is not looked for at most after that was in vain: what comes later costs a sixteenth of that time.
+/// Maximum number of waits without a spin after one in vain: late responses cost a sixteenth of the maximum time.
 const PASSES_MAX: u32 = 15;
 
-/// Whether to look for the next thing that comes.
+/// The decision whether to spin for the next event.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
-    /// Since something is waited for: until when it is looked for.
+    /// During a wait: the time at which its spin ends.
     until: Option<Instant>,
     is_looking: bool,
-    /// So often it is not looked for from now on.
+    /// Number of further waits without a spin.
     passes: u32,
-    /// So often it was not the last time.
+    /// Number of waits without a spin after the last spin in vain.
     passed: u32,
 }
 
 impl Lookout {
-    /// Something is waited for, and is not there yet. Whether to look again; if not, it is time to sleep.
+    /// Returns whether to poll again for an event that has not arrived; if not, the task parks.
     pub(crate) fn looks_again(&mut self, now: Instant) -> bool {
         match self.until {
             None if self.passes > 0 => {
@@ -51,7 +51,7 @@ impl Lookout {
         self.is_looking
     }
 
-    /// It is there.
+    /// Records that the event has arrived.
     pub(crate) fn note_came(&mut self) {
         if std::mem::take(&mut self.is_looking) {
             self.passed = 0;
@@ -60,7 +60,7 @@ impl Lookout {
     }
 }
 
-/// A member on the lookout for the next request of a reader that has nothing else to do.
+/// The spin of a member that waits for the next request of a sequential reader.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     expects: AtomicBool,
@@ -73,7 +73,7 @@ impl Watch {
         self.lookout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on a request may come. A task of this runtime's keeps its thread awake for a moment.
+    /// Expects a request from now on. A task of this runtime keeps its thread awake briefly.
     pub(crate) fn expect(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
         if self.begins(Instant::now()) {
@@ -86,23 +86,23 @@ impl Watch {
         }
     }
 
-    /// Whether a task has to begin that looks.
+    /// Whether to start a spinning task.
     fn begins(&self, now: Instant) -> bool {
         let looks = self.lookout().looks_again(now);
         self.expects.store(true, Ordering::Relaxed);
         looks && !self.is_watched.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether that task looks again; if not, it is over.
+    /// Whether that task polls again; if not, it ends.
     fn goes_on(&self, now: Instant) -> bool {
         let goes_on = self.expects.load(Ordering::Relaxed) && self.lookout().looks_again(now);
         self.is_watched.store(goes_on, Ordering::Relaxed);
         goes_on
     }
 
-    /// Something has come.
+    /// Records that a request has arrived.
     pub(crate) fn note_came(&self) {
-        // Everything that comes is told here: most of it was not waited for.
+        // Every received message runs this: most of them were not expected.
         if self.expects.load(Ordering::Relaxed) && self.expects.swap(false, Ordering::Relaxed) {
             self.lookout().note_came();
         }
@@ -115,7 +115,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_micros(30);
 
-    /// Waits for what takes so long. Whether it was looked for to the end.
+    /// Waits for an event that takes this long. Returns whether the spin lasted until it.
     fn wait(lookout: &mut Lookout, takes: Duration) -> bool {
         let begun = Instant::now();
         let mut now = begun;
@@ -147,7 +147,7 @@ mod tests {
         let looked: Vec<usize> =
             (0..60).map(begins).enumerate().filter(|one| one.1).map(|one| one.0).collect();
         assert_eq!(looked, [0, 2, 6, 14, 30, 46]);
-        // Once it is in time, always.
+        // Once a spin succeeds, every later one does.
         while !wait(&mut lookout, SHORT) {}
         assert!((0..100).all(|_| wait(&mut lookout, SHORT)));
         wait(&mut lookout, 2 * LOOKS_FOR);

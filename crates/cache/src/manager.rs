@@ -1,4 +1,4 @@
-//! The manager: this member of the grid, with the caches that are open on it.
+//! The cache manager: this member of the grid, with the caches that are open on it.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -33,19 +33,20 @@ use crate::standing::{OpenCache, Standing};
 use crate::watched_store::{StoreHealth, StoreWatch};
 use consort_encoding::{Encoding, Postcard, Raw};
 
-/// How long opening a cache waits for its first topology: as long as a cluster takes at worst to get over a coordinator
-/// that crashes meanwhile.
+/// Default time that opening a cache waits for its first topology. It covers the longest time that a cluster needs to
+/// replace a coordinator that crashes meanwhile.
 pub const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long closing waits for operations to end and for others to have what this member has: 1 GB within it is little
-/// more than 10 MB/s.
+/// Maximum time that closing waits for operations to end and for other members to receive this member's data. 1 GB
+/// within it is little more than 10 MB/s.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long closing waits for owners that are away while nobody else is in the view, if some of what is here they do not have:
-/// that would go with a partition that ends just then. Short enough for who stops containers, which is given 10 s.
+/// Maximum time that closing waits for unreachable owners that lack some of this member's data, if no other member is
+/// in the view. Without the wait, that data would be lost with a partition that heals just then. Short enough for
+/// operators that stop containers, which have 10 s.
 pub const LEAVE_ALONE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A manager that is being made. [`ManagerBuilder::connect`] opens it.
+/// A builder of a manager. [`ManagerBuilder::connect`] opens it.
 pub struct ManagerBuilder {
     channel: ChannelBuilder,
     location: Location,
@@ -55,32 +56,33 @@ pub struct ManagerBuilder {
 }
 
 impl ManagerBuilder {
-    /// The member's logical name.
+    /// Sets the member's logical name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.channel = self.channel.name(name);
         self
     }
 
-    /// Where this member runs. Owners of a segment are kept apart.
+    /// Sets the location of this member. Owners of a segment are placed at different locations if possible.
     #[must_use]
     pub fn location(mut self, location: Location) -> Self {
         self.location = location;
         self
     }
 
-    /// How many bytes of segments may be on their way to this member at a time while owners change, for each cache: 1 MiB
-    /// by default, and at most ([`TRANSFER_BUDGET`]). Less leaves more of a slow network to calls, and takes longer.
+    /// Sets the maximum bytes of segments in transfer to this member at a time during a rebalance, for each cache: 1
+    /// MiB by default, and at most ([`TRANSFER_BUDGET`]). A smaller value leaves more of a slow network to calls, and
+    /// makes the transfer longer.
     #[must_use]
     pub fn transfer_budget(mut self, bytes: u32) -> Self {
         self.transfer_budget = bytes;
         self
     }
 
-    /// The memory of this process, as [`watch_memory`](crate::watch_memory) measures it. Without it memory is not limited
-    /// here. Writes that need more than there is fail with
-    /// [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers of a process
-    /// take the same.
+    /// Sets the memory of this process, as [`watch_memory`](crate::watch_memory) measures it. Without it memory is
+    /// not limited here. Writes that need more fail with
+    /// [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers of a
+    /// process must have the same.
     #[must_use]
     pub fn process_memory(mut self, memory: ProcessMemory) -> Self {
         self.memory = Some(memory);
@@ -91,7 +93,7 @@ impl ManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ManagerError`]; nothing is left open.
+    /// [`ManagerError`]; no resource stays open.
     pub async fn start(self) -> Result<CacheManager, ManagerError> {
         let cluster = self.file.as_ref().and_then(|file| file.cluster.clone());
         self.connect(&cluster.ok_or(ManagerError::NoCluster)?).await
@@ -101,7 +103,7 @@ impl ManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ManagerError`]; nothing is left open.
+    /// [`ManagerError`]; no resource stays open.
     pub async fn connect(self, cluster: &str) -> Result<CacheManager, ManagerError> {
         let handler = Arc::new(GridHandler::new(self.transfer_budget, self.memory));
         handler.workers.serve(&handler);
@@ -111,7 +113,7 @@ impl ManagerBuilder {
     }
 }
 
-/// What the manager's clones share.
+/// The state that the manager's clones share.
 struct Member {
     handler: Arc<GridHandler>,
     channel: Channel,
@@ -119,8 +121,9 @@ struct Member {
     file: Option<Arc<ManagerFile>>,
 }
 
-/// A member of a grid. Cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member leaves
-/// its cluster without handing over what it has: the others go on as after a crash, and nothing stays behind here.
+/// A member of a grid. Cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member
+/// leaves its cluster without handing over its data. The other members go on as after a crash, and no task of the
+/// manager goes on here.
 #[derive(Clone)]
 pub struct CacheManager {
     member: Arc<Member>,
@@ -135,7 +138,7 @@ impl CacheManager {
         &self.member.channel
     }
 
-    /// What the grid's clock shows.
+    /// Returns the grid's clock.
     pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
         self.member.handler.clock()
     }
@@ -148,24 +151,25 @@ impl fmt::Debug for CacheManager {
 }
 
 impl CacheManager {
-    /// A manager by a file: one with the settings of caches, as `crates/cache/examples/caches.xml` is, or a channel's
-    /// configuration, or the name of one that comes along (`tcp.xml`, `udp.xml`, …). Variables come from the environment.
+    /// Creates a manager from a file: either one with cache settings, such as `crates/cache/examples/caches.xml`, or
+    /// a channel's configuration, or the name of a built-in one (`tcp.xml`, `udp.xml`, …). Variables come from the
+    /// environment.
     ///
     /// # Errors
     ///
-    /// If the configuration cannot be read or names what nobody knows.
+    /// If the configuration cannot be read or has an unknown name.
     pub fn from_file(name: &str) -> Result<ManagerBuilder, ConfigError> {
         Self::from_file_with(name, &Variables::from_env())
     }
 
-    /// The same with other variables.
+    /// Like [`CacheManager::from_file`] with other variables.
     ///
     /// # Errors
     ///
     /// As [`CacheManager::from_file`].
     pub fn from_file_with(name: &str, variables: &Variables) -> Result<ManagerBuilder, ConfigError> {
         let text = std::fs::read_to_string(name).unwrap_or_default();
-        // What is not there, or is something else, the channel knows, or says what is wrong with it.
+        // The channel reports a file that is missing or not a manager's.
         if consort_conf::root_name(&text).as_deref() != Some(file::ROOT) {
             return Channel::from_file_with(name, variables).map(Self::from_channel);
         }
@@ -180,7 +184,7 @@ impl CacheManager {
         Ok(builder)
     }
 
-    /// A manager over a channel that is to be opened. The channel is its own.
+    /// Creates a manager over a channel that is to be opened. The manager owns the channel.
     pub fn from_channel(channel: ChannelBuilder) -> ManagerBuilder {
         ManagerBuilder {
             channel,
@@ -191,116 +195,117 @@ impl CacheManager {
         }
     }
 
-    /// Our member address.
+    /// Returns our member address.
     pub fn address(&self) -> &Address {
         self.member.channel.address()
     }
 
-    /// Our logical name.
+    /// Returns our logical name.
     pub fn name(&self) -> &str {
         self.member.channel.name()
     }
 
-    /// The cluster's name.
+    /// Returns the cluster's name.
     pub fn cluster(&self) -> &str {
         self.member.channel.cluster()
     }
 
-    /// A member's logical name, or its address where no name is known.
+    /// Returns a member's logical name, or its address if the name is unknown.
     pub fn name_of(&self, member: &Address) -> String {
         self.member.channel.name_of(member)
     }
 
-    /// A member as people are told of it: errors that name members have them like this.
+    /// Returns a member with its name, as errors name members.
     pub fn member(&self, address: &Address) -> consort_channel::Member {
         self.member.channel.member(address)
     }
 
-    /// Where others reach us.
+    /// Returns the address at which other members reach us.
     pub fn physical_address(&self) -> PhysAddr {
         self.member.channel.physical_address()
     }
 
-    /// The members of the cluster as JGroups prints them: `[A|1] (2) [A, B]`.
+    /// Returns the members of the cluster as JGroups prints them: `[A|1] (2) [A, B]`.
     pub fn view_text(&self) -> String {
         self.member.channel.view_text()
     }
 
-    /// Members of the view that have missed heartbeats and are not suspected yet ([`ManagerEvent::Silent`]): they may hang, or be
-    /// cut off. Only a stack with FD_ALL3 knows of any.
+    /// Returns the members of the view that have missed heartbeats and are not suspected yet
+    /// ([`ManagerEvent::Silent`]): they may hang, or be cut off. Only a stack with FD_ALL3 detects them.
     ///
     /// [`ManagerEvent::Silent`]: crate::ManagerEvent::Silent
     pub fn silent(&self) -> Vec<Address> {
         self.member.handler.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The members of the cluster.
+    /// Returns the members of the cluster.
     pub fn view(&self) -> Option<View> {
         self.member.channel.view()
     }
 
-    /// The same, to wait for changes of it.
+    /// Returns a receiver that waits for changes of the view.
     pub fn watch_view(&self) -> watch::Receiver<Option<View>> {
         self.member.channel.watch_view()
     }
 
-    /// The topologies of a cache that is open here.
+    /// Returns the topologies of a cache that is open here.
     pub fn watch_topology(&self, cache: &str) -> Option<watch::Receiver<Option<Topology>>> {
         Some(self.opened(cache)?.topology.subscribe())
     }
 
-    /// Views, topologies of all caches that are open here, and what of them may be used, as they change from now on.
+    /// Returns the events from now on: views, and topologies and availability of all caches that are open here.
     pub fn events(&self) -> ManagerEvents {
         self.member.handler.manager_listeners.add()
     }
 
-    /// How far a rebalance of a cache is on this member.
+    /// Returns the progress of a cache's rebalance on this member.
     pub fn rebalance_progress(&self, cache: &str) -> Progress {
         let id = CacheId::of(cache);
         self.member.handler.with_node(|node, _| node.progress(id)).unwrap_or_default()
     }
 
-    /// The memory of this process, if it is limited.
+    /// Returns the memory of this process, if it is limited.
     pub fn process_memory(&self) -> Option<&ProcessMemory> {
         self.member.handler.memory.as_ref()
     }
 
-    /// The other members that have told that they are short of memory: writes of what they own are refused.
+    /// Returns the other members that have reported that they are short of memory: writes to the segments that they
+    /// own are refused.
     pub fn short_members(&self) -> Vec<Address> {
         let short = |node: &mut Node, _| node.short_members().map(|(member, _)| member.clone()).collect();
         self.member.handler.with_node(short).unwrap_or_default()
     }
 
-    /// What was unusual so far.
+    /// Returns the counts of unusual events.
     pub fn counters(&self) -> Counters {
         self.member.handler.with_node(|node, _| node.counters()).unwrap_or_default()
     }
 
-    /// What there is of values on their way from and to other members.
+    /// Returns the load of values in transfer from and to other members.
     pub fn response_load(&self) -> ResponseLoad {
         self.member.handler.with_node(|node, _| node.response_load()).unwrap_or_default()
     }
 
-    /// Bytes of events that wait here for readers of listeners, of all caches. Changes add to them up to twice
-    /// [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener that reads the present entries
-    /// adds one batch of its walk.
+    /// Returns the bytes of events that wait here for readers of listeners, of all caches. Events of changes take up
+    /// to twice [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener that reads the
+    /// present entries adds one batch of its iteration.
     pub fn waiting_event_bytes(&self) -> u64 {
         self.member.handler.with_node(|node, _| node.waiting_event_bytes()).unwrap_or_default()
     }
 
-    /// What has gone between this member and the others.
+    /// Returns the traffic between this member and the others.
     pub fn traffic(&self) -> Traffic {
         self.member.handler.state().traffic
     }
 
-    /// Uses what is left of a degraded cache, whatever was lost.
+    /// Makes a degraded cache available with the remaining data, whatever was lost.
     pub fn make_available(&self, cache: &str) {
         let id = CacheId::of(cache);
         self.member.handler.with_node(|node, now| node.make_available(now, id));
     }
 
-    /// Makes a merge policy known on this member, for caches with [`MergePolicy::Custom`](consort_grid::MergePolicy) of this
-    /// name: it is to be known before they are opened.
+    /// Registers a merge policy on this member, for caches with [`MergePolicy::Custom`](consort_grid::MergePolicy) of
+    /// this name. Register it before the caches are opened.
     pub fn register_merge(&self, name: &str, merge: Arc<MergeFn>) {
         self.member.handler.with_node(|node, _| node.register_merge(name, merge));
     }
@@ -310,21 +315,21 @@ impl CacheManager {
         (*opened.config.name == *cache).then_some(opened)
     }
 
-    /// A cache of serde's values with the settings that the manager's file has for it, without a file the default ones
-    /// ([`CacheConfig::new`]). It is opened unless it is open.
+    /// Opens a cache of serde's values with its settings in the manager's file, without a file the default ones
+    /// ([`CacheConfig::new`]). A cache that is open already is returned.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]; the cluster's cache is not touched.
+    /// [`OpenError`]; the cluster's cache is not changed.
     pub async fn cache<K, V>(&self, name: &str) -> Result<Cache<K, V>, OpenError> {
         self.named(name)?.cache().await
     }
 
-    /// A cache with the settings that the manager's file has for it, without a file the default ones.
+    /// Returns a builder of a cache with its settings in the manager's file, without a file the default ones.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Undefined`] if there is a file, and it does not have the cache.
+    /// [`OpenError::Undefined`] if there is a file without this cache.
     pub fn named(&self, name: &str) -> Result<CacheBuilder<'_>, OpenError> {
         let settings = match &self.member.file {
             None => CacheSettings::new(name),
@@ -337,17 +342,17 @@ impl CacheManager {
         Ok(self.open_with(settings))
     }
 
-    /// The names of the caches that the manager's file has.
+    /// Returns the names of the caches in the manager's file.
     pub fn defined_caches(&self) -> impl Iterator<Item = &str> {
         self.member.file.iter().flat_map(|file| file.caches.keys().map(String::as_str))
     }
 
-    /// A cache with these settings. What comes next says what only this member is to know.
+    /// Returns a builder of a cache with these settings. The builder's methods set the local ones of this member.
     pub fn open(&self, config: CacheConfig) -> CacheBuilder<'_> {
         self.open_with(config.into())
     }
 
-    /// A cache with these settings, those that only this member is to know among them.
+    /// Returns a builder of a cache with these settings, including the local ones of this member.
     pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
         let (persistence, functions) = (None, Functions::default());
         CacheBuilder {
@@ -360,12 +365,13 @@ impl CacheManager {
         }
     }
 
-    /// Closes a cache here: operations under way end, and its segments go to others first. True if it was open.
+    /// Closes a cache on this member: operations in progress end, and other members receive its segments first.
+    /// Returns whether it was open.
     ///
     /// # Errors
     ///
-    /// [`NotHandedOver`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_ALONE_TIMEOUT`] if the cache is degraded and nobody else
-    /// is here. It has begun to leave all the same, and no operation begins any more.
+    /// [`NotHandedOver`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_ALONE_TIMEOUT`] if the cache is degraded and no
+    /// other member is in the view. The cache has begun to leave all the same, and accepts no operations any more.
     pub async fn leave(&self, cache: &str) -> Result<bool, NotHandedOver> {
         match self.opened(cache) {
             Some(opened) => self.member.leave(&opened, false).await.map(|()| true),
@@ -373,15 +379,16 @@ impl CacheManager {
         }
     }
 
-    /// Closes all caches, so that others have what this member has, then leaves the cluster. Nothing stays behind here.
+    /// Closes all caches, so that other members have this member's data, then leaves the cluster. No task of the
+    /// manager goes on here.
     ///
-    /// If nobody else is left, and a cache is degraded, those who are away are not waited for where they have what this member
-    /// has: that goes on with them, if they live, or ends with the last member.
+    /// If no other member is left and a cache is degraded, the manager does not wait for unreachable members that
+    /// have this member's data. The data lives on with them, or ends with the last member.
     ///
     /// # Errors
     ///
-    /// [`NotHandedOver`] for a cache of which others may not have everything, as for [`CacheManager::leave`]. The manager is
-    /// closed all the same.
+    /// [`NotHandedOver`] for a cache of which other members may not have everything, as for [`CacheManager::leave`].
+    /// The manager is closed all the same.
     pub async fn close(self) -> Result<(), NotHandedOver> {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         let mut leaving = JoinSet::new();
@@ -394,8 +401,8 @@ impl CacheManager {
         left.into_iter().collect()
     }
 
-    /// Ends the member as a crash would: nobody is told, and everything is closed. For tests of what the others do. Stores
-    /// are closed in order: what waits for them is stored.
+    /// Ends the member like a crash, without a message to other members, and closes everything. For tests of the
+    /// other members' behaviour. Stores are closed in order: their queued changes are stored.
     pub async fn abort(self) {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         self.member.channel.clone().abort().await;
@@ -404,30 +411,31 @@ impl CacheManager {
         }
     }
 
-    /// What the store of a cache has done so far on this member; none if it has no store.
+    /// Returns the statistics of a cache's store on this member; none if it has no store.
     pub fn store_stats(&self, cache: &str) -> Option<StoreStats> {
         let id = CacheId::of(cache);
         self.member.handler.state().stores.of(id).map(|store| store.stats())
     }
 
-    /// Why the store of a cache cannot write on this member; none if it can. The file system is not asked.
+    /// Returns the reason why the store of a cache cannot write on this member; none if it can. This does not query
+    /// the file system.
     pub fn store_failure(&self, cache: &str) -> Option<String> {
         let (watch, _) =
             self.member.handler.state().stores.of(CacheId::of(cache)).map(|store| store.watch())?;
         watch.failure()
     }
 
-    /// How the store of a cache is on this member; none if it has no store.
+    /// Returns the health of a cache's store on this member; none if it has no store.
     pub fn store_health(&self, cache: &str) -> Option<StoreHealth> {
         let id = CacheId::of(cache);
-        // Asking the file system may take long, and the member's lock is not held meanwhile.
+        // A query of the file system may take long, so the member's lock is not held meanwhile.
         let (watch, pending) = self.member.handler.state().stores.of(id).map(|store| store.watch())?;
         Some(watch.health(pending))
     }
 }
 
 impl Member {
-    /// `ends`: so does the member.
+    /// Closes a cache. `ends`: the member leaves the cluster, too.
     async fn leave(&self, cache: &OpenCache, ends: bool) -> Result<(), NotHandedOver> {
         cache.begin_closing();
         let mut standing = cache.standing.subscribe();
@@ -444,7 +452,7 @@ impl Member {
                 _ = standing.wait_for(Standing::is_over) => {}
                 () = self.leave_behind(cache), if ends => {}
             }
-            // Its sender is in the cache.
+            // The cache holds the sender.
             let _ = standing.wait_for(Standing::is_over).await;
         };
         let after = tokio::select! {
@@ -455,7 +463,8 @@ impl Member {
         Err(NotHandedOver { cache: cache.config.name.clone(), after })
     }
 
-    /// Ends when nobody else is here, and those who are away have what this member has of a cache, which is closed then.
+    /// Closes a cache when no other member is in the view and the unreachable members have this member's data of the
+    /// cache.
     async fn leave_behind(&self, cache: &OpenCache) {
         let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
         loop {
@@ -471,14 +480,14 @@ impl Member {
         }
     }
 
-    /// Ends when a cache has been degraded for [`LEAVE_ALONE_TIMEOUT`] while nobody else was in the view.
+    /// Returns when a cache has been degraded for [`LEAVE_ALONE_TIMEOUT`] while no other member was in the view.
     async fn has_nobody_to_wait_for(&self, cache: &OpenCache) {
         let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
         loop {
             until_alone(&mut views, &mut topologies).await;
             tokio::select! {
                 () = tokio::time::sleep(LEAVE_ALONE_TIMEOUT) => {
-                    // Its store may take its time.
+                    // Closing its store may take long.
                     if !cache.is_ending() {
                         return;
                     }
@@ -498,8 +507,8 @@ fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Ends when nobody else is in the view, and the cache is degraded. Both have senders that outlive this: one is the channel's, the
-/// other the cache's.
+/// Returns when no other member is in the view and the cache is degraded. The senders of both channels outlive this
+/// future: one is the channel's, the other the cache's.
 async fn until_alone(
     views: &mut watch::Receiver<Option<View>>,
     topologies: &mut watch::Receiver<Option<Topology>>,
@@ -508,13 +517,13 @@ async fn until_alone(
     let _ = topologies.wait_for(is_degraded).await;
 }
 
-/// Whether a cache is open here already.
+/// The result of beginning to open a cache.
 enum Begun {
     Before(Arc<OpenCache>),
     Now(Opening),
 }
 
-/// A cache that begins here. Whoever gives up waiting for it before its node has begun leaves nothing behind.
+/// A cache that is being opened. If its future is dropped before its node has begun, nothing stays behind.
 struct Opening {
     handler: Arc<GridHandler>,
     opened: Option<Arc<OpenCache>>,
@@ -535,7 +544,7 @@ impl Drop for Opening {
     }
 }
 
-/// A cache that is being opened. One that is open here already stays as it was opened.
+/// A builder of a cache. A cache that is open here already stays as it was opened.
 #[must_use]
 pub struct CacheBuilder<'a> {
     pub(crate) manager: &'a CacheManager,
@@ -547,49 +556,49 @@ pub struct CacheBuilder<'a> {
 }
 
 impl CacheBuilder<'_> {
-    /// How much this member takes of the cache, relative to the others. [`Capacity::ZERO`] owns nothing.
+    /// Sets the share of the cache that this member owns, relative to the others. [`Capacity::ZERO`] owns nothing.
     pub fn capacity(mut self, capacity: Capacity) -> Self {
         self.settings.capacity = capacity;
         self
     }
 
-    /// How much memory this member has for it; by default what there is.
+    /// Sets the memory limit of the cache on this member; by default there is none.
     pub fn memory(mut self, bound: MemoryBound) -> Self {
         self.settings.memory = Some(bound);
         self
     }
 
-    /// The member cannot work without this cache, and its entries are few and small: where the process is short of memory,
-    /// its writes are refused last ([`ManagerBuilder::process_memory`]).
+    /// Marks the cache as one that the member cannot work without, with few and small entries. If the process is
+    /// short of memory, writes of this cache are the last to be refused ([`ManagerBuilder::process_memory`]).
     pub fn essential(mut self) -> Self {
         self.is_essential = true;
         self
     }
 
-    /// What keeps it on this member beyond memory.
+    /// Sets the store of the cache on this member.
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
         self
     }
 
-    /// How long opening waits for a topology, [`OPEN_TIMEOUT`] if it is not said. A cache that was there before waits until
-    /// all are back that were its members to the last, or until [`CacheManager::make_available`] is called here or on
-    /// another member that is back.
+    /// Sets the time that opening waits for a topology, [`OPEN_TIMEOUT`] by default. A cache that existed before
+    /// waits until all members of its last topology are back, or until [`CacheManager::make_available`] is called
+    /// here or on another member that is back.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// A cache of serde's values ([`Postcard`]). Returns when it may be used.
+    /// Opens a cache of serde's values ([`Postcard`]). Returns when the cache is ready.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]; the cluster's cache is not touched.
+    /// [`OpenError`]; the cluster's cache is not changed.
     pub async fn cache<K, V>(self) -> Result<Cache<K, V>, OpenError> {
         self.encoded(Postcard, Postcard).await
     }
 
-    /// A cache of bytes ([`Raw`]).
+    /// Opens a cache of bytes ([`Raw`]).
     ///
     /// # Errors
     ///
@@ -598,7 +607,7 @@ impl CacheBuilder<'_> {
         self.encoded(Raw, Raw).await
     }
 
-    /// A cache of keys and values in these encodings. Their media types replace what the settings say.
+    /// Opens a cache of keys and values in these encodings. Their media types replace that of the settings.
     ///
     /// # Errors
     ///
@@ -640,7 +649,7 @@ impl CacheBuilder<'_> {
 }
 
 impl Member {
-    /// The cache as it is open here, or as it begins to be.
+    /// Returns the cache that is open here, or begins to open it.
     fn begin(
         &self,
         config: &CacheConfig,
@@ -665,7 +674,7 @@ impl Member {
             is_backed,
             is_shared: config.mode.is_shared(),
         };
-        // Nobody who chooses keys may know where they are put.
+        // The hash seed is random, so that clients that choose keys cannot predict their positions.
         let mut container = Container::new(&settings, RandomState::new().build_hasher().finish());
         if let Some(memory) = &self.handler.memory {
             container = container.within(memory.clone());
@@ -676,7 +685,7 @@ impl Member {
         Ok(Begun::Now(Opening { handler: self.handler.clone(), opened: Some(opened) }))
     }
 
-    /// Opens what keeps it, and has the node begin.
+    /// Opens the store, and begins the cache on the node.
     async fn open(
         &self,
         config: CacheConfig,
@@ -728,7 +737,7 @@ impl Member {
         let watch = Arc::new(StoreWatch::new(config.name.clone(), persistence.directory_of(&config.name)));
         let (now, of) = (self.handler.now(), config.clone());
         let opening = tokio::task::spawn_blocking(move || persistence.open(&of, &container, now));
-        // It ends early only if it panics or the runtime is gone.
+        // The task ends early only if it panics or the runtime is gone.
         let (store, remembered) = opening.await.map_err(|_| OpenError::Closed)??;
         let (id, name) = (config.id(), config.name.clone());
         let backed = Backed::start(id, name.clone(), store, watch, writer, self.handler.completions.clone());

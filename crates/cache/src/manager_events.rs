@@ -1,4 +1,4 @@
-//! What happens to a manager and its caches, as a stream: views, topologies, and how much of a cache may be used.
+//! The events of a manager and its caches, as a stream: views, topologies, and the availability of caches.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,35 +10,35 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Events that may wait for a reader: views and topologies of hours.
+/// Maximum number of events that wait for a reader: views and topologies of hours.
 const EVENTS_MAX: usize = 1_024;
 
-/// Something has happened to a manager.
+/// An event of a manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ManagerEvent {
-    /// The cluster has other members. [`View::is_merge`] says whether parts of it have found each other.
+    /// The cluster has a new view. [`View::is_merge`] says whether partitions have merged.
     View(View),
-    /// A cache has another topology here.
+    /// A cache has a new topology on this member.
     Topology {
         /// The cache.
         cache: Arc<str>,
-        /// The topology, with its phase, its owners and what may be used.
+        /// The topology, with its phase, its owners and its availability.
         topology: Box<Topology>,
-        /// How far the rebalance is here.
+        /// The progress of the rebalance on this member.
         progress: Progress,
     },
-    /// Something else of a cache may be used than before; a [`ManagerEvent::Topology`] comes before.
+    /// The availability of a cache has changed; a [`ManagerEvent::Topology`] precedes this event.
     Availability {
         /// The cache.
         cache: Arc<str>,
-        /// What may be used from now on.
+        /// The new availability.
         availability: Availability,
     },
-    /// Exactly these members have missed heartbeats: they may hang, or be cut off. Reads that others may answer go there. Empty
-    /// when all are heard again, or are no members any more.
+    /// Exactly these members have missed heartbeats: they may hang, or be cut off. Reads go to other owners where
+    /// these may serve them. Empty when all members are heard again, or have left the view.
     Silent(Vec<Address>),
-    /// A cache was closed here.
+    /// A cache was closed on this member.
     Closed {
         /// The cache.
         cache: Arc<str>,
@@ -47,7 +47,7 @@ pub enum ManagerEvent {
     Gap,
 }
 
-/// The events of a manager, from when it was asked for them. It ends with the manager.
+/// The events of a manager since the subscription. The stream ends with the manager.
 #[derive(Debug)]
 pub struct ManagerEvents {
     receiver: mpsc::Receiver<ManagerEvent>,
@@ -62,13 +62,13 @@ impl Stream for ManagerEvents {
 }
 
 impl ManagerEvents {
-    /// The next one. The stream's `next` for those who use no streams.
+    /// Returns the next event. The same as the stream's `next`, for callers without streams.
     pub async fn next(&mut self) -> Option<ManagerEvent> {
         self.receiver.recv().await
     }
 }
 
-/// Who wants to be told.
+/// The subscribers of a manager's events.
 #[derive(Default)]
 pub(crate) struct ManagerListeners {
     all: Mutex<Vec<(mpsc::Sender<ManagerEvent>, bool)>>,
@@ -98,7 +98,7 @@ impl ManagerListeners {
         });
     }
 
-    /// Nothing is told any more.
+    /// Ends all subscriptions.
     pub(crate) fn end(&self) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -1,4 +1,4 @@
-//! What a member and its caches count, for metrics. Nothing is counted for this on the way of an operation.
+//! The figures of a member and its caches, for metrics. They add no work to the path of an operation.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,26 +9,26 @@ use consort_group::StackCount;
 use crate::cache::Cache;
 use crate::manager::CacheManager;
 
-/// The rebalances of a cache, as this member sees them: from the topology with which entries begin to move to new owners
-/// until the topology with which all are there.
+/// The rebalances of a cache on this member: each from the topology with which a state transfer begins until the
+/// topology with which it is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RebalanceTimes {
-    /// Rebalances that have ended since the cache was opened here.
+    /// Number of rebalances that have ended since the cache was opened here.
     pub ended: u64,
-    /// How long these took together.
+    /// Total time of these.
     pub total: Duration,
-    /// How long the last of them took.
+    /// Time of the last of them.
     pub last: Option<Duration>,
-    /// For how long the one that runs has been running.
+    /// Time since the beginning of the current rebalance.
     pub running: Option<Duration>,
 }
 
-/// The same while it is counted.
+/// The times, with the beginning of the current rebalance.
 #[derive(Default)]
 pub(crate) struct Rebalances(Mutex<(RebalanceTimes, Option<Instant>)>);
 
 impl Rebalances {
-    /// A topology is installed with which entries move, or not.
+    /// Records a topology, and whether a rebalance is in progress in it.
     pub(crate) fn note(&self, is_moving: bool, now: Instant) {
         let (times, began) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if is_moving {
@@ -48,20 +48,20 @@ impl Rebalances {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Entries that have made room for others on this member since the cache was opened; with a store, those whose values
-    /// have.
+    /// Returns the number of entries evicted on this member since the cache was opened; with a store, of values
+    /// evicted.
     pub fn evictions(&self) -> u64 {
         self.opened.container.evictions()
     }
 
-    /// Entries that this member has taken out because they had expired, since the cache was opened. While members listen, the
-    /// primary takes them out for all owners, and only it counts them.
+    /// Returns the number of expired entries that this member has removed since the cache was opened. While members
+    /// have listeners, the primary removes them for all owners, and only the primary counts them.
     pub fn expirations(&self) -> u64 {
         self.opened.container.expirations()
     }
 
-    /// Entries on this member of which it is the primary owner, those included of which only the store has the value. All of a
-    /// local or an invalidation cache. Looks at each segment.
+    /// Returns the number of entries on this member whose primary it is, including those with values only in the
+    /// store. In a local or an invalidation cache these are all entries. This reads each segment.
     pub fn primary_len(&self) -> u64 {
         let container = &self.opened.container;
         if matches!(self.opened.config.mode, CacheMode::Local | CacheMode::Invalidation) {
@@ -74,19 +74,19 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         })
     }
 
-    /// The rebalances of the cache, as this member sees them.
+    /// Returns the times of the cache's rebalances on this member.
     pub fn rebalance_times(&self) -> RebalanceTimes {
         self.opened.rebalances.times(Instant::now())
     }
 }
 
 impl CacheManager {
-    /// Operations of this member that wait for other members, those of all caches.
+    /// Returns the number of operations of this member that wait for other members, of all caches.
     pub fn operation_count(&self) -> usize {
         self.handler().with_node(|node: &mut Node, _| node.operation_count()).unwrap_or_default()
     }
 
-    /// What the layers of the stack count: the layer, what it counts, and how much. None if the member is closed.
+    /// Returns the counters of the stack's layers: layer, counter, and value. None if the member is closed.
     pub async fn stack_counts(&self) -> Option<Vec<(&'static str, StackCount, u64)>> {
         self.channel().with_stack(|stack, _| stack.counts()).await
     }

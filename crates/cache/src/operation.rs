@@ -1,5 +1,5 @@
-//! One operation as a future. What ends within the call touches neither the channel nor a table; what does not costs no
-//! allocation for its waiting. Who drops the future waits no longer; the operation goes on.
+//! One operation as a future. An operation that ends within the call uses neither the channel nor a table; another
+//! one waits without an allocation. Dropping the future ends the wait; the operation goes on.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,23 +18,24 @@ use crate::options::CacheOptions;
 use crate::standing::OpenCache;
 use crate::waiters;
 
-/// The longest key: longer ones cost every member that has the entry more than they can tell it. Keys are copied for
-/// records and removals.
+/// Maximum length of a key in bytes. Longer keys would cost every member with the entry too much, because keys are
+/// copied for records and removals.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// The longest value: a value is in memory several times on its way to its owners, and other commands wait behind it.
+/// Maximum length of a value in bytes. A value is in memory several times on the path to its owners, and other
+/// commands wait behind it.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What is to be done, until it is submitted.
+/// The request, until it is submitted.
 struct Request {
     key: Bytes,
     action: Action,
     flags: Flags,
     timeout: Duration,
     response_bytes_max: u32,
-    /// When it was first tried, if it had to wait.
+    /// Time of the first attempt, if it had to wait.
     began: Option<Time>,
-    /// Its place among those who wait for room.
+    /// Its ticket among the operations that wait for room.
     ticket: Option<u64>,
 }
 
@@ -44,7 +45,7 @@ enum Step {
     Over,
 }
 
-/// The future.
+/// The future of an operation.
 pub(crate) struct Operation<'a> {
     handler: &'a GridHandler,
     cache: &'a OpenCache,
@@ -63,7 +64,7 @@ impl<'a> Operation<'a> {
         Self { handler, cache, step: Step::New(request) }
     }
 
-    /// Begins, if there is room.
+    /// Submits the operation, if there is room.
     fn submit(&mut self, cx: &Context<'_>) -> Poll<waiters::Result> {
         let Step::New(request) = &mut self.step else { return Poll::Ready(Err(OperationError::Closed)) };
         if let Err(error) = check(&request.key, sent_len(&request.action)) {
@@ -98,7 +99,7 @@ impl<'a> Operation<'a> {
             request.ticket = Some(lanes.park(request.ticket, cx.waker().clone()));
             let said = self.handler.listen(state_ref, |_, _| true);
             drop(state);
-            // A cycle looks whether there is room.
+            // A cycle checks for room.
             self.handler.ring();
             self.handler.tell(said);
             return Poll::Pending;
@@ -133,7 +134,7 @@ impl<'a> Operation<'a> {
             self.step = Step::Submitted(number);
         }
         if said.has_frames() {
-            // A cycle will come, and begins to count anew.
+            // A cycle follows, and resets the count.
             state_ref.lanes.note_request(bytes);
         }
         drop(state);
@@ -146,7 +147,7 @@ impl<'a> Operation<'a> {
         Poll::Ready(result)
     }
 
-    /// Waits for nothing any more.
+    /// Ends the wait.
     fn leave(&mut self) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::New(Request { ticket: Some(ticket), .. }) => self.handler.state().lanes.leave(ticket),
@@ -184,7 +185,8 @@ impl Drop for Operation<'_> {
     }
 }
 
-/// A write that needs nobody else, without a future. Nothing if it is not so simple, or not allowed: nothing was done.
+/// Carries out a write that needs no other member, without a future. Returns `None` without a change if the write is
+/// not of this kind, or not allowed.
 pub(crate) fn write_here(
     handler: &GridHandler,
     cache: &OpenCache,
@@ -219,7 +221,7 @@ fn value_len(write: &Write) -> usize {
     }
 }
 
-/// Bytes of the value that an operation has with it.
+/// Returns the bytes of the value that an operation sends.
 fn sent_len(action: &Action) -> usize {
     match action {
         Action::Write(write) => value_len(write),
@@ -231,8 +233,8 @@ fn bytes_of(key: &Bytes, action: &Action) -> u64 {
     (key.len() + sent_len(action)) as u64
 }
 
-/// Whether an operation would go to members without room. A read that any owner answers waits only if none has room:
-/// it is small, and asks another owner if the first is slow.
+/// Whether an operation would go to members without room. A read that any owner may serve waits only if none has
+/// room: it is small, and goes to another owner if the first is slow.
 fn wants_room(
     topology: &Topology,
     local: &Address,

@@ -1,28 +1,28 @@
-//! What a handle of a cache asks for with every operation.
+//! The options of a handle for every operation.
 
 use std::time::Duration;
 
 use consort_grid::{Flags, Lifetime, ReadFrom};
 
-/// How long an operation may take unless its handle says otherwise. With the stock stacks a member whose process has
-/// crashed is excluded at once, and the next owner answers within this. One whose machine is gone without a word is missed
-/// after 40 s: who wants to wait for that says so.
+/// Default timeout of an operation. With the stock stacks a member whose process has crashed is excluded at once, and
+/// the next owner responds within this time. A member whose machine fails silently is excluded after 40 s: set a
+/// longer timeout to wait for that.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a handle of a cache asks for with every operation. [`crate::Cache::with_options`] makes a handle with others.
+/// The options of a handle for every operation. [`crate::Cache::with_options`] makes a handle with others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheOptions {
-    /// Which owner answers reads.
+    /// The owner that serves reads.
     pub read_from: ReadFrom,
-    /// How long an operation may take, waiting for room included.
+    /// Timeout of an operation, including the wait for room.
     pub timeout: Duration,
-    /// How long entries live that are written without saying so.
+    /// Default lifetime of entries.
     pub lifetime: Lifetime,
-    /// What operations on keys do otherwise than the cache. Walks, counts and listeners know none.
+    /// Flags of operations on keys. Iterations, counts and listeners ignore them.
     pub flags: Flags,
-    /// Bytes of the largest value that operations on one key take from another member; all by default. With a larger one an
-    /// operation fails with [`consort_grid::OperationError::LargeResponse`] and changes nothing, so that its caller can make
-    /// room for the value and try again.
+    /// Maximum bytes of a value that operations on one key accept from another member; unlimited by default. With a
+    /// larger value an operation fails with [`consort_grid::OperationError::LargeResponse`] and changes nothing, so
+    /// that its caller can make room for the value and try again.
     pub response_bytes_max: u32,
 }
 

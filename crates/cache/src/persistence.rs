@@ -1,4 +1,4 @@
-//! How a cache is kept on this member beyond its memory: settings, and opening the store.
+//! The persistence of a cache on this member: settings, and opening the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use consort_store::{
 
 use crate::error::{OpenError, StoreFault};
 
-/// Removals of what has expired that are stored at once while a store is opened.
+/// Number of removals of expired entries that are stored at once while a store is opened.
 const REMOVALS: usize = 1_024;
 
-/// How much may wait for a store that is written behind. A write waits while there is no room.
+/// The limits of changes that wait for a store with write-behind. A write waits while there is no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteBehind {
-    /// Changes. Several of one key count as one. Default 65,536: what a disk that takes 100,000 a second works off in less
-    /// than a second.
+    /// Maximum number of changes; several of one key count as one. Default 65,536: a disk with 100,000 changes a
+    /// second writes them in less than a second.
     pub changes_max: usize,
-    /// Bytes of keys and values. Default 64 MiB, for the memory.
+    /// Maximum bytes of keys and values. Default 64 MiB, to limit memory.
     pub bytes_max: usize,
 }
 
@@ -40,22 +40,23 @@ enum Place {
     Directory(PathBuf, FileStoreConfig),
 }
 
-/// A store for a cache on this member.
+/// The settings of a store for a cache on this member.
 ///
-/// By default it is *written through*: a write is acknowledged when the stores of all owners that have one have taken it.
-/// What a store does not take is told with [`OperationError::NotStored`](crate::OperationError::NotStored), which names the
-/// member and the reason. When all members have ended, the cache is there again as soon as all of them are back.
+/// By default it is *write-through*: a write is acknowledged when the stores of all owners with a store have accepted
+/// it. A write that a store does not accept fails with
+/// [`OperationError::NotStored`](crate::OperationError::NotStored), which names the member and the reason. When all
+/// members have ended, the cache is available again as soon as all of them are back.
 ///
-/// Keys and versions of all entries stay in memory; what has to make room there ([`CacheBuilder::memory`]) is the values,
-/// which are loaded when they are wanted.
+/// Keys and versions of all entries stay in memory. Eviction ([`CacheBuilder::memory`]) drops values, which are
+/// loaded on demand.
 ///
 /// [`CacheBuilder::memory`]: crate::CacheBuilder::memory
 #[derive(Clone, Debug)]
 pub struct Persistence {
     place: Place,
-    /// The directory is one for several caches.
+    /// Whether the directory is the parent of several caches' directories.
     is_parent: bool,
-    /// The lock of a directory above.
+    /// The lock of a parent directory.
     lock: Option<Arc<DirectoryLock>>,
     behind: Option<WriteBehind>,
     passivation: bool,
@@ -76,22 +77,23 @@ impl Persistence {
         }
     }
 
-    /// In files of this directory, which belongs to this member and cache alone.
+    /// Stores the cache in files of this directory, which belongs to this member and cache alone.
     pub fn directory(path: impl Into<PathBuf>) -> Self {
         Self::at(Place::Directory(path.into(), FileStoreConfig::default()))
     }
 
-    /// In files of the directory in this one that has the cache's name. `path` belongs to this member alone.
+    /// Stores the cache in files of a subdirectory of `path` that has the cache's name. `path` belongs to this member
+    /// alone.
     pub fn within(path: impl Into<PathBuf>) -> Self {
         Self { is_parent: true, ..Self::directory(path) }
     }
 
-    /// In a store that is open. It is this cache's, and is closed with it.
+    /// Stores the cache in a store that is open. The store belongs to this cache, and is closed with it.
     pub fn store(store: Arc<dyn Store>) -> Self {
         Self::at(Place::Store(store))
     }
 
-    /// What an acknowledged write survives, in files: by default the death of the process.
+    /// Sets the failures that an acknowledged write survives, with files: by default the death of the process.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         if let Place::Directory(_, config) = &mut self.place {
@@ -100,7 +102,7 @@ impl Persistence {
         self
     }
 
-    /// How files are kept. The number of segments is the cache's in any case.
+    /// Sets the configuration of the files. The number of segments is always the cache's.
     #[must_use]
     pub fn files(mut self, files: FileStoreConfig) -> Self {
         if let Place::Directory(_, config) = &mut self.place {
@@ -109,7 +111,7 @@ impl Persistence {
         self
     }
 
-    /// The directory is within one that this lock has, which stands for a lock of its own: caches that share one need fewer
+    /// Uses this lock of a parent directory instead of an own lock, so that caches that share one need fewer
     /// descriptors. The lock is kept until the cache is closed.
     #[must_use]
     pub fn locked_by(mut self, lock: Arc<DirectoryLock>) -> Self {
@@ -117,37 +119,37 @@ impl Persistence {
         self
     }
 
-    /// A write is acknowledged when it waits for the store. What waits is lost if the process dies.
+    /// Acknowledges a write when it is queued for the store. Queued changes are lost if the process dies.
     #[must_use]
     pub fn write_behind(mut self, bounds: WriteBehind) -> Self {
         self.behind = Some(bounds);
         self
     }
 
-    /// The store has the values that memory has no room for, and nothing else until the cache is closed in order. What is
-    /// in memory is lost if the process dies.
+    /// Stores only the values that memory has no room for, until the cache is closed in order. Entries in memory are
+    /// lost if the process dies.
     #[must_use]
     pub fn passivation(mut self) -> Self {
         self.passivation = true;
         self
     }
 
-    /// Values are in memory from the start, as far as there is room; else they are loaded when they are wanted. Not with
-    /// passivation, where the store has only what memory has not.
+    /// Loads values into memory at the start, as far as there is room; else they are loaded on demand. Not with
+    /// passivation, where the store has only the values that memory lacks.
     #[must_use]
     pub fn preload(mut self) -> Self {
         self.preload = true;
         self
     }
 
-    /// What the store has from before is removed, unread.
+    /// Removes the store's existing entries at the start, without reading them.
     #[must_use]
     pub fn purge_on_start(mut self) -> Self {
         self.purge_on_start = true;
         self
     }
 
-    /// Where the files of a cache are, unless its store was given.
+    /// Returns the directory of a cache's files, unless its store was given.
     pub(crate) fn directory_of(&self, cache: &str) -> Option<PathBuf> {
         match &self.place {
             Place::Store(_) => None,
@@ -173,7 +175,7 @@ impl Persistence {
         }
     }
 
-    /// Opens the store and tells the container what it has. Takes as long as the disk does.
+    /// Opens the store and loads its entries into the container. This waits for the disk.
     pub(crate) fn open(
         self,
         config: &CacheConfig,
@@ -221,7 +223,7 @@ impl Persistence {
     }
 }
 
-/// Puts what a store has into the container, and gives how much that is.
+/// Loads a store's entries into the container, and returns their number.
 fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> Result<u64, StoreError> {
     let wall = wall_clock();
     let part = if is_whole { Part::Whole } else { Part::Keys };
@@ -238,7 +240,7 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
             }
             count += 1;
             let passive = entry.clone().passivated();
-            // What memory refuses stays in the store alone.
+            // A value that memory has no room for stays only in the store.
             let has_room = is_whole && container.check_room_for_value(&key, &entry.value).is_ok();
             if !has_room || container.put(segment, &key, entry, now).is_err() {
                 let _ = container.put(segment, &key, passive, now);
@@ -251,13 +253,13 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
     Ok(count)
 }
 
-/// Milliseconds since the epoch: what is stored must mean the same in another life.
+/// Returns the milliseconds since the epoch: a stored time must be valid after a restart.
 pub(crate) fn wall_clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// An entry as it is stored.
+/// Returns an entry in the form of the store.
 pub(crate) fn kept(segment: Segment, key: Bytes, stored: Stored, wall: u64) -> consort_store::Entry {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let times = Times {
@@ -269,7 +271,7 @@ pub(crate) fn kept(segment: Segment, key: Bytes, stored: Stored, wall: u64) -> c
     consort_store::Entry { segment: segment.0, key, value: stored.value, version: stored.version.0, times }
 }
 
-/// An entry that was stored.
+/// Returns the entry of a stored one.
 pub(crate) fn stored(kept: &consort_store::Entry, wall: u64) -> Stored {
     let Times { created, used, lifespan, max_idle } = kept.times;
     let since = |at: u64| Duration::from_millis(wall.saturating_sub(at));

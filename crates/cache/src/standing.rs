@@ -1,4 +1,4 @@
-//! A cache that is open on this member, as its handles and the manager share it.
+//! The state of a cache that is open on this member, shared by its handles and the manager.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,21 +11,21 @@ use tokio::sync::watch;
 
 use crate::observed::Rebalances;
 
-/// How far a cache is.
+/// The phase of a cache on this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// It has no topology yet.
+    /// The cache has no topology yet.
     Joining,
-    /// It may be used.
+    /// The cache is ready.
     Open,
-    /// The cluster has it with other settings.
+    /// The cluster has the cache with other settings.
     Refused(OpenError),
     /// Nothing depends on this member any more, or the manager is closed.
     Closed,
 }
 
 impl Standing {
-    /// Whether it is no more, and its store is closed.
+    /// Whether the cache has ended and its store is closed.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Closed | Self::Refused(_))
     }
@@ -38,16 +38,16 @@ pub(crate) struct OpenCache {
     pub(crate) container: Arc<Container>,
     pub(crate) standing: watch::Sender<Standing>,
     pub(crate) topology: watch::Sender<Option<Topology>>,
-    /// How many members the cluster had of which its store remembers something.
+    /// Number of members in the last topology in its store.
     pub(crate) remembered: OnceLock<usize>,
     pub(crate) rebalances: Rebalances,
-    /// No operation begins any more.
+    /// Whether new operations are refused.
     is_closing: AtomicBool,
-    /// It is no more but for its store, which is being closed.
+    /// Whether the cache has ended, and only its store is still being closed.
     is_ending: AtomicBool,
-    /// Operations whose callers wait.
+    /// Number of operations whose callers wait.
     running: AtomicUsize,
-    /// Told when the last of them has ended, if it is closing.
+    /// Notified when the last of them has ended during closing.
     pub(crate) quiet: tokio::sync::Notify,
 }
 
@@ -68,19 +68,19 @@ impl OpenCache {
         }
     }
 
-    /// What a key has, if this member is one of those who are read.
+    /// Looks up a key's value, if this member is a read owner.
     #[inline]
     pub(crate) fn value_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
         self.container.look_up_value(self.segment_of(key), key, now)
     }
 
-    /// The same with what is known besides.
+    /// Looks up a key's entry with its metadata, if this member is a read owner.
     #[inline]
     pub(crate) fn entry_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
         self.container.look_up(self.segment_of(key), key, now)
     }
 
-    /// Fetches into the CPU's cache what the lookups of these keys will need.
+    /// Prefetches the memory for lookups of these keys into the CPU's cache.
     pub(crate) fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.container.look_ahead(keys.into_iter().map(|key| (self.segment_of(key), key)));
     }
@@ -94,7 +94,7 @@ impl OpenCache {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Lets no operation begin any more. Whether it was open to them until now.
+    /// Refuses new operations from now on. Returns whether they were accepted until now.
     pub(crate) fn begin_closing(&self) -> bool {
         !self.is_closing.swap(true, Ordering::Relaxed)
     }
@@ -103,7 +103,7 @@ impl OpenCache {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Only its store is left. False if that was so before.
+    /// Marks the cache as ended, except for its store. Returns false if it was marked before.
     pub(crate) fn begin_ending(&self) -> bool {
         self.begin_closing();
         !self.is_ending.swap(true, Ordering::Relaxed)
@@ -123,7 +123,7 @@ impl OpenCache {
         self.running.load(Ordering::Acquire) == 0
     }
 
-    /// A topology was installed. They may be told of by two threads, the older one last.
+    /// Publishes an installed topology. Two threads may call this, the one with the older topology last.
     pub(crate) fn installed(&self, topology: Topology) {
         self.topology.send_if_modified(|known| {
             let is_newer = known.as_ref().is_none_or(|known| known.id < topology.id);
@@ -142,7 +142,7 @@ impl OpenCache {
         });
     }
 
-    /// It is no more.
+    /// Ends the cache.
     pub(crate) fn ended(&self, standing: Standing) {
         self.begin_closing();
         for segment in self.config.all_segments() {

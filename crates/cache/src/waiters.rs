@@ -13,14 +13,14 @@ enum Waiter {
     Done(Result),
 }
 
-/// The table. It holds no more than there are futures that wait.
+/// The table of waiting callers. It has at most one element per waiting future.
 #[derive(Default)]
 pub(crate) struct Waiters {
     waiters: HashMap<u64, Waiter, FixedState>,
 }
 
 impl Waiters {
-    /// How many there are.
+    /// Returns the number of waiting callers.
     pub(crate) fn len(&self) -> usize {
         self.waiters.len()
     }
@@ -29,12 +29,12 @@ impl Waiters {
         self.waiters.insert(number, Waiter::Waiting { waker, is_write });
     }
 
-    /// The caller waits no longer.
+    /// Removes a caller that no longer waits.
     pub(crate) fn remove(&mut self, number: u64) {
         self.waiters.remove(&number);
     }
 
-    /// The operation is over. Gives who is to be woken, outside the lock.
+    /// Ends an operation. Returns the waker to wake, outside the lock.
     pub(crate) fn finish(&mut self, number: u64, result: Result) -> Option<Waker> {
         let waiter = self.waiters.get_mut(&number)?;
         match std::mem::replace(waiter, Waiter::Done(result)) {
@@ -57,7 +57,7 @@ impl Waiters {
         }
     }
 
-    /// The member has ended: what of their writes is done nobody will know.
+    /// Ends all operations because the member has ended: the results of their writes stay unknown.
     pub(crate) fn end(&mut self) -> Vec<Waker> {
         let end = |waiter: &mut Waiter| {
             let Waiter::Waiting { is_write, .. } = waiter else { return None };

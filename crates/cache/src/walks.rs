@@ -1,8 +1,8 @@
-//! Walks that are open: what comes of them is handed to their readers as it comes, without a lock on the readers' way.
+//! Open iterations: the driver passes responses to their readers without a lock on the readers' path.
 //!
-//! The driver puts other members' answers into a walk's own queue. The reader takes them from there, and says that it is done
-//! with one when it takes the next; the driver then asks for more. Only a reader that finds nothing comes to the member's
-//! lock: it looks at what is here, or waits.
+//! The driver puts other members' responses into the queue of the iteration. The reader takes them from there. When
+//! it takes the next one, it reports the last one as consumed, and the driver requests more. Only a reader with an
+//! empty queue takes the member's lock: it reads local entries, or waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +15,16 @@ use consort_grid::{
 use consort_group::Time;
 use consort_handoff::{Consumer, Producer};
 
-/// What a reader is told.
+/// A result for a reader.
 pub(crate) type Came = Result<Next, IterationError>;
 
-/// Answers that may wait for a reader: one of each member that is asked, and the end.
+/// Maximum number of responses that wait for a reader: one of each member with a request, and the end.
 const ANSWERS_MAX: usize = LANES_MAX + 1;
 
-/// The member's side, behind its lock.
+/// The member's half, behind its lock.
 pub(crate) struct Walks {
     open: BTreeMap<IterationId, Open>,
-    /// Walks whose readers are done with something. Each is there once at most.
+    /// Iterations whose readers have consumed a response. Each is in the channel at most once.
     done: Receiver<IterationId>,
 }
 
@@ -33,26 +33,26 @@ struct Open {
     producer: Producer<Came>,
 }
 
-/// Where readers say that they are done with something, beside the lock.
+/// The reports of readers that they have consumed a response, outside of the lock.
 pub(crate) struct Done {
     walks: Sender<IterationId>,
     has_any: AtomicBool,
 }
 
-/// A walk's reader.
+/// The reader of an iteration.
 pub(crate) struct Reader {
     id: IterationId,
     consumer: Consumer<Came>,
     has: Has,
 }
 
-/// What a reader is not done with.
+/// The response that a reader has not consumed yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
-    /// What came from its queue: the driver is to hear when it is done.
+    /// From its queue: the driver needs a report when it is consumed.
     Brought,
-    /// What it took itself.
+    /// Taken by the reader itself under the lock.
     Taken,
 }
 
@@ -61,7 +61,8 @@ impl Reader {
         self.id
     }
 
-    /// What was brought, in which case it is done with what it had. The driver is to be rung if it gives true.
+    /// Returns the next response in the queue, which means that the reader has consumed the last one. The flag says
+    /// whether to wake the driver.
     pub(crate) fn take(&mut self, done: &Done) -> Option<(Came, bool)> {
         let came = self.consumer.pop()?;
         let rings = self.has == Has::Brought && self.consumer.ack();
@@ -75,7 +76,7 @@ impl Reader {
         Some((came, rings))
     }
 
-    /// It is done with what it had, of which nobody has to be told.
+    /// Marks the last response as consumed, without a report.
     fn finish(&mut self) {
         if std::mem::replace(&mut self.has, Has::Nothing) != Has::Nothing {
             self.consumer.ack_silently();
@@ -95,14 +96,14 @@ impl Done {
     }
 }
 
-/// Both sides of a member without walks.
+/// Creates both halves of a member without iterations.
 pub(crate) fn walks() -> (Walks, Done) {
     let (walks, done) = channel();
     (Walks { open: BTreeMap::new(), done }, Done { walks, has_any: AtomicBool::new(false) })
 }
 
 impl Walks {
-    /// Begins one. Nothing is asked of anybody before it is taken from.
+    /// Begins an iteration. It sends no request before the reader takes from it.
     pub(crate) fn begin(
         &mut self,
         node: &mut Node,
@@ -113,16 +114,16 @@ impl Walks {
         let id = node.iterate(cache, publication.clone())?;
         let (producer, consumer) = consort_handoff::channel(ANSWERS_MAX);
         self.open.insert(id, Open { cache, producer });
-        // From now on what comes is told.
+        // From now on responses wake the reader.
         let _ = self.bring(node, now, id);
         Ok(Reader { id, consumer, has: Has::Nothing })
     }
 
-    /// The next for a reader for whom nothing was brought: it is done with all that it was given. If there is nothing, it is
-    /// woken when there is.
+    /// Returns the next response for a reader with an empty queue: it has consumed all earlier ones. Without a
+    /// response, the reader is woken when one arrives.
     pub(crate) fn take(&mut self, node: &mut Node, now: Time, reader: &mut Reader, waker: &Waker) -> Came {
         reader.finish();
-        // Nothing is put in meanwhile, but something may have been since it looked.
+        // The lock excludes new responses, but one may have arrived since the reader checked.
         if let Some(came) = reader.consumer.pop() {
             reader.has = Has::Brought;
             return came;
@@ -140,20 +141,20 @@ impl Walks {
         came
     }
 
-    /// A walk is given up.
+    /// Cancels an iteration.
     pub(crate) fn cancel(&mut self, id: IterationId) -> Option<CacheId> {
         Some(self.open.remove(&id)?.cache)
     }
 
-    /// Something has come. Gives whom to wake.
+    /// Puts an arrived response into the queue. Returns the waker to wake.
     pub(crate) fn bring(&mut self, node: &mut Node, now: Time, id: IterationId) -> Option<Waker> {
         self.bring_after(node, now, id, 0)
     }
 
-    /// Readers are done with something, which makes room for more. Gives whom to wake.
+    /// Processes readers' reports, and requests more. Returns the wakers to wake.
     pub(crate) fn hear(&mut self, node: &mut Node, now: Time, done: &Done) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        // Before it is looked for: what is said from now on is heard next time.
+        // Before the reports are read: later reports are processed next time.
         done.has_any.swap(false, Ordering::AcqRel);
         while let Ok(id) = self.done.try_recv() {
             let heard = self.open.get_mut(&id).map_or(0, |open| open.producer.take_acks());
@@ -179,7 +180,7 @@ impl Walks {
             };
             let is_last = !matches!(came, Ok(Next::Items(_)));
             has_some = true;
-            // There is room.
+            // The queue has room.
             let _ = open.producer.push(came);
             if is_last {
                 return self.open.remove(&id)?.producer.take_waker();
@@ -191,7 +192,7 @@ impl Walks {
         if has_some { open.producer.take_waker() } else { None }
     }
 
-    /// The member has ended. Gives whom to wake, to find that out.
+    /// Ends all iterations because the member has ended. Returns the wakers, so that the readers notice.
     pub(crate) fn end(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.open).into_values().filter_map(|open| open.producer.take_waker()).collect()
     }

@@ -1,5 +1,5 @@
-//! Threads that apply functions which take long with an entry ([`crate::CacheBuilder::costly_transform`]): outside the
-//! member's lock, in steps, so that neither the driver nor other walks wait for one of them.
+//! Worker threads for functions that take long with an entry ([`crate::CacheBuilder::costly_transform`]). They run
+//! outside the member's lock, in steps, so that neither the driver nor other iterations wait for one of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -9,10 +9,11 @@ use tokio::runtime::Handle;
 
 use crate::handler::{GridHandler, State};
 
-/// How long a step goes on with further entries. Then the reader has what there is, and others have their turn.
+/// Time after which a step takes no further entries. Then the reader gets the results so far, and other steps run.
 const STEP_TIME: Duration = Duration::from_millis(10);
 
-/// The workers have a thread for as many cores as this, and one at least: the others are for the driver and for callers.
+/// Number of cores per worker thread; there is at least one thread. The other cores are for the driver and for
+/// callers.
 const CORES_PER_WORKER: usize = 2;
 
 /// The workers of a member.
@@ -34,12 +35,12 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// Whose they are. To be called within the runtime.
+    /// Sets the handler whose steps the workers run. Must be called within the runtime.
     pub(crate) fn serve(&self, handler: &Arc<GridHandler>) {
         let _ = self.host.set((Arc::downgrade(handler), Handle::current()));
     }
 
-    /// Starts one more, unless as many as there may be are running: these will look for more before they end.
+    /// Starts one more worker, unless the maximum is running: running workers look for further steps before they end.
     pub(crate) fn start(&self) {
         let Some((handler, runtime)) = self.host.get() else { return };
         let one_more = |running| (running < self.running_max).then_some(running + 1);
@@ -64,7 +65,7 @@ fn work(handler: &GridHandler) {
         let now = handler.now();
         let computation = state.node.as_mut().and_then(|node| node.take_computation(now));
         if computation.is_none() {
-            // Under the lock: what comes after this starts another worker.
+            // Under the lock, so that a later step starts another worker.
             handler.workers.end();
         }
         told(handler, state);
@@ -80,7 +81,7 @@ fn work(handler: &GridHandler) {
     }
 }
 
-/// Tells what the node has to say, without its lock.
+/// Delivers the node's output, without its lock.
 fn told(handler: &GridHandler, mut state: std::sync::MutexGuard<'_, State>) {
     let said = handler.listen(&mut state, |_, _| true);
     drop(state);

@@ -1,4 +1,4 @@
-//! Members come, go and crash under load: nothing acknowledged is lost, and no call hangs.
+//! Members join, leave and crash under load: no acknowledged write is lost, and no call hangs.
 
 mod members;
 
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 /// A writer's keys.
 const KEYS: usize = 40;
 
-/// What a writer was told of one of its keys.
+/// The writes of one key, as its writer knows them.
 #[derive(Clone, Copy, Default, Debug)]
 struct Key {
     /// The last write that was acknowledged.
@@ -28,7 +28,7 @@ struct Key {
 
 type Told = BTreeMap<Vec<u8>, Key>;
 
-/// Writers and readers on some members, until they are told to stop.
+/// Writers and readers on some members, until they are stopped.
 struct Load {
     is_over: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
@@ -84,7 +84,7 @@ impl Load {
         }
     }
 
-    /// Until so many more writes are acknowledged.
+    /// Waits until this many more writes are acknowledged.
     async fn go_on(&self, writes: u64) {
         let until = self.writes.load(Relaxed) + writes;
         soon("writes", async {
@@ -101,7 +101,7 @@ impl Load {
     }
 }
 
-/// Every key has what was acknowledged last, or what was begun after it.
+/// Asserts that every key has the last acknowledged value, or one whose write began later.
 async fn nothing_is_lost(caches: &[RawCache], told: &Told) {
     for cache in caches {
         let got = soon("get_all", cache.get_all(told.keys().map(|key| &key[..]))).await.expect("got");
@@ -135,7 +135,7 @@ async fn members_come_and_go(cluster: Cluster) {
         settled(&all(&managers), "c", 3 + nth).await;
         load.go_on(500).await;
     }
-    // The coordinator goes, and one that is not.
+    // The coordinator leaves, then another member.
     for at in [0, 1] {
         let leaving = managers.remove(at);
         caches.remove(at);
@@ -163,7 +163,7 @@ async fn members_that_come_and_go_over_tcp_lose_nothing() {
 async fn one_crashes(cluster: Cluster) {
     let mut managers: Vec<CacheManager> = cluster.join_all(["A", "B", "C", "D"]).await.into();
     let mut caches = open(&managers, &CacheConfig::new("c")).await;
-    // The coordinator, then another.
+    // The coordinator crashes, then another member.
     for at in [0, 2] {
         let load = Load::begin(&caches, 4);
         load.go_on(1_000).await;
@@ -212,7 +212,7 @@ async fn a_member_with_other_settings_is_refused_and_told_both() {
     assert_eq!(text, "cache c: grouping is Tag here and None in the cluster");
     let text = refused(CacheConfig { segments: 0, ..config.clone() }).await;
     assert_eq!(text, "cache c: segments cannot be 0");
-    // It may come with the right ones.
+    // It may join with the right settings.
     let cache = soon("open", b.open(config).raw()).await.expect("opened");
     assert_eq!(soon("get", cache.get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
     let error = soon("open", b.cache::<String, String>("c")).await.expect_err("open otherwise");
@@ -267,7 +267,7 @@ async fn managers_leave_no_task_however_they_end() {
     }
 }
 
-/// A of two members of whom B has crashed, with a cache in which every entry has so many owners.
+/// Returns A of two members of which B has crashed, with a cache in which every entry has this many owners.
 async fn left_alone(cluster: &str, owners: u16) -> (CacheManager, RawCache) {
     let managers = Cluster::loopback(cluster).join_all(["A", "B"]).await;
     let config = CacheConfig { mode: CacheMode::Distributed { owners }, ..CacheConfig::new("c") };
@@ -283,7 +283,8 @@ async fn left_alone(cluster: &str, owners: u16) -> (CacheManager, RawCache) {
     (a, caches.swap_remove(0))
 }
 
-/// The other owner is away, and may never be back: closing does not wait for it as long as for a transfer.
+/// The other owner is unreachable, and may never return: closing does not wait for it as long as for a state
+/// transfer.
 #[tokio::test]
 async fn who_is_alone_with_what_nobody_else_has_closes_soon() {
     let (a, _) = left_alone("alone", 1).await;
@@ -293,7 +294,7 @@ async fn who_is_alone_with_what_nobody_else_has_closes_soon() {
     assert!(begin.elapsed() < after * 2, "{:?}", begin.elapsed());
 }
 
-/// Whoever is away has all of it, or is dead.
+/// The unreachable member has all of the data, or has crashed.
 #[tokio::test]
 async fn who_is_alone_with_what_the_lost_have_closes_at_once_and_says_who_they_are() {
     let (a, cache) = left_alone("behind", 2).await;
@@ -301,6 +302,6 @@ async fn who_is_alone_with_what_the_lost_have_closes_at_once_and_says_who_they_a
     let text = error.to_string();
     assert!(text.starts_with("cache is degraded: owners of segment "), "{text}");
     assert!(text.ends_with(" are away: B"), "{text}");
-    // Who has waited for the time-out is told that it was not handed over.
+    // A wait until the timeout would end with `NotHandedOver`.
     assert_eq!(soon("close", a.close()).await, Ok(()));
 }

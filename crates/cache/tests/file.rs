@@ -14,7 +14,7 @@ fn example() -> String {
     format!("{}/examples/caches.xml", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The example that the documentation names: it loads, a member starts by it, and its caches are as it says.
+/// The example in the documentation: it loads, a member starts with it, and its caches have its settings.
 #[tokio::test]
 async fn a_manager_starts_by_its_file() {
     let data = std::env::temp_dir().join(format!("consort-caches-{}", std::process::id()));

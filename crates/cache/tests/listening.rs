@@ -140,7 +140,7 @@ async fn a_change_that_is_acknowledged_has_been_told() {
     let mut events = soon("start", caches[2].listen().keys_only().start()).await.expect("started");
     for n in 0..300_u32 {
         soon("put", caches[0].put(&n.to_be_bytes()[..], &b"v"[..])).await.expect("put");
-        // No waiting: it is there.
+        // Without waiting, because the event is already there.
         let event = events.next();
         let told = tokio::time::timeout(Duration::ZERO, event).await.expect("told before the write is done");
         assert!(matches!(told, Some(Ok(Event::Entry(event))) if event.key[..] == n.to_be_bytes()));

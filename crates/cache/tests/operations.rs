@@ -232,13 +232,13 @@ async fn an_owners_get_sends_nothing() {
     let before = messages();
     for cache in &caches {
         for key in &keys {
-            // Nothing is waited for, so that nothing else can run.
+            // Without waiting, so that no other task can run.
             let got = futures_now(cache.get(&key[..])).expect("at once").expect("got");
             assert_eq!(got.as_deref(), Some(&key[..]));
         }
     }
     assert_eq!(messages(), before);
-    // Whoever asks the primary has to send, except the primary.
+    // A read of the primary sends a request, except on the primary.
     let primary = caches[0].with_read_from(ReadFrom::Primary);
     for key in &keys {
         assert!(soon("get", primary.get(&key[..])).await.expect("got").is_some());
@@ -247,7 +247,7 @@ async fn an_owners_get_sends_nothing() {
     close(managers).await;
 }
 
-/// What a future gives when it is polled once.
+/// Returns the result of a future that is ready when it is polled once.
 fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
     use std::task::{Context, Poll, Waker};
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -264,7 +264,7 @@ async fn a_member_without_capacity_uses_the_cache_and_owns_nothing() {
     let guest = soon("open", opening).await.expect("opened");
     put_and_get_everywhere(&[caches[0].clone(), caches[1].clone(), guest.clone()]).await;
     assert_eq!((guest.local_len(), caches[0].local_len()), (0, 100));
-    // Who has nothing goes first: there must be somebody to hand over to.
+    // The member without data leaves first, because a handover needs another member.
     close(managers.into_iter().rev()).await;
 }
 

@@ -1,4 +1,4 @@
-//! Caches with stores: what has ended begins again, in one process and after kill -9.
+//! Caches with stores: restarts in one process and after kill -9.
 
 mod members;
 
@@ -17,7 +17,7 @@ use consort_cache::{
 };
 use members::{Cluster, close, settled, soon};
 
-/// A directory that goes with its test.
+/// A directory that is removed with its test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -41,7 +41,7 @@ impl Drop for Directory {
 
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
-/// Opens the cache on all at the same time: none is open before all are back.
+/// Opens the cache on all members at the same time: it opens on none before all are back.
 async fn open_kept(
     managers: &[CacheManager],
     memory: Option<MemoryBound>,
@@ -102,8 +102,8 @@ async fn a_cluster_that_has_crashed_as_a_whole_has_its_data_when_it_is_back() {
     close(managers).await;
 }
 
-/// The store of an opening that was given up is closed a moment later: until then the cache is being closed, which is no fault
-/// of the store's.
+/// The store of a cancelled opening is closed shortly afterwards: until then the cache is being closed, which is not
+/// an error of the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_waiting_for_the_others_may_try_again() {
     let directory = Directory::new("again");
@@ -213,7 +213,7 @@ async fn a_store_on_a_full_disk_is_failing_until_there_is_space_again() {
         }
     };
     soon("the store writes again", ended).await;
-    // The member hears of it a moment later.
+    // The member notices this shortly afterwards.
     let taken = async { while cache.put(&b"b"[..], &b"other"[..]).await.is_err() {} };
     soon("a write is taken", taken).await;
     assert_eq!(manager.store_health("other"), None, "no such store");
@@ -259,13 +259,13 @@ async fn a_store_that_cannot_be_used_is_told_and_not_touched() {
     close([manager]).await;
 }
 
-/// Tells the process that is killed who it is: name, directory and ports.
+/// The environment variable of the killed process: its name, directory and ports.
 const MEMBER: &str = "CONSORT_CACHE_KILLED_MEMBER";
 
 /// Keys that each member writes again and again.
 const KEYS: u64 = 100;
 
-/// Not a test of its own: a member that writes until it is killed. First it says what it finds.
+/// Not a test of its own: a member that writes until it is killed. First it reports the entries that it finds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn member_that_writes_until_it_is_killed() {
     let Ok(member) = std::env::var(MEMBER) else { return };
@@ -313,13 +313,13 @@ async fn member_that_writes_until_it_is_killed() {
     }
 }
 
-/// Says a line to the parent.
+/// Prints a line for the parent.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "says {line}");
 }
 
-/// A member process, and what it says.
+/// A member process, and its output.
 struct Process {
     child: Child,
     lines: Receiver<(String, String, u64, u64)>,

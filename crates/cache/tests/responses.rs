@@ -1,4 +1,4 @@
-//! A member that asks for much more than it takes: the owner of the values holds a bounded part of the responses.
+//! A member that requests much more than it consumes: the owner of the values holds a bounded part of the responses.
 
 mod members;
 
@@ -64,7 +64,7 @@ async fn owner_sends_no_more_than_a_reader_that_has_stopped_takes_and_each_respo
     keys.send(key).expect("waited for");
     soon("a stop", is_stopped).await.expect("it stops");
     let sent = owner.traffic().bytes_sent - before;
-    // What waits for credits and in the transport's queue, not the 400 MB that were asked for.
+    // The bytes that wait for credits and in the transport's queue, not the 400 MB that were requested.
     assert!((VALUE_BYTES as u64..64_000_000).contains(&sent), "{sent}");
     goes_on.send(()).expect("it waits");
     tokio::task::spawn_blocking(|| reader.join()).await.expect("no panic").expect("no panic");

@@ -1,4 +1,4 @@
-//! A member that takes nothing more: who writes to it waits, what waits is bounded, and the rest goes on.
+//! A member that consumes nothing: writes to it wait, waiting data is bounded, and other operations go on.
 
 mod members;
 
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc as bounded, oneshot};
 
 /// A member on a thread of its own.
 struct Apart {
-    /// Makes it stop until the other end is dropped.
+    /// Stops the member until the other end is dropped.
     stops: bounded::Sender<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
     thread: std::thread::JoinHandle<()>,
 }
@@ -74,7 +74,7 @@ async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
         let (cache, theirs, value) = (cache.clone(), theirs.clone(), value.clone());
         tokio::spawn(async move { cache.put_all(theirs.iter().map(|key| (&key[..], &value[..]))).await })
     };
-    // Who has a limit is told when it is over, whatever it waits for.
+    // An operation with a timeout fails when it is over, whatever it waits for.
     let brief = cache.with_timeout(Duration::from_millis(500));
     let error = soon("a timeout", brief.put(&theirs[0][..], &value[..])).await.unwrap_err();
     assert_eq!(error, CacheError::Operation(OperationError::TimedOut(Duration::from_millis(500))));
@@ -83,7 +83,7 @@ async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
     }
     let sent = a.traffic().bytes_sent - before;
     assert!(!writing.is_finished());
-    // What waits for credits and in the transport's queue, not the 200 MB that are to be written.
+    // The bytes that wait for credits and in the transport's queue, not the 200 MB that are to be written.
     assert!((1..40_000_000).contains(&sent), "{sent}");
     drop(go_on);
     soon("writing", writing).await.expect("no panic").expect("written");
@@ -108,7 +108,7 @@ async fn what_nobody_waits_for_goes_on() {
         assert!(putting.as_mut().poll(&mut context).is_pending());
     }
     drop(go_on);
-    // Behind those that were dropped, as they are of one sender.
+    // After the dropped operations, because they have the same sender.
     let got = soon("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
     assert!(got.iter().all(|got| got.as_deref() == Some(&b"v"[..])));
     let Apart { stops, thread } = apart;

@@ -1,4 +1,4 @@
-//! Walks through all entries, from every member.
+//! Iterations over all entries, from every member.
 
 mod members;
 
@@ -54,7 +54,7 @@ async fn every_member_walks_through_all_entries_once() {
     close(managers).await;
 }
 
-/// However entries are taken, and one after the other in different ways, each comes once.
+/// Each entry is returned once, with every method of taking entries and with several of them in turn.
 #[tokio::test]
 async fn entries_can_be_looked_at_where_they_lie() {
     let managers = Cluster::loopback("lie").join_all(["A", "B", "C"]).await;
@@ -82,7 +82,7 @@ async fn entries_can_be_looked_at_where_they_lie() {
     close(managers).await;
 }
 
-/// S004-19: whole answers have the same entries as the stream.
+/// S004-19: whole responses have the same entries as the stream.
 #[tokio::test]
 async fn answers_can_be_taken_as_a_whole() {
     let managers = Cluster::loopback("answers").join_all(["A", "B", "C"]).await;
@@ -91,7 +91,7 @@ async fn answers_can_be_taken_as_a_whole() {
     fill(&caches, 1_000).await;
     let mut walk = caches[0].entries().batch(300);
     let (mut found, mut answers) = (BTreeSet::new(), 0);
-    // What was taken singly is not in the rest of its answer.
+    // An entry that was taken singly is not in the rest of its response.
     let (first, _) = soon("next", walk.next()).await.expect("one").expect("an entry");
     found.insert(first);
     while let Some(batch) = soon("next", walk.next_batch()).await {
@@ -127,7 +127,7 @@ async fn a_walk_over_some_segments_gives_their_entries_only() {
     close(managers).await;
 }
 
-/// S004-18: the filter runs where the entries are, and only what it lets through travels.
+/// S004-18: the filter runs at the owners, and only the entries that it accepts are sent.
 #[tokio::test]
 async fn s004_18_a_transform_runs_on_the_owners() {
     let managers = Cluster::loopback("transforms").join_all(["A", "B", "C"]).await;
@@ -204,7 +204,7 @@ async fn a_cleared_cache_is_empty_for_everybody() {
     close(managers).await;
 }
 
-/// S004-5: walks that are open cost no thread, and end with their reader or with the member.
+/// S004-5: open iterations use no threads, and end with their reader or with the member.
 #[tokio::test]
 async fn s004_5_a_thousand_walks_may_be_open() {
     let managers = Cluster::loopback("thousand").join_all(["A", "B"]).await;
@@ -218,7 +218,7 @@ async fn s004_5_a_thousand_walks_may_be_open() {
         soon("next", walk.next()).await.expect("one").expect("an entry");
         walks.push(walk);
     }
-    // Other tests of this process may begin some meanwhile, but not hundreds.
+    // Other tests of this process may start some meanwhile, but not hundreds.
     assert!(threads() < before + 100, "{before} threads before, {} now", threads());
     let mut last = walks.pop().expect("the last");
     walks.truncate(500);
@@ -234,7 +234,7 @@ async fn s004_5_a_thousand_walks_may_be_open() {
     assert!(last.next().await.is_none());
 }
 
-/// Every owner would be asked for the same, one after the other.
+/// Every owner would get the same request, one after the other.
 #[tokio::test]
 async fn a_function_that_panics_ends_what_asked_for_it_and_no_member() {
     let managers = Cluster::loopback("panics").join_all(["A", "B", "C"]).await;

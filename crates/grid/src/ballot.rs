@@ -1,32 +1,34 @@
-//! Whose turn it is to make topologies: why no two coordinators can both go on with the same members.
+//! Ballots: the votes that let at most one coordinator make topologies for the same members.
 //!
-//! A coordinator that begins asks everybody in its view under a [`Ballot`] of its own. Who answers **promises** it: from
-//! then on it installs what was made under this ballot and nothing else, until it promises a higher one; who has promised
-//! a higher one already does not answer but says which. So an answer is a vote that counts for one coordinator at a time,
-//! however views overlap.
+//! A coordinator that begins sends a status request to every member of its view under a [`Ballot`] of its own. A
+//! member that responds **promises** the ballot. From then on it installs topologies made under this ballot and no
+//! others, until it promises a higher one. A member that has promised a higher ballot responds with that ballot
+//! instead. So a response is a vote for one coordinator at a time, however views overlap.
 //!
-//! What a coordinator does with its votes takes effect in two steps, because a vote may go on to somebody else between the
-//! answer and the first topology. To leave members out it **announces** it first ([`crate::Topology::forgone`]): owners
-//! stay as they are, so nothing is acknowledged that those members do not have. Only when all who are there have
-//! installed that, more than half of the quorum among them, they are taken out. Any other coordinator needs more than half
-//! as well, so one of its voters has installed the announcement, or none of those that would have to has: then it is never
-//! carried out. Which topology to go on from is told by the ballot under which a majority was there when it was made; those
-//! that a minority makes, which change nothing but what may be used, keep the ballot of the one that they go on from.
+//! A coordinator changes the membership in two steps, because a voter may promise another ballot between its response
+//! and the first topology. To remove members, the coordinator **announces** the removal first
+//! ([`crate::Topology::forgone`]). The owners stay the same, so no write is acknowledged that the announced members
+//! do not have. The members are removed only when all reachable members have installed the announcement, more than
+//! half of the quorum among them. Any other coordinator needs more than half as well. So either one of its voters has
+//! installed the announcement, or too few members have, and the removal is never carried out. A coordinator goes on
+//! from the topology with the highest ballot, under which a majority was present when it was made. Topologies of a
+//! minority change only the availability, and keep the ballot of the topology that they follow.
 //!
-//! Whose votes are needed changes in two steps, too ([`crate::Topology::quorum_to_be`]): in the first, more than half of the
-//! old **and** of the new members have to be there, and the next begins when all have that. Members with neighbouring
-//! topologies so always need somebody whom the others need.
+//! The quorum changes in two steps, too ([`crate::Topology::quorum_to_be`]). In the first, more than half of the old
+//! **and** of the new members must be present. The second begins when all members have that topology. So the
+//! majorities of two successive topologies always have a member in common.
 //!
-//! What a segment's owners change in a rebalance needs no announcement. Until the last phase all owners, old and new, have
-//! to acknowledge; and who goes on from the phase before that has to have one of those that are read in both.
+//! A rebalance changes a segment's owners without an announcement. Until the last phase all owners, old and new, must
+//! acknowledge a write. A coordinator that goes on from the phase before the last must have one of the owners that
+//! are read owners in both.
 
 use consort_group::Address;
 
-/// An attempt of a member to make topologies. Of two the one with the higher number replaces the other.
+/// An attempt of a member to make topologies. Of two ballots the one with the higher number replaces the other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ballot {
-    /// Higher than all that its maker has heard of.
+    /// A number higher than all that its member has seen.
     pub number: u64,
-    /// Its maker.
+    /// The member that begins to coordinate.
     pub by: Address,
 }

@@ -1,4 +1,4 @@
-//! What members of a cache say to each other.
+//! The commands that members of a cache send each other.
 
 use std::time::Duration;
 
@@ -16,26 +16,27 @@ use crate::topology::Interest;
 use crate::wire::Copies;
 use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
-/// A cache among the caches of a cluster: a hash of its name.
+/// The identifier of a cache within a cluster: a hash of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CacheId(pub u32);
 
 impl CacheId {
-    /// The id of the cache with this name.
+    /// Returns the id of the cache with this name.
     pub fn of(name: &str) -> Self {
         Self(consort_hotrod::hash::hash(name.as_bytes()) as u32)
     }
 }
 
-/// An operation among all of a cluster: who has begun it, and its number there. It is the same when it is sent again.
+/// The cluster-wide id of an operation: its caller and the caller's number for it. A repeated request has the same
+/// id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct OperationId {
     pub(crate) caller: Address,
     pub(crate) number: u64,
 }
 
-/// A command and the cache that it is for. `topology` is the sender's: whoever has an older one keeps the command until
-/// it has that.
+/// A command and its cache. `topology` is the sender's topology id. A receiver with an older topology keeps the
+/// command until it installs that topology.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Command {
     pub(crate) cache: CacheId,
@@ -49,50 +50,52 @@ pub(crate) enum Body {
     Call(Call),
     /// Primary to the other write owners.
     Backup(Backup),
-    /// Write owner to caller: it has what a backup command said.
+    /// Write owner to caller: the backup command is applied.
     Ack(Ack),
-    /// Whoever was called to the caller: all that there will be.
+    /// The called member to the caller: the complete response.
     Reply { number: u64, reply: Reply },
-    /// Write owner to the primary of a new reign, or owner that is read to who pulls a segment.
+    /// Write owner to a segment's new primary, or read owner to the member that pulls a segment.
     Handover(Vec<HandedSegment>),
-    /// Primary to write owners: of these segments, and of callers that are not members any more, it has sent what it had.
-    /// One of them passes it on to members with listeners.
+    /// Primary to write owners: the primary has sent all that it had for these segments, and for callers that are no
+    /// longer members. One of the write owners forwards it to members with listeners.
     Settled(Vec<Segment>),
-    /// Pending owner to an owner that is read, or primary to an owner of a side that is being merged.
+    /// Pending owner to a read owner, or primary to an owner in a partition that is being merged.
     Pull(Pull),
-    /// The answer.
+    /// The response to [`Body::Pull`].
     Chunk(Chunk),
-    /// Reader to an owner that is read: entries of these segments.
+    /// Reader to a read owner: request for entries of these segments.
     Fetch(Fetch),
-    /// The answer.
+    /// The response to [`Body::Fetch`].
     Fetched(Fetched),
-    /// A write owner to a member with listeners, which acknowledges it like a backup.
+    /// Write owner to a member with listeners: an event. The receiver acknowledges it like a backup command.
     Tell(Tell),
-    /// Owner to primary, or primary to owner: here this entry was not used for too long.
+    /// Owner to primary, or primary to owner: at the sender, this entry has exceeded its max-idle time.
     Idle { segment: Segment, key: Bytes, version: Version, number: u64 },
-    /// The answer, and to all other write owners if that is news to them.
+    /// The response to [`Body::Idle`]. It also goes to all other write owners if it changes their state.
     Used(Used),
-    /// Who is read no more to primary: it has told all uses of entries of these segments that it knows of.
+    /// A member that is no longer a read owner, to the primary: it has sent all last uses of entries of these
+    /// segments that it knows.
     UsesTold(Vec<Segment>),
-    /// Primary to write owners, when it has merged a segment and with every topology in which lines begin or merges end: what
-    /// this side has seen.
+    /// Primary to write owners: the history of this partition for a segment. The primary sends it after a merge of
+    /// the segment, and with every topology in which lineages begin or merges end.
     Known { segment: Segment, past: Past },
-    /// A member to all others of the view: whether it has no memory for more entries.
+    /// A member to all others of the view: whether it is short of memory for more entries.
     Memory { shortage: Option<Shortage> },
-    /// To the coordinator.
+    /// A member to the coordinator.
     ToCoordinator(ToCoordinator),
-    /// The coordinator to all members that have promised it this ballot.
+    /// The coordinator to all members that have promised it this ballot: a topology.
     Install { ballot: Ballot, topology: Box<Topology> },
-    /// The coordinator to a member that may not join.
+    /// The coordinator to a member that may not join: the reason.
     Refused(OpenError),
-    /// The coordinator to a member that has left: nothing depends on it any more.
+    /// The coordinator to a member that has left: nothing depends on that member any more.
     Left,
-    /// The coordinator of a new view to everybody in it, or to who is new in it: asks for the status, and for the promise.
+    /// The coordinator of a new view to all its members, or to new members: request for the status and for the
+    /// promise.
     StatusRequest { ballot: Ballot },
 }
 
 impl Body {
-    /// The key that is looked up for it, of those that come often.
+    /// Returns the key that the receiver looks up for this command, for the frequent kinds of commands.
     pub(crate) const fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Call(Call { key, .. }) | Self::Backup(Backup { key, .. }) => Some(key),
@@ -101,87 +104,88 @@ impl Body {
     }
 }
 
-/// An operation on its way.
+/// The request of an operation.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
-    /// Whether it may have been carried out already.
+    /// Whether the operation may have been carried out already.
     pub(crate) is_repeated: bool,
     pub(crate) flags: Flags,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
-    /// Bytes of the largest value that the response may have. A member that has a larger one does nothing.
+    /// Maximum size in bytes of the value in the response. A member with a larger value does nothing.
     pub(crate) response_bytes_max: u32,
 }
 
 impl Call {
-    /// What the caller waits for may have any size.
+    /// No limit for the size of the response.
     pub(crate) const ANY_BYTES: u32 = u32::MAX;
 }
 
-/// What a write owner has to do.
+/// The command of a primary to a write owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Backup {
     pub(crate) segment: Segment,
     pub(crate) operation: OperationId,
-    /// Everything of that caller below this number is finished, as far as the primary has heard.
+    /// Every operation of that caller below this number is finished, as far as the primary knows.
     pub(crate) finished: u64,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
     pub(crate) effect: Effect,
-    /// How many write owners will acknowledge this in this epoch.
+    /// Number of write owners that acknowledge this command in this epoch.
     pub(crate) acks: u16,
-    /// Whether this owner tells the caller the outcome.
+    /// Whether this owner sends the outcome to the caller.
     pub(crate) tells: bool,
-    /// What came of the operation.
+    /// The outcome of the operation.
     pub(crate) outcome: Option<Outcome>,
-    /// Whether no listener is told.
+    /// Whether listeners get no event.
     pub(crate) is_silent: bool,
 }
 
-/// What a backup command does to the key.
+/// The effect of a backup command on its key.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Effect {
-    /// It has this entry.
+    /// The key has this entry.
     Put(Stored),
-    /// It has this entry, which another side of a partition had: no write of this one.
+    /// The key has this entry, which comes from another partition: it is not a write of this partition.
     Copy(Stored),
-    /// It is absent.
+    /// The key is absent.
     Remove,
-    /// It is absent, which another side of a partition had brought about: no write of this one.
+    /// The key is absent because another partition removed it: this is not a write of this partition.
     CopyRemoval,
-    /// What it did was done and undone by later writes. It is remembered, and acknowledged.
+    /// Later writes have replaced the effect. The write owner remembers the operation and acknowledges it.
     Superseded,
-    /// What it put is not there any more, by no write: its time was over, or there was no room. What is older goes.
+    /// The entry that this operation put is absent without a write: it expired or was evicted. Older entries are
+    /// removed.
     Gone,
-    /// Nothing: the acknowledgement says that everything before it has arrived.
+    /// No effect. The acknowledgement says that everything before this command has arrived.
     Nothing,
-    /// What this member has of it is old, whatever its version.
+    /// This member's entry of the key is stale, whatever its version.
     Invalidate,
-    /// The same of all keys.
+    /// This member's entries of all keys are stale.
     InvalidateAll,
 }
 
 impl Effect {
-    /// Whether it is of another side, with a version of that side's.
+    /// Whether the effect comes from another partition, with a version of that partition.
     pub(crate) fn is_copied(&self) -> bool {
         matches!(self, Self::Copy(_) | Self::CopyRemoval)
     }
 }
 
-/// Whether an entry lives that somebody has not used for too long.
+/// Whether an entry that exceeded its max-idle time at one owner is still in use.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Used {
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
-    /// Of the question; 0 if nobody asked.
+    /// Number of the request; 0 if there was no request.
     pub(crate) number: u64,
-    /// How long ago it was used, if it lives; else it has not been used where this comes from, or is not there.
+    /// Time since the last use, if the entry lives. `None` if the sender has not used the entry or does not have it.
     pub(crate) idle: Option<Duration>,
 }
 
-/// A change, for a member with listeners.
+/// An event of a change, for a member with listeners.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Tell {
     pub(crate) segment: Segment,
@@ -189,22 +193,22 @@ pub(crate) struct Tell {
     pub(crate) key: Bytes,
     pub(crate) version: Version,
     pub(crate) kind: EventKind,
-    /// The value, if it is wanted and still stands.
+    /// The value, if the listeners want it and it is still current.
     pub(crate) value: Option<Bytes>,
-    /// What was there before, if it is wanted.
+    /// The previous value, if the listeners want it.
     pub(crate) previous: Option<Previous>,
     /// As in [`Backup`].
     pub(crate) acks: u16,
-    /// What came of the operation, if this member is the one to tell the caller.
+    /// The outcome of the operation, if this member sends it to the caller.
     pub(crate) outcome: Option<Outcome>,
-    /// Whether no listener is told: it counts as told.
+    /// Whether listeners get no event. The event then counts as delivered.
     pub(crate) is_silent: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Ack {
     pub(crate) number: u64,
-    /// The epoch that the write owners are of.
+    /// The epoch that the write owners belong to.
     pub(crate) epoch: u32,
     pub(crate) acks: u16,
     pub(crate) outcome: Option<Outcome>,
@@ -212,19 +216,22 @@ pub(crate) struct Ack {
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Reply {
-    /// It is done everywhere.
+    /// All write owners have applied the operation.
     Done(Outcome),
-    /// Nothing was done: it was sent to the wrong member, whose topology says so.
+    /// The operation was not carried out, because the receiver is not the primary in its topology, which the response
+    /// has.
     Misdirected,
-    /// Nothing was done.
+    /// The operation was not carried out.
     Failed(OperationError),
-    /// It is done here, and the write owners will acknowledge it: for callers that do not wait for them.
+    /// The primary has applied the operation, and the write owners will acknowledge it. For callers that do not wait
+    /// for them.
     Ordered(Outcome),
-    /// Nothing was done: the response would have a value of so many bytes, more than the call allows.
+    /// The operation was not carried out: the value of the response has this number of bytes, more than the call
+    /// allows.
     Larger(u32),
 }
 
-/// The unfinished writes of a segment, as one write owner has them.
+/// The unfinished writes of a segment at one write owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HandedSegment {
     pub(crate) segment: Segment,
@@ -239,17 +246,17 @@ pub(crate) struct HandedRecord {
     pub(crate) version: Version,
     pub(crate) effect: Effect,
     pub(crate) outcome: Outcome,
-    /// Whether no listener is told.
+    /// Whether listeners get no event.
     pub(crate) is_silent: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pull {
     pub(crate) rebalance: u32,
-    /// The side whose entries are wanted, if it is to be merged.
+    /// The partition whose entries are requested, in a merge.
     pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
-    /// Where to go on; `None` = from the beginning.
+    /// Position at which the chunk begins; `None` = the beginning of the segment.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) bytes_max: u32,
 }
@@ -259,31 +266,31 @@ pub(crate) struct Chunk {
     pub(crate) rebalance: u32,
     pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
-    /// Where it begins, as it was asked for.
+    /// Position at which the chunk begins, as in the request.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) entries: Copies,
-    /// Where the next one begins; `None` = that was all.
+    /// Position at which the next chunk begins; `None` = this chunk is the last.
     pub(crate) next: Option<(u64, u64)>,
-    /// What the giver remembers of the segment; with the last chunk.
+    /// The sender's history of the segment, with the last chunk.
     pub(crate) past: Option<Past>,
-    /// The giver does not have the segment: ask somebody else.
+    /// The sender does not have the segment: the receiver asks another owner.
     pub(crate) is_refused: bool,
-    /// What keys and values of the whole segment take at the giver, about.
+    /// Approximate bytes of keys and values of the whole segment at the sender.
     pub(crate) segment_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Fetch {
     pub(crate) iteration: u64,
-    /// Which request of the iteration this is.
+    /// Number of the request within the iteration.
     pub(crate) nth: u32,
     pub(crate) segments: Vec<Segment>,
-    /// Where to go on in the first of them.
+    /// Position in the first of the segments.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) items_max: u32,
     pub(crate) what: What,
     pub(crate) transform: Option<Transform>,
-    /// Nobody else is asked meanwhile: the reader has nothing to do until this is answered.
+    /// The reader has no other request outstanding: it waits for this response.
     pub(crate) is_only: bool,
 }
 
@@ -291,31 +298,31 @@ pub(crate) struct Fetch {
 pub(crate) struct Fetched {
     pub(crate) iteration: u64,
     pub(crate) nth: u32,
-    /// The segments that were asked for, in order, as far as it went.
+    /// The requested segments, in order, up to the last one that the response covers.
     pub(crate) parts: Vec<Part>,
-    /// The items of the parts, one part after the other.
+    /// The items of the parts, in the order of the parts.
     pub(crate) items: Items,
-    /// Where to go on in the last part.
+    /// Position at which the last part continues.
     pub(crate) cursor: Option<(u64, u64)>,
-    /// What has become of the transform.
+    /// The result of applying the transform.
     pub(crate) applied: Applied,
-    /// Its giver cannot read its store.
+    /// The error if the sender cannot read its store.
     pub(crate) failed: Option<OperationError>,
 }
 
-/// Whether a function could be applied.
+/// Whether a transform was applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Applied {
-    /// It was, or there is none.
+    /// It was applied, or there is none.
     Done,
-    /// Nobody knows it here.
+    /// This member does not have a transform of this name.
     Unknown,
-    /// It has panicked.
+    /// It panicked.
     Panicked,
 }
 
 impl Body {
-    /// Bytes of the entries in it, where it is one that may have many.
+    /// Bytes of the entries in this command, if it is of a kind that may have many.
     pub(crate) fn bulk_len(&self) -> usize {
         match self {
             Self::Chunk(chunk) => chunk.entries.content_bytes(),
@@ -325,7 +332,7 @@ impl Body {
 }
 
 impl Chunk {
-    /// An answer with nothing in it, as if that were all.
+    /// Returns an empty last chunk for this request.
     pub(crate) fn nothing_for(pull: &Pull) -> Self {
         let &Pull { rebalance, side, segment, cursor, .. } = pull;
         Self {
@@ -343,14 +350,14 @@ impl Chunk {
 }
 
 impl Fetched {
-    /// An answer with nothing in it.
+    /// Returns an empty response.
     pub(crate) fn nothing(iteration: u64, nth: u32) -> Self {
         let (parts, items) = (Vec::new(), Items::default());
         Self { iteration, nth, parts, items, cursor: None, applied: Applied::Done, failed: None }
     }
 }
 
-/// What came of a segment.
+/// The result of one segment in a response.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Part {
     pub(crate) segment: Segment,
@@ -360,11 +367,11 @@ pub(crate) struct Part {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PartEnd {
-    /// That was all.
+    /// The segment is complete.
     Complete,
-    /// There is more.
+    /// The segment has more entries.
     More,
-    /// The giver does not have it, or not any more: nothing came of it in this answer.
+    /// The sender does not have the segment, or no longer: this response has no item of it.
     Refused,
 }
 
@@ -373,33 +380,33 @@ pub(crate) enum ToCoordinator {
     Join {
         config: CacheConfig,
         member: CacheMember,
-        /// What it comes back with.
+        /// The state that the member has restored from its store.
         restored: Option<Box<Restored>>,
     },
     Leave,
-    /// A topology is installed, and no record of an owner that the next one relieves is still to come.
+    /// A topology is installed, and no record of an owner that the next topology replaces is outstanding.
     Confirm,
-    /// All segments of a rebalance have been pulled.
+    /// The member has received all segments of a rebalance.
     Pulled {
         rebalance: u32,
     },
-    /// What was lost at once is given up: use what is left.
+    /// Makes a degraded cache available with the remaining data, and accepts the loss of the rest.
     MakeAvailable,
     Status(Box<Status>),
-    /// All sides' entries are merged where this member is primary.
+    /// This member has merged the entries of all partitions for the segments whose primary it is.
     Merged,
-    /// What it wants to be told of all changes.
+    /// The events that the member's listeners want.
     Listen(Interest),
-    /// This member has listeners, and does not acknowledge what it is told.
+    /// This member has listeners, and does not acknowledge events.
     Deaf(Address),
-    /// It has promised a higher ballot than the coordinator's.
+    /// The member has promised a higher ballot than the coordinator's.
     Outbid(Ballot),
 }
 
-/// All that a coordinator has to know of a member's caches.
+/// The state of a member's caches that a coordinator needs.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Status {
-    /// What it was asked for under, and has promised.
+    /// The ballot of the request, which the member has promised.
     pub(crate) ballot: Ballot,
     pub(crate) caches: Vec<CacheStatus>,
 }
@@ -408,23 +415,24 @@ pub(crate) struct Status {
 pub(crate) struct CacheStatus {
     pub(crate) config: CacheConfig,
     pub(crate) member: CacheMember,
-    /// The newest topology installed.
+    /// The newest topology that the member has installed.
     pub(crate) topology: Option<Topology>,
-    /// The topology whose entries it keeps for a merge.
+    /// The topology whose entries the member keeps for a merge.
     pub(crate) frozen: Option<Topology>,
-    /// The last rebalance whose segments it has pulled.
+    /// The last rebalance whose segments the member has received.
     pub(crate) pulled: u32,
     pub(crate) is_leaving: bool,
-    /// It has never been a member, in this life or one that its store knows of: so it has forgotten nothing that others count on.
+    /// The member has never been a member of the cache, in this process or in one that its store has a record of.
+    /// Therefore it has lost no data that others rely on.
     pub(crate) is_fresh: bool,
-    /// What it has come back with, if there is no topology yet.
+    /// The state from the store, if there is no topology yet.
     pub(crate) restored: Option<Restored>,
 }
 
-/// What a member's store has kept of an earlier life.
+/// The state that a member's store has from an earlier process.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Restored {
-    /// Who it was.
+    /// The member's address in the earlier process.
     pub(crate) formerly: Address,
     /// The newest topology that it had installed.
     pub(crate) topology: Topology,

@@ -1,4 +1,4 @@
-//! What a cache is like: all members that have it open must agree.
+//! The configuration of a cache. All members that have it open must agree.
 
 use std::sync::Arc;
 
@@ -9,22 +9,21 @@ use crate::grouping::Grouping;
 use crate::merge::MergePolicy;
 use crate::{NamesMembers, SEGMENT_COUNT, Segment};
 
-/// How entries are spread over the members.
+/// The distribution of entries over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheMode {
-    /// This member has all entries, and other members have nothing to do with them: what they call by the same name is
-    /// theirs.
+    /// This member has all entries. Other members may have local caches of the same name, which are independent.
     Local,
-    /// Every member that takes anything owns everything.
+    /// Every member with a capacity above zero owns all segments.
     Replicated,
-    /// Each segment has so many owners.
+    /// Each segment has a fixed number of owners.
     Distributed {
-        /// Owners of each segment. Two by default: nothing is lost with one member.
+        /// Number of owners of each segment. Two by default: the loss of one member loses no data.
         owners: u16,
     },
-    /// Every member keeps what it has put itself, and a write takes the key away from all others: for what can be had again
-    /// elsewhere, a database say. Nothing moves when members come or go, nothing is kept in stores, and capacities mean
-    /// nothing.
+    /// Every member has the entries that it has put itself, and a write invalidates the key on all others. For data
+    /// with another source, such as a database. There is no state transfer and no store, and capacities have no
+    /// effect.
     Invalidation,
 }
 
@@ -41,41 +40,43 @@ impl Default for CacheMode {
     }
 }
 
-/// What happens when too many members vanish at once, perhaps behind a cut.
+/// The behaviour of a cache after the loss of too many members at once, perhaps by a network partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PartitionHandling {
-    /// In a minority, keys whose owners are not all there are neither read nor written.
+    /// In a minority, keys are neither read nor written unless all their owners are reachable.
     DenyReadWrites,
-    /// In a minority, keys whose owners are not all there are read and not written. With `ReadFrom::Primary` those whose
-    /// primary is away are not read either.
+    /// In a minority, keys are read but not written unless all their owners are reachable. With `ReadFrom::Primary`
+    /// keys whose primary is unreachable are not read either.
     #[default]
     AllowReads,
-    /// Everybody goes on; after the merge the cache's merge policy decides between two values of a key.
+    /// All partitions go on; after the merge the cache's merge policy decides between two values of a key.
     AllowReadWrites,
 }
 
-/// A cache.
+/// The configuration of a cache, which all its members share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheConfig {
-    /// Its name, under which other members find it.
+    /// The name, under which other members find the cache.
     pub name: Arc<str>,
-    /// Where entries are.
+    /// The distribution of entries over the members.
     pub mode: CacheMode,
-    /// How many segments there are. 256 by default, so that a hundred members have some each; 65,535 at most.
+    /// Number of segments. 256 by default, so that each of 100 members has some; 65,535 at most.
     pub segments: u16,
-    /// What happens when too many members vanish at once. By default the majority goes on, and a minority may only read.
+    /// The behaviour after the loss of too many members at once. By default the majority goes on, and a minority may
+    /// only read.
     pub partitions: PartitionHandling,
-    /// Who wins if both sides of a partition have changed a key; only with [`PartitionHandling::AllowReadWrites`]. By default
-    /// what somebody has, rather than a removal.
+    /// The policy for keys that several partitions have changed; only with [`PartitionHandling::AllowReadWrites`]. By
+    /// default an entry wins over a removal.
     pub merge: MergePolicy,
-    /// Which keys are in one segment because they belong together; by default each is where its hash says.
+    /// The keys that share a segment because they belong together; by default the hash of each key determines its
+    /// segment.
     pub grouping: Grouping,
-    /// What keys and values are, as a media type: members must mean the same.
+    /// The encoding of keys and values, as a media type: all members must use the same.
     pub encoding: Arc<str>,
 }
 
 impl CacheConfig {
-    /// A distributed cache with two owners of each segment.
+    /// Creates the configuration of a distributed cache with two owners of each segment.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -88,23 +89,23 @@ impl CacheConfig {
         }
     }
 
-    /// Its id.
+    /// Returns the cache's id.
     pub fn id(&self) -> CacheId {
         CacheId::of(&self.name)
     }
 
-    /// The segment of a key, as it is stored.
+    /// Returns the segment of an encoded key.
     #[inline]
     pub fn segment_of(&self, key: &[u8]) -> Segment {
         crate::segment_of(&self.grouping.group_of(key), self.segments)
     }
 
-    /// All its segments.
+    /// Returns all segments.
     pub fn all_segments(&self) -> impl Iterator<Item = Segment> + use<> {
         (0..self.segments).map(Segment)
     }
 
-    /// How many owners a segment has; every member in a replicated cache.
+    /// Returns the number of owners of a segment; every member in a replicated cache.
     pub fn owner_count(&self) -> u16 {
         match self.mode {
             CacheMode::Local => 1,
@@ -113,11 +114,11 @@ impl CacheConfig {
         }
     }
 
-    /// Whether it makes sense.
+    /// Checks whether the settings are valid.
     ///
     /// # Errors
     ///
-    /// The first setting that does not.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), OpenError> {
         let wrong = if self.name.is_empty() {
             ("name", "empty")
@@ -136,11 +137,11 @@ impl CacheConfig {
         Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
     }
 
-    /// Whether it may have a store.
+    /// Checks whether the cache may have a store.
     ///
     /// # Errors
     ///
-    /// If its mode keeps nothing that would be worth something in another life: nobody knows what was written meanwhile.
+    /// If entries of the cache's mode are worth nothing after a restart, because writes of the meantime are unknown.
     pub fn check_store(&self) -> Result<(), OpenError> {
         if self.mode != CacheMode::Invalidation {
             return Ok(());
@@ -149,7 +150,7 @@ impl CacheConfig {
         Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
     }
 
-    /// Which setting differs, if any, and how: ours first.
+    /// Returns the first setting that differs, if any, with our value and the other one.
     pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let pairs = [
             ("name", self.name.to_string(), other.name.to_string()),
@@ -164,11 +165,12 @@ impl CacheConfig {
     }
 }
 
-/// Why a cache cannot be opened here. Nothing was changed; the cache works on without this member.
+/// The reason why a cache cannot be opened on this member. Nothing was changed; the cache works on without this
+/// member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A setting does not make sense.
+    /// A setting is invalid.
     #[error("cache {cache}: {setting} cannot be {value}")]
     Invalid {
         /// The cache.
@@ -178,7 +180,7 @@ pub enum OpenError {
         /// Its value.
         value: Arc<str>,
     },
-    /// It is open already.
+    /// The cache is open already.
     #[error("cache {0} is open")]
     IsOpen(Arc<str>),
     /// The other members have another setting.
@@ -190,32 +192,32 @@ pub enum OpenError {
         setting: Arc<str>,
         /// Its value here.
         ours: Arc<str>,
-        /// Its value there.
+        /// Its value in the cluster.
         theirs: Arc<str>,
     },
-    /// The member that would let it in speaks another version of the grid's wire.
+    /// The coordinator that this member would join speaks another version of the grid's wire protocol.
     #[error(
         "cache {cache}: {member} speaks version {theirs} of the grid's wire, and this member version {ours}"
     )]
     OtherVersion {
         /// The cache.
         cache: Arc<str>,
-        /// The coordinator of the members that are here.
+        /// The coordinator of the members in the view.
         member: Member,
         /// Its version.
         theirs: u8,
         /// The version of this member.
         ours: u8,
     },
-    /// The cluster has as many caches as it may have.
+    /// The cluster has the maximum number of caches.
     #[error("cache {cache}: the cluster has {limit} caches, and may have no more")]
     TooMany {
         /// The cache.
         cache: Arc<str>,
-        /// How many there may be.
+        /// The maximum number.
         limit: u32,
     },
-    /// The store here is of a cache with another setting. It is not touched.
+    /// The store here belongs to a cache with another setting. The store is not changed.
     #[error("cache {cache}: {setting} is {ours} here and {theirs} in the store")]
     StoredDifferently {
         /// The cache.
@@ -227,15 +229,15 @@ pub enum OpenError {
         /// Its value in the store.
         theirs: Arc<str>,
     },
-    /// The store here has entries of another cache of this name. They are not touched; who does not want them purges the
-    /// store when it is opened.
+    /// The store here has entries of another cache of this name. They are not changed. To discard them, purge the
+    /// store when the cache is opened.
     #[error("cache {cache}: the store here has what {ours} has begun, the cluster what {theirs} has begun")]
     OtherData {
         /// The cache.
         cache: Arc<str>,
-        /// Who has begun what is in the store.
+        /// The member that created the cache in the store.
         ours: Member,
-        /// Who has begun what the cluster has.
+        /// The member that created the cluster's cache.
         theirs: Member,
     },
 }

@@ -1,7 +1,7 @@
-//! Which members own which segment.
+//! The consistent hash: the owners of each segment.
 //!
-//! A key belongs to a segment by its hash, for ever; a segment belongs to its owners, of which the first is the
-//! primary. The hash of keys is Hot Rod's, so that clients find the primary by themselves.
+//! The hash of a key determines its segment, permanently. A segment has owners, of which the first is the primary.
+//! The hash of keys is Hot Rod's, so that clients find the primary by themselves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use crate::CacheMember;
 use crate::placement;
 
-/// Segments of a cache unless it says otherwise: enough for a hundred members to have some each, few enough to be
-/// listed to every client.
+/// Default number of segments of a cache: enough for each of 100 members to have some, few enough to send the list to
+/// every client.
 pub const SEGMENT_COUNT: u16 = 256;
 
 /// A share of a cache's keys.
@@ -27,7 +27,7 @@ impl fmt::Display for Segment {
     }
 }
 
-/// The segment of a key, as it is stored, in a cache with so many.
+/// Returns the segment of an encoded key in a cache with this number of segments.
 ///
 /// # Panics
 ///
@@ -36,10 +36,10 @@ pub fn segment_of(key: &[u8], segment_count: u16) -> Segment {
     Segment(hash::segment_of(key, segment_count.into()) as u16)
 }
 
-/// The owners of one segment as places in [`ConsistentHash::members`], the primary first.
+/// The owners of one segment as indexes in [`ConsistentHash::members`], the primary first.
 pub type Owners = SmallVec<[u16; 4]>;
 
-/// The owners of all segments. A value: cloning shares it.
+/// The owners of all segments. A value: clones share it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConsistentHash {
     members: Arc<[CacheMember]>,
@@ -48,8 +48,8 @@ pub struct ConsistentHash {
 }
 
 impl ConsistentHash {
-    /// The owners of a cache that begins with these members. Each segment gets `owner_count` owners, or as many as there
-    /// are members that take anything.
+    /// Assigns owners for a new cache with these members. Each segment gets `owner_count` owners, or as many as there
+    /// are members with a capacity above zero.
     ///
     /// # Panics
     ///
@@ -64,11 +64,11 @@ impl ConsistentHash {
         nobody.rebalanced(members)
     }
 
-    /// A hash as somebody else has put it together.
+    /// Creates a hash from parts that another member has sent.
     ///
     /// # Errors
     ///
-    /// The first place of an owner that no member has, or zero if there are no owners or no segments to be had.
+    /// The first index of an owner that no member has, or zero if there are no owners or no segments.
     pub(crate) fn from_parts(
         members: Vec<CacheMember>,
         owner_count: u16,
@@ -83,8 +83,8 @@ impl ConsistentHash {
         }
     }
 
-    /// The same cache with these members, balanced, and with as little moved as that needs. Who was an owner and stays
-    /// a member keeps what it has, up to its new share; its order among the owners changes only to balance primaries.
+    /// Returns a balanced hash with these members that moves as little as possible. An owner that stays a member
+    /// keeps its segments, up to its new share. The order of a segment's owners changes only to balance primaries.
     ///
     /// # Panics
     ///
@@ -96,8 +96,8 @@ impl ConsistentHash {
         Self { members: members.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Without members that are gone: what they owned belongs to the owners that are left, the next of which is primary
-    /// now. A segment that only they owned has no owner: its entries are lost.
+    /// Returns the hash without removed members: the remaining owners keep the segments, and the first of them is the
+    /// primary. A segment without a remaining owner has none: its entries are lost.
     #[must_use]
     pub fn without(&self, is_gone: impl Fn(&Address) -> bool) -> Self {
         let left: Vec<CacheMember> =
@@ -106,7 +106,7 @@ impl ConsistentHash {
         Self { members: left.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// The same, where a segment that has no owner has those of `other`.
+    /// Returns the hash in which a segment without owners has those of `other`.
     ///
     /// # Panics
     ///
@@ -123,19 +123,20 @@ impl ConsistentHash {
         Self { members: both.members, owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// The same owners under other names, and with what those take. Who has none keeps its own.
+    /// Returns the hash with the same owners under other addresses, and with the new members' capacities. A member
+    /// that is not in the map stays as it is.
     pub(crate) fn renamed(&self, names: &std::collections::BTreeMap<Address, CacheMember>) -> Self {
         let renamed = |member: &CacheMember| names.get(&member.address).unwrap_or(member).clone();
         Self { members: self.members.iter().map(renamed).collect(), ..self.clone() }
     }
 
-    /// Each segment with the first of its owners only.
+    /// Returns the hash with only the first owner of each segment.
     pub(crate) fn primaries(&self) -> Self {
         let first = |owners: &Owners| owners.iter().take(1).copied().collect();
         Self { owners: self.owners.iter().map(first).collect(), ..self.clone() }
     }
 
-    /// Everybody who owns a segment in either, those of `self` first: while entries move, writes go to all of them.
+    /// Returns the union of both hashes' owners, those of `self` first: during a rebalance, writes go to all of them.
     ///
     /// # Panics
     ///
@@ -154,7 +155,7 @@ impl ConsistentHash {
         Self { members: members.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// The owners as places in another list of members; those who are not in it are left out.
+    /// Returns the owners as indexes in another list of members, without those that are not in the list.
     fn owners_among(&self, members: &[CacheMember]) -> Vec<Owners> {
         let place = |old: &u16| {
             let address = &self.members[usize::from(*old)].address;
@@ -171,27 +172,27 @@ impl ConsistentHash {
         self.members.iter().position(|member| member.address == *address).map(|place| place as u16)
     }
 
-    /// The members, owners or not, in the order in which they were given.
+    /// Returns the members, owners or not, in the order in which they were given.
     pub fn members(&self) -> &[CacheMember] {
         &self.members
     }
 
-    /// Owners that each segment should have.
+    /// Returns the wanted number of owners of each segment.
     pub fn owner_count(&self) -> u16 {
         self.owner_count
     }
 
-    /// How many segments there are.
+    /// Returns the number of segments.
     pub fn segment_count(&self) -> u16 {
         self.owners.len() as u16
     }
 
-    /// All segments.
+    /// Returns all segments.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment> {
         (0..self.segment_count()).map(Segment)
     }
 
-    /// The segment of a key, as it is stored.
+    /// Returns the segment of an encoded key.
     pub fn segment_of(&self, key: &[u8]) -> Segment {
         segment_of(key, self.segment_count())
     }
@@ -206,29 +207,29 @@ impl ConsistentHash {
         self.segment_count() == other.segment_count() && self.segments().all(is_same)
     }
 
-    /// The owners of a segment as places among the members, the primary first; none if they are all gone.
+    /// Returns the indexes of a segment's owners among the members, the primary first; none if all are lost.
     pub fn places(&self, segment: Segment) -> &[u16] {
         self.owners.get(usize::from(segment.0)).map_or(&[], |owners| owners.as_slice())
     }
 
-    /// The owners of a segment, the primary first; none if they are all gone.
+    /// Returns the owners of a segment, the primary first; none if all are lost.
     pub fn owners(&self, segment: Segment) -> impl ExactSizeIterator<Item = &Address> {
         self.places(segment).iter().map(|&place| &self.members[usize::from(place)].address)
     }
 
-    /// Who orders the writes of a segment.
+    /// Returns the primary of a segment, which orders its writes.
     pub fn primary(&self, segment: Segment) -> Option<&Address> {
         self.owners(segment).next()
     }
 
-    /// The segments that a member owns.
+    /// Returns the segments that a member owns.
     pub fn segments_of(&self, member: &Address) -> impl Iterator<Item = Segment> {
         let place = self.place_of(member);
         self.segments()
             .filter(move |&segment| place.is_some_and(|place| self.places(segment).contains(&place)))
     }
 
-    /// The segments of which a member is the primary.
+    /// Returns the segments of which a member is the primary.
     pub fn primary_segments_of(&self, member: &Address) -> impl Iterator<Item = Segment> {
         let place = self.place_of(member);
         self.segments()

@@ -1,4 +1,4 @@
-//! What listeners are told of a cache: which changes, in what form, and that some may have been missed.
+//! Events of a cache for its listeners: changes of keys, and gaps in their delivery.
 
 use std::collections::BTreeMap;
 
@@ -8,38 +8,39 @@ use consort_group::Member;
 use crate::publication::{IterationError, Transform};
 use crate::{NamesMembers, OperationError, Version};
 
-/// Events that wait for a listener's reader unless it says otherwise. Beyond that its reader is too slow: they are dropped,
-/// and it is told so. A tenth of a second of a busy member.
+/// Default maximum number of events that wait for a listener's reader. Beyond it the reader is too slow: the events
+/// are dropped, and the reader gets a gap. A tenth of a second of a busy member.
 pub const EVENTS_MAX: usize = 4_096;
 
 /// Bytes of keys and values that may wait for a listener's reader; a single event may have more.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Whose changes a listener is told of.
+/// The changes that a listener gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scope {
-    /// All, wherever they happen.
+    /// All changes, on every member.
     #[default]
     Cluster,
-    /// Those that this member orders as the primary of their keys. It costs no message.
+    /// Changes that this member orders as the primary of their keys. It costs no message.
     Local,
 }
 
-/// What a listener wants.
+/// The options of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listen {
-    /// Whose changes.
+    /// The changes that it gets.
     pub scope: Scope,
-    /// Whether it is told first of what is there, and again after each gap.
+    /// Whether it first gets the present entries, and again after each gap.
     pub with_state: bool,
-    /// Whether values come, too.
+    /// Whether events have values.
     pub with_values: bool,
-    /// Whether what was there before comes, too, as it was: with a transform it does not. Primaries then send it along with
+    /// Whether events have the previous value, unchanged: with a transform they do not. Primaries then send it with
     /// each change.
     pub with_previous: bool,
-    /// Filters and maps. It sees a removal as an entry without value, and what it makes of it comes as the value.
+    /// Filters and maps events. The transform sees a removal as an entry without value; its result is the value of
+    /// the event.
     pub transform: Option<Transform>,
-    /// Events that may wait for the reader.
+    /// Maximum number of events that wait for the reader.
     pub events_max: usize,
 }
 
@@ -56,81 +57,81 @@ impl Default for Listen {
     }
 }
 
-/// What has happened to a key.
+/// The kind of a change of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum EventKind {
-    /// It was absent, and has a value now.
+    /// The key was absent and now has a value.
     Created,
-    /// It has another value now.
+    /// The key has a new value.
     Modified,
-    /// It is absent now.
+    /// The key was removed.
     Removed,
-    /// Its time was over.
+    /// The entry has expired.
     Expired,
-    /// Nothing: it is there.
+    /// No change: the key is present.
     Existing,
 }
 
-/// What a key had before a change.
+/// The entry of a key before a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Previous<V = Bytes> {
-    /// Its value, which may have been over.
+    /// Its value, which may have expired.
     pub value: V,
-    /// Which write it was of.
+    /// The version of its write.
     pub version: Version,
 }
 
 /// An event of one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryEvent<K = Bytes, V = Bytes> {
-    /// What has happened.
+    /// The kind of change.
     pub kind: EventKind,
     /// The key.
     pub key: K,
-    /// Its value, or what the transform has made of it; none if no values are wanted, if it has none any more, or if it was
-    /// overwritten before it could be told: then the next event of the key has one.
+    /// Its value, or the transform's result. `None` if values are not wanted, if the key is absent, or if the value
+    /// was overwritten before the event could be delivered: then the next event of the key has one.
     pub value: Option<V>,
-    /// What was there before this change; nothing if it is not wanted, if there was nothing, or if its value lies in a store
+    /// The previous entry. `None` if it is not wanted, if the key was absent, or if the value is only in a store
     /// whose values a write does not wait for.
     pub previous: Option<Previous<V>>,
-    /// Which write it is of. Of one key, later events have greater versions; but with
-    /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), what another member has taken away comes with the version
-    /// that it had.
+    /// The version of the write. Later events of one key have greater versions. With
+    /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), though, an invalidation by another member has the
+    /// version of the invalidated entry.
     pub version: Version,
 }
 
-/// What a listener is told.
+/// An event for a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<K = Bytes, V = Bytes> {
-    /// Something has happened to a key.
+    /// A change of a key.
     Entry(EntryEvent<K, V>),
-    /// What was there has come. Only with [`Listen::with_state`].
+    /// All present entries were delivered. Only with [`Listen::with_state`].
     Complete,
-    /// Changes before this may not have been told: this member was cut off, all owners of something were lost, or the
-    /// reader was too slow. With [`Listen::with_state`] what is there comes again.
+    /// Changes before this event may be missing: this member was cut off, all owners of a segment were lost, or the
+    /// reader was too slow. With [`Listen::with_state`] the present entries are delivered again.
     Gap,
 }
 
-/// A listener on the member that has it.
+/// The id of a listener on its member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(pub u64);
 
-/// Why a listener has ended. What was told before was right.
+/// The reason why a listener has ended. The events delivered before are valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// This member does not know the transform.
+    /// This member does not have the transform.
     #[error("this member has no transform {0}")]
     UnknownTransform(std::sync::Arc<str>),
-    /// The cache has as many listeners on this member as it may have. Nothing was changed.
+    /// The cache has the maximum number of listeners on this member. Nothing was changed.
     #[error(
         "the cache has {0} listeners on this member, the limit of one cache: remove others, or add it on another member"
     )]
     TooMany(usize),
-    /// What is there cannot be read.
+    /// The present entries cannot be read.
     #[error(transparent)]
     State(#[from] IterationError),
-    /// It cannot go on.
+    /// The listener cannot go on.
     #[error(transparent)]
     Operation(#[from] OperationError),
 }
@@ -145,13 +146,13 @@ impl NamesMembers for ListenError {
     }
 }
 
-/// What whoever keeps what a listener [with state](Listen::with_state) is told knows to be there. It takes as much memory as
-/// the cache has keys.
+/// The set of entries that a listener can reconstruct from its initial state and the events since
+/// ([`Listen::with_state`]). Memory use grows with the number of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replica<K = Bytes> {
-    /// Keys, and the write that each one's value is of.
+    /// Keys, with the version of each one's value.
     pub entries: BTreeMap<K, Version>,
-    /// Whether all that was there has come since the last gap.
+    /// Whether all present entries were delivered since the last gap.
     pub is_complete: bool,
 }
 
@@ -162,7 +163,7 @@ impl<K> Default for Replica<K> {
 }
 
 impl<K: Ord + Clone> Replica<K> {
-    /// After this event, which has to be the next one of its listener. A gap begins it anew.
+    /// Applies an event, which must be the next one of its listener. A gap clears the set.
     pub fn note<V>(&mut self, event: &Event<K, V>) {
         match event {
             Event::Gap => *self = Self::default(),

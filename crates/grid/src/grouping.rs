@@ -1,36 +1,36 @@
-//! Which part of a key decides where it is: keys of one group are in one segment, so on the same members.
+//! The grouping of keys: keys of one group are in one segment, so on the same members.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a key's segment is taken from.
+/// The part of a key that determines its segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
     /// The whole key.
     #[default]
     None,
-    /// What stands between the first `{` and the `}` that follows, unless that is nothing or one of them is missing: Redis
-    /// Cluster's hash tags. `{user7}.name` and `{user7}.cart` are together.
+    /// The text between the first `{` and the `}` that follows, unless it is empty or one of them is missing: Redis
+    /// Cluster's hash tags. `{user7}.name` and `{user7}.cart` share a segment.
     Tag,
-    /// What a function says.
+    /// The result of a function.
     Custom(Grouper),
 }
 
-/// A function that gives the group of a key, and the name by which members tell whether they mean the same.
+/// A function that returns the group of a key, with a name by which members check that they use the same function.
 #[derive(Clone)]
 pub struct Grouper {
     name: Arc<str>,
-    /// None if it is another member's.
+    /// `None` if the grouper comes from another member.
     group: Option<Arc<GroupFn>>,
 }
 
-/// Gives the group of a key in its encoded form. It must give every member the same; it is called for every operation, and
-/// must not panic.
+/// A function that returns the group of an encoded key. It must return the same on every member; it is called for
+/// every operation, and must not panic.
 pub type GroupFn = dyn for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync;
 
 impl Grouper {
-    /// A function under a name.
+    /// Creates a grouper with this name and function.
     pub fn new(
         name: &str,
         group: impl for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync + 'static,
@@ -38,12 +38,12 @@ impl Grouper {
         Self { name: name.into(), group: Some(Arc::new(group)) }
     }
 
-    /// What another member calls its function.
+    /// Creates the grouper of another member, which has only a name.
     pub(crate) fn named(name: Arc<str>) -> Self {
         Self { name, group: None }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for Grouper {
 }
 
 impl Grouping {
-    /// What of a key decides its segment.
+    /// Returns the part of a key that determines its segment.
     #[inline]
     pub fn group_of<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         match self {

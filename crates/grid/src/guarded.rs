@@ -1,13 +1,14 @@
-//! Calls of the application's functions. What panics there ends what it was called for, and not the member that has called it:
-//! the next owner would be asked for the same, and would end likewise.
+//! Calls of the application's functions. A panic there fails the request, and does not stop the member. Otherwise the
+//! next owner would get the same request, and would stop likewise.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The application's function has panicked. What it said the panic hook has told.
+/// The error of an application's function that has panicked. The panic hook has printed its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Panicked;
 
-/// What a function gives. It works on copies of what the grid has, or on what nobody looks at after a panic.
+/// Calls a function and catches its panic. The function uses copies of the grid's data, or data that is not read
+/// after a panic.
 pub(crate) fn guarded<R>(call: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| Panicked)
 }

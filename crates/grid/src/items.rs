@@ -1,6 +1,6 @@
-//! What comes of entries in a walk. For a reader that looks at items where they lie it stays as it came: the bytes of another
-//! member's answer, or one reference to each entry of this member. For one that takes them they are made before, which others
-//! than the reader do: on the member's own thread, and when an entry of this member is in the CPU's cache.
+//! The items of an iteration. For a reader that borrows items they stay as received: the bytes of another member's
+//! response, or one reference to each entry of this member. For a reader that takes items, owned items are built
+//! before the reader needs them: on the member's own thread, and while an entry of this member is in the CPU's cache.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,27 +10,27 @@ use bytes::{Buf, Bytes};
 use crate::Version;
 use crate::wire::{FrameError, read_number};
 
-/// Bytes of a key or a value that its reader gets as a copy: two lines of the CPU's cache. To copy so much takes less time than
-/// to count a reference to what it is in up and down, and what is in memory for others is not kept for it.
+/// Maximum bytes of a key or a value that its reader gets as a copy: two lines of the CPU's cache. Such a copy takes
+/// less time than incrementing and decrementing a reference count, and keeps no shared memory alive.
 const COPIED_MAX: usize = 128;
 
-/// What came of an entry.
+/// An item of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
     /// Its key.
     pub key: Bytes,
-    /// Its value, or what a transform made of it; empty if only keys were asked for.
+    /// Its value, or the transform's result; empty if only keys were requested.
     pub value: Bytes,
     /// Its version.
     pub version: Version,
 }
 
-/// The same, where it lies: it takes no reference to the memory.
+/// A borrowed item, without a reference count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ItemRef<'a> {
     /// Its key.
     pub key: &'a [u8],
-    /// Its value, or what a transform made of it; empty if only keys were asked for.
+    /// Its value, or the transform's result; empty if only keys were requested.
     pub value: &'a [u8],
     /// Its version.
     pub version: Version,
@@ -50,23 +50,23 @@ impl ItemRef<'_> {
         self.key.len().max(self.value.len()) <= COPIED_MAX
     }
 
-    /// A copy.
+    /// Returns a copy.
     #[inline]
     pub(crate) fn to_item(self) -> Item {
         let (key, value) = (Box::<[u8]>::from(self.key), Box::<[u8]>::from(self.value));
         Item { key: key.into(), value: value.into(), version: self.version }
     }
 
-    /// What its reader keeps of these bytes, in which it lies.
+    /// Returns the owned item for a reader; `bytes` contains it.
     #[inline]
     fn kept_of(self, bytes: &Bytes) -> Item {
         Item { key: part(bytes, self.key), value: part(bytes, self.value), version: self.version }
     }
 }
 
-/// Adds a copy, which is made where it stays: there is room for it before it is made, and what is boxed first is in registers.
-/// One that is made elsewhere and moved is read as soon as it is written, and in larger pieces; that waits for all that was
-/// written before, be it copied from where memory is waited for: a tenth of a walk's time.
+/// Adds a copy, which is built in its final place: room for it is reserved first, and boxed parts are in registers. A
+/// copy that is built elsewhere and moved is read right after it is written, in larger pieces. Such a read waits for
+/// all earlier writes, including copies from memory that is not cached: a tenth of an iteration's time.
 #[inline]
 pub(crate) fn push_copy(items: &mut Vec<Item>, item: ItemRef<'_>) {
     items.extend(std::iter::once_with(|| item.to_item()));
@@ -75,9 +75,9 @@ pub(crate) fn push_copy(items: &mut Vec<Item>, item: ItemRef<'_>) {
 /// An item of an entry on this member.
 #[derive(Clone)]
 pub(crate) enum Held {
-    /// Key and value in one place.
+    /// Key and value in one allocation.
     Together { bytes: Bytes, key_len: u32, version: Version },
-    /// Each in its own.
+    /// Key and value in separate allocations.
     Apart(Item),
 }
 
@@ -111,11 +111,11 @@ pub struct Items(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// Of this member, for a reader that looks at them where they lie.
+    /// Items of this member, for a reader that borrows them.
     Here(Vec<Held>),
-    /// For one that takes them.
+    /// Owned items, for a reader that takes them.
     Made(Vec<Item>),
-    /// As they are on the wire, which was looked at before.
+    /// Items in their wire form, which is validated.
     Came { bytes: Bytes, count: usize },
 }
 
@@ -138,7 +138,7 @@ impl From<Vec<Item>> for Items {
 }
 
 impl Items {
-    /// So many items at the beginning of these bytes, which are taken from there.
+    /// Takes this number of items from the beginning of the bytes.
     pub(crate) fn read(from: &mut Bytes, count: usize) -> Result<Self, FrameError> {
         let mut rest = &from[..];
         for _ in 0..count {
@@ -148,7 +148,7 @@ impl Items {
         Ok(Self(Form::Came { bytes: from.split_to(length), count }))
     }
 
-    /// How many there are.
+    /// Returns the number of items.
     pub const fn len(&self) -> usize {
         match &self.0 {
             Form::Here(items) => items.len(),
@@ -157,12 +157,12 @@ impl Items {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no items.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, where they lie.
+    /// Returns all items, borrowed.
     pub fn iter(&self) -> ItemRefs<'_> {
         ItemRefs(match &self.0 {
             Form::Here(items) => Refs::Here(items.iter()),
@@ -171,7 +171,7 @@ impl Items {
         })
     }
 
-    /// Made ready to be taken one by one.
+    /// Returns owned items, for a reader that takes them one by one.
     pub(crate) fn made(self) -> Self {
         let Form::Came { bytes, count } = &self.0 else { return self };
         let mut made = Vec::with_capacity(*count);
@@ -185,7 +185,7 @@ impl Items {
         made.into()
     }
 
-    /// Adds some at the end.
+    /// Adds items at the end.
     pub(crate) fn append(&mut self, more: Vec<Item>) {
         if more.is_empty() {
             return;
@@ -201,7 +201,7 @@ impl Items {
         }
     }
 
-    /// Takes those out of a part of them that are not wanted. Gives how many.
+    /// Removes unwanted items from a range. Returns their number.
     pub(crate) fn take_out(&mut self, part: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> usize {
         *self = std::mem::take(self).made();
         match &mut self.0 {
@@ -248,7 +248,7 @@ impl IntoIterator for Items {
     }
 }
 
-/// Items where they lie. From [`Items::iter`] and [`IntoItems::rest`].
+/// Borrowed items. From [`Items::iter`] and [`IntoItems::rest`].
 #[derive(Clone)]
 pub struct ItemRefs<'a>(Refs<'a>);
 
@@ -294,7 +294,7 @@ impl<'a> Iterator for ItemRefs<'a> {
 
 impl ExactSizeIterator for ItemRefs<'_> {}
 
-/// Items one after the other, each with what it takes, or where it lies. From [`Items`].
+/// An iterator of owned items, which can also lend them. From [`Items`].
 pub struct IntoItems(Rest);
 
 enum Rest {
@@ -316,7 +316,7 @@ impl fmt::Debug for IntoItems {
 }
 
 impl IntoItems {
-    /// Those that are still to come, where they lie.
+    /// Returns the remaining items, borrowed.
     pub fn rest(&self) -> ItemRefs<'_> {
         ItemRefs(match &self.0 {
             Rest::Here { items, .. } => Refs::Here(items.as_slice().iter()),
@@ -325,7 +325,7 @@ impl IntoItems {
         })
     }
 
-    /// The next one, where it lies.
+    /// Returns the next item, borrowed.
     #[inline]
     pub fn next_ref(&mut self) -> Option<ItemRef<'_>> {
         match &mut self.0 {
@@ -366,13 +366,13 @@ impl Iterator for IntoItems {
     }
 }
 
-/// A part of these bytes, as its reader keeps it.
+/// Returns a part of these bytes for a reader: a copy if it is small.
 #[inline]
 fn part(bytes: &Bytes, part: &[u8]) -> Bytes {
     if part.len() <= COPIED_MAX { Bytes::copy_from_slice(part) } else { bytes.slice_ref(part) }
 }
 
-/// Where in the bytes the parts of the next item are, which is taken.
+/// Returns the positions of the next item's parts, and moves `at` past the item.
 #[inline]
 fn next_parts(bytes: &[u8], at: &mut usize, left: &mut usize) -> Option<Parts> {
     *left = left.checked_sub(1)?;
@@ -385,17 +385,17 @@ fn next_parts(bytes: &[u8], at: &mut usize, left: &mut usize) -> Option<Parts> {
 
 impl ExactSizeIterator for IntoItems {}
 
-/// Where the parts of an item on the wire begin and end.
+/// The positions of an encoded item's parts.
 struct Parts {
     key: (usize, usize),
     value: (usize, usize),
     version: Version,
-    /// Bytes of the whole.
+    /// Length of the item in bytes.
     length: usize,
 }
 
 impl Parts {
-    /// Those of the first item, which is taken from the bytes.
+    /// Reads the first item's positions, and takes the item from the bytes.
     #[inline]
     fn read(rest: &mut &[u8]) -> Result<Self, FrameError> {
         let all = *rest;
@@ -438,7 +438,7 @@ mod tests {
         version.put(out);
     }
 
-    /// The same items in all forms.
+    /// Returns the same items in all forms.
     fn forms(count: u64) -> [Items; 3] {
         let here = |item: Item| {
             let (key_len, version) = (item.key.len() as u32, item.version);

@@ -1,7 +1,8 @@
-//! The data grid: caches whose entries are spread over the members of a cluster.
+//! The data grid: caches whose entries are distributed over the members of a cluster.
 //!
-//! A cache's keys belong to segments, its segments to owners ([`ConsistentHash`]). Who owns what changes with the members,
-//! from one [`Topology`] to the next. [`Node`] is a member as a state machine, [`Container`] holds its entries.
+//! A cache's keys belong to segments, its segments to owners ([`ConsistentHash`]). The owners change with the
+//! members, from one [`Topology`] to the next. [`Node`] is a member as a state machine, [`Container`] holds its
+//! entries.
 
 mod ballot;
 mod command;

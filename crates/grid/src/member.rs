@@ -1,25 +1,25 @@
-//! A cache's members as placement sees them: how much each takes, and where it stands.
+//! The members of a cache for the placement: their capacities and locations.
 
 use std::fmt;
 use std::sync::Arc;
 
 use consort_group::{Address, Member};
 
-/// What a member takes of a cache, relative to the others; 1 by default. Kept in thousandths, so that all members come
-/// to the same owners.
+/// The capacity of a member: its share of a cache relative to the other members; 1 by default. It is stored in
+/// thousandths, so that all members compute the same owners.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Capacity(u32);
 
 impl Capacity {
-    /// Owns nothing, and takes part in everything else.
+    /// The member owns no segments, and has all other functions.
     pub const ZERO: Self = Self(0);
 
-    /// So many thousandths of the usual.
+    /// Returns the capacity of this many thousandths of the default.
     pub const fn from_thousandths(thousandths: u32) -> Self {
         Self(thousandths)
     }
 
-    /// In thousandths of the usual.
+    /// Returns the thousandths of the default.
     pub const fn thousandths(self) -> u32 {
         self.0
     }
@@ -37,8 +37,8 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// Where a member runs. Owners of a segment are kept apart: on other sites if there are, else other racks, else other
-/// machines. What is not said is the same place for all who do not say it.
+/// The location of a member. Owners of a segment are placed apart: at different sites if there are any, else in
+/// different racks, else on different machines. All members without a value count as being at the same place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Location {
     /// The data centre.
@@ -50,7 +50,8 @@ pub struct Location {
 }
 
 impl Location {
-    /// How close two places are: 0 different sites, 1 the same site, 2 the same rack of it, 3 the same machine.
+    /// Returns how close two locations are: 0 different sites, 1 the same site, 2 the same rack of it, 3 the same
+    /// machine.
     pub fn closeness(&self, other: &Self) -> usize {
         if self.site != other.site {
             0
@@ -67,11 +68,11 @@ impl Location {
 /// A member of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheMember {
-    /// Who it is.
+    /// Its address.
     pub address: Address,
-    /// How much it takes.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// Where it stands.
+    /// Its location.
     pub location: Location,
 }
 
@@ -81,9 +82,10 @@ impl From<Address> for CacheMember {
     }
 }
 
-/// An error that names members. A node does not know what they are called: who tells people of it names them first.
+/// An error that names members. A node knows only their addresses, so the caller that reports the error adds their
+/// names.
 pub trait NamesMembers {
-    /// Calls `name` for each of them.
+    /// Calls `name` for each member in the error.
     fn each_member(&mut self, name: &mut dyn FnMut(&mut Member));
 }
 

@@ -1,11 +1,12 @@
-//! What becomes of a key when two or more sides of a partition come together that have all gone on, as
-//! [`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites) lets them.
+//! The merge of a key when partitions of a cluster reunite that have all accepted writes, as
+//! [`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites) allows.
 //!
-//! Most keys need no decision: what only one side has changed since they parted stands as that side has it, be it a put
-//! or a removal. Where several sides have changed a key, and not to the same value, the cache's [`MergePolicy`] decides.
+//! Most keys need no decision: a change that only one partition made since the split stands, be it a put or a
+//! removal. If several partitions changed a key, and not to the same value, the cache's [`MergePolicy`] decides.
 //!
-//! Whose change is whose follows from what each side has seen ([`crate::past`]): what another side has not seen is a change
-//! to it, and what another side has seen and does not have any more, it has replaced.
+//! The history of each partition ([`crate::past`]) determines which changes are its own. A write that another
+//! partition has not seen is a change to that partition. A write that another partition has seen and no longer has
+//! was replaced there.
 
 use std::sync::Arc;
 
@@ -15,37 +16,39 @@ use crate::guarded::{Panicked, guarded};
 use crate::operation::Stored;
 use crate::{Lifetime, Segment, Version};
 
-/// Partings that a cache remembers; of more it forgets the oldest, and does not tell any more which members are of which side.
+/// Maximum number of partings that a cache remembers. Beyond it the oldest is forgotten, and members can no longer be
+/// assigned to its partitions.
 pub(crate) const PARTINGS_MAX: usize = 16;
 
-/// Who wins where several sides of a partition have changed a key. The *preferred* side is the one with the most members
-/// that were members when the sides parted; of several such, the one that has the oldest of all.
+/// The policy for keys that several partitions have changed. The *preferred* partition is the one with the most
+/// members that were members at the split; of several such, the one that has the oldest member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum MergePolicy {
-    /// What the preferred side has, also if it has removed the key.
+    /// The preferred partition's entry or removal.
     PreferredAlways,
-    /// What the preferred side has; if it has removed the key, what another one has.
+    /// The preferred partition's entry; if it has removed the key, the entry of another partition.
     #[default]
     PreferredNonNull,
     /// The key is removed.
     RemoveAll,
-    /// What the function says that is registered under this name on every member.
+    /// The result of the function that is registered under this name on every member.
     Custom(Arc<str>),
 }
 
-/// A custom merge policy: the key, what the preferred side has, and what others have that have changed it, too; `None`
-/// where it was removed. Returns what the key is to have. It is called once per key, on the segment's primary, and must
-/// not use the cache. If it panics, the key has what the preferred side has.
+/// A custom merge policy. Its arguments are the key, the preferred partition's entry, and the entries of the other
+/// partitions that changed the key; `None` stands for a removal. It returns the key's entry after the merge. It is
+/// called once per key, on the segment's primary, and must not use the cache. If it panics, the preferred partition's
+/// entry stands.
 pub type MergeFn =
     dyn Fn(&[u8], Option<&Stored>, &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> + Send + Sync;
 
-/// What a side has of a key.
+/// The state of a key in one partition.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Standing {
     Entry(Stored),
-    /// It was removed, as far as the side remembers.
+    /// The key was removed, as far as the partition remembers.
     Removed(Version),
-    /// Nothing is known of it.
+    /// The partition has no record of the key.
     Nothing,
 }
 
@@ -65,32 +68,32 @@ impl Standing {
         }
     }
 
-    /// Whether it is what a function has chosen.
+    /// Whether the state equals the result of the function.
     fn is_made_of(&self, made: Option<&(Bytes, Lifetime)>) -> bool {
         let own = self.entry().map(|stored| (&stored.value, left_of(stored)));
         own == made.map(|(value, lifetime)| (value, *lifetime))
     }
 
-    /// Whether nobody who reads could tell the two from each other.
+    /// Whether a reader cannot distinguish the two states.
     fn is_same(&self, other: &Self) -> bool {
         self.entry().map(|stored| &stored.value) == other.entry().map(|stored| &stored.value)
     }
 }
 
-/// What becomes of a key.
+/// The decision about a key.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Verdict {
-    /// The first side's standing stays.
+    /// The state of the first partition stays.
     Stays,
-    /// What another side has, as it is: nobody else has changed it.
+    /// The unchanged entry or removal of another partition: no other partition has changed the key.
     Copy(usize),
     Put(Bytes, Lifetime),
-    /// Nobody has it any more, and that is news also where nothing is.
+    /// The key is absent everywhere. This is a change also for partitions without a record of the key.
     Remove,
 }
 
-/// Decides about a key. `standings` are those of the sides, the preferred first; `has_seen(a, b)` tells whether side `a` has
-/// seen what side `b` has.
+/// Decides about a key. `standings` are the states in the partitions, the preferred one first; `has_seen(a, b)`
+/// returns whether partition `a` has seen the state of partition `b`.
 pub(crate) fn decide(
     key: &[u8],
     standings: &[&Standing],
@@ -100,11 +103,12 @@ pub(crate) fn decide(
 ) -> Verdict {
     let is_changed =
         |side: usize, other: usize| !matches!(standings[side], Standing::Nothing) && !has_seen(other, side);
-    // Two sides that have seen what the other has, and have it no more, have merged other sides meanwhile, and not chosen the same:
-    // that is for the policy, too. Where nobody chooses among values, what is newer is right.
+    // Two partitions that have each seen and replaced the other's state have merged other partitions meanwhile, with
+    // different results. The policy decides these, too. Where the policy does not choose among values, the newer one
+    // stands.
     let chooses = *policy != MergePolicy::RemoveAll;
     let is_entry = |side: usize| standings[side].entry().is_some();
-    // What another side has seen and then changed is over.
+    // A state that another partition has seen and then changed is replaced.
     let is_over = |side: usize| {
         (0..standings.len()).any(|other| {
             let (theirs, ours) = (is_changed(other, side), is_changed(side, other));
@@ -116,7 +120,7 @@ pub(crate) fn decide(
     let mut left: Vec<usize> = Vec::new();
     for side in (0..standings.len()).filter(|&side| !is_over(side)) {
         match left.iter_mut().find(|other| standings[**other].is_same(standings[side])) {
-            // Of those who have come to the same, who has the newest is not behind the others.
+            // Of the partitions with equal states, the one with the newest version is not behind the others.
             Some(other) if *other > 0 && standings[side].version() > standings[*other].version() => {
                 *other = side;
             }
@@ -124,9 +128,10 @@ pub(crate) fn decide(
             None => left.push(side),
         }
     }
-    // With a version of its own it would count as a change when others come back later, who may have seen and replaced it.
+    // With a new version the state would count as a change when further partitions return later, which may have seen
+    // and replaced it.
     let takes = |side: usize| match (standings[side], standings[0]) {
-        // The same value, put once more elsewhere, is not what others have replaced.
+        // The same value, put again in another partition, is not the one that others have replaced.
         (Standing::Entry(one), own) if one.version > own.version() => Verdict::Copy(side),
         (one, own) if one.is_same(own) => Verdict::Stays,
         (one, own) if one.version() > own.version() => Verdict::Copy(side),
@@ -156,25 +161,26 @@ pub(crate) fn decide(
     }
 }
 
-/// How long an entry has still to live.
+/// Returns the remaining lifetime of an entry.
 fn left_of(stored: &Stored) -> Lifetime {
     let lifespan = stored.lifetime.lifespan.map(|lifespan| lifespan.saturating_sub(stored.age));
     Lifetime { lifespan, ..stored.lifetime }
 }
 
-/// A side that is being merged: the topology with which it came, and its number among those that came with it.
+/// The id of a partition that is being merged: the topology that added it, and its number among the partitions that
+/// this topology added.
 pub(crate) type SideId = (u32, u32);
 
-/// A side whose entries are to be merged: who has them, and what it has in common with others.
+/// A partition whose entries are to be merged: its owners, and its partings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Side {
-    /// The id of the topology with which its members came.
+    /// The id of the topology that added its members.
     pub since: u32,
-    /// Which of the sides that came with it.
+    /// Its number among the partitions that this topology added.
     pub nth: u32,
-    /// Its owners that were read, as far as they are here; where there is none, those that were written.
+    /// Its read owners in the view; for a segment without any, its write owners.
     pub owners: crate::ConsistentHash,
-    /// Where it has parted from others.
+    /// Its splits from other partitions.
     pub partings: Arc<[Parting]>,
 }
 
@@ -183,7 +189,7 @@ impl Side {
         (self.since, self.nth)
     }
 
-    /// Who has a segment's entries.
+    /// Returns the owners that have a segment's entries.
     pub(crate) fn givers(&self, segment: Segment) -> impl Iterator<Item = &consort_group::Address> {
         self.owners.owners(segment)
     }
@@ -194,11 +200,11 @@ impl Side {
 pub struct Parting {
     /// The topology's id.
     pub id: u32,
-    /// Who has made it: on another side there may be one with the same id.
+    /// The coordinator that made it: another partition may have a parting with the same id.
     pub by: consort_group::Address,
 }
 
-/// Where the first history has left what it has in common with the second: `None` if it never has.
+/// Returns the id at which the first history leaves the part that both have in common: `None` if it never does.
 pub(crate) fn parted_from(own: &[Parting], other: &[Parting]) -> Option<u32> {
     own.iter().find(|parting| !other.contains(parting)).map(|parting| parting.id)
 }
@@ -223,7 +229,7 @@ mod tests {
         Verdict::Put(Bytes::from_static(value.as_bytes()), Lifetime::FOREVER)
     }
 
-    /// Two sides that parted when the preferred one had seen all up to 5.7 and the other all up to 5.4.
+    /// Two partitions that split when the preferred one had seen all up to 5.7 and the other all up to 5.4.
     fn decided(preferred: &Standing, other: &Standing, policy: &MergePolicy) -> Verdict {
         let sides = [preferred, other];
         let has_seen = |side: usize, other: usize| sides[other].version() <= Version::new(5, [7, 4][side]);
@@ -296,7 +302,7 @@ mod tests {
         assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Verdict::Stays);
     }
 
-    /// Of three sides the second has replaced what the first had, and has come to the value that the third has, too.
+    /// Of three partitions the second has replaced the first's state, and now has the same value as the third.
     #[test]
     fn of_sides_that_have_come_to_the_same_the_newest_is_taken_over() {
         let (old, a, b) = (stored("old", 5, 3), stored("same", 6, 1), stored("same", 40, 1));
@@ -305,7 +311,7 @@ mod tests {
         assert_eq!(verdict, Verdict::Copy(2));
     }
 
-    /// A third side has removed what the first has, and the second has chosen it again, as a change.
+    /// A third partition has removed the first's entry, and the second has chosen it again, as a change.
     #[test]
     fn a_value_that_was_put_once_more_is_taken_over_as_newer() {
         let (old, removed, again) =

@@ -1,4 +1,4 @@
-//! What can be asked of a cache for one key, and what comes of it.
+//! Operations on one key of a cache, and their outcomes.
 
 use std::time::Duration;
 
@@ -9,68 +9,68 @@ use consort_memory::Shortage;
 use crate::persistence::StoreFailure;
 use crate::{CacheMode, Entry, Full, Lifetime, Limit, NamesMembers, Segment, Version};
 
-/// When a write is done.
+/// The condition of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// In any case.
+    /// None: the write is always carried out.
     Always,
-    /// If the key is absent.
+    /// The key is absent.
     Absent,
-    /// If the key is present.
+    /// The key is present.
     Present,
-    /// If the key has this value.
+    /// The key has this value.
     Value(Bytes),
-    /// If the key's entry has this version.
+    /// The key's entry has this version.
     Version(Version),
 }
 
 impl Condition {
-    /// Whether it holds for what the key has.
+    /// Whether the condition holds for the key's entry.
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
         match self {
             Self::Always => true,
             Self::Absent => entry.is_none(),
             Self::Present => entry.is_some(),
-            // A value that is not at hand is not known to be this one.
+            // A value that is only in the store cannot be compared.
             Self::Value(value) => entry.is_some_and(|entry| !entry.is_passive() && entry.value == value),
             Self::Version(version) => entry.is_some_and(|entry| entry.version == *version),
         }
     }
 }
 
-/// What a write does.
+/// The effect of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// The key has this value from now on.
+    /// The key gets this value.
     Put {
         /// The value.
         value: Bytes,
-        /// For how long.
+        /// Its lifetime.
         lifetime: Lifetime,
     },
-    /// The key is absent from now on.
+    /// The key becomes absent.
     Remove,
-    /// All keys are absent from now on, whatever key is named. Only with [`CacheMode::Invalidation`], where nobody knows
-    /// which keys the others have.
+    /// All keys become absent, whichever key the request has. Only with [`CacheMode::Invalidation`], where a member
+    /// does not know the keys of other members.
     Clear,
 }
 
 /// A write: one change under one condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// When it is done.
+    /// The condition.
     pub condition: Condition,
-    /// What is done.
+    /// The change.
     pub change: Change,
-    /// Whether the caller wants what the key had before. It costs its transfer, so it is only sent if wanted.
+    /// Whether the caller wants the previous entry. Its transfer has a cost, so it is only sent on request.
     pub wants_previous: bool,
 }
 
-/// Which owner answers a read.
+/// The owner that serves a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadFrom {
-    /// Whoever is nearest: this member if it is an owner, else one of the owners. Regular: the last acknowledged write
-    /// or a newer one.
+    /// The nearest owner: this member if it is one, else one of the owners. Regular: the last acknowledged write or a
+    /// newer one.
     #[default]
     Nearest,
     /// The primary only. Linearizable.
@@ -80,51 +80,51 @@ pub enum ReadFrom {
 /// An operation on one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// What does the key have?
+    /// Reads the key's entry.
     Read(ReadFrom),
     /// A write.
     Write(Write),
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// What the key has.
+    /// The key's entry.
     Read(Option<Stored>),
-    /// What a write did.
+    /// The result of a write.
     Written(Written),
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Written {
     /// Whether the condition held. If not, nothing was changed.
     pub is_done: bool,
     /// Whether the key was present before.
     pub was_present: bool,
-    /// The version of what was done, be it a removal; if nothing was done, that of the entry that the key has,
+    /// The version of the write, also of a removal. If the condition did not hold, the version of the key's entry;
     /// [`Version::NONE`] if it has none.
     pub version: Version,
-    /// What the key had before, if that was wanted and there was something.
+    /// The previous entry, if the caller wanted it and the key was present.
     pub previous: Option<Stored>,
 }
 
-/// An entry as it travels: times as spans, because clocks differ.
+/// An entry in a message: times are durations, because members' clocks differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
     /// The value.
     pub value: Bytes,
     /// Its version.
     pub version: Version,
-    /// How long it lives.
+    /// Its lifespan and max-idle time.
     pub lifetime: Lifetime,
-    /// How long ago it was written.
+    /// Time since it was written.
     pub age: Duration,
-    /// How long ago it was last used.
+    /// Time since it was last used.
     pub idle: Duration,
 }
 
-/// What an entry has beside its value, as it travels.
+/// The metadata of an entry in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub(crate) version: Version,
@@ -134,19 +134,19 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// When the entry was written first, by the clock of a member that has got it now.
+    /// Returns the time of the entry's first write, by the clock of a member that has just received it.
     pub(crate) fn created(self, now: Time) -> Time {
         ago(now, self.age)
     }
 
-    /// When it was last used, by the same clock.
+    /// Returns the time of its last use, by the same clock.
     pub(crate) fn last_used(self, now: Time) -> Time {
         ago(now, self.idle)
     }
 }
 
 impl Stored {
-    /// An entry, by the clock of the member that has it.
+    /// Creates it from an entry, by the clock of the member that has the entry.
     pub fn of(entry: Entry, now: Time) -> Self {
         Self {
             age: now.since(entry.created),
@@ -167,12 +167,12 @@ impl Stored {
         Stamp { version, lifetime, age, idle }
     }
 
-    /// Whether its lifespan is over.
+    /// Whether its lifespan has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.lifetime.lifespan.is_some_and(|lifespan| lifespan <= self.age)
     }
 
-    /// The entry, by the clock of a member that has got it now.
+    /// Returns the entry, by the clock of a member that has just received it.
     pub fn into_entry(self, now: Time) -> Entry {
         Entry {
             created: ago(now, self.age),
@@ -184,83 +184,84 @@ impl Stored {
     }
 }
 
-/// The time a span ago; the clock's zero if that was before.
+/// Returns the time `span` before now; the clock's zero if that is earlier.
 pub(crate) fn ago(now: Time, span: Duration) -> Time {
     Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-/// Why an operation has failed.
+/// The reason why an operation has failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// Not all owners have answered in time, or nobody is there who takes anything of the cache. A write may have been done, or
-    /// may still be done.
+    /// Not all owners have responded within the timeout, or no reachable member has a capacity for the cache. The
+    /// write may have been applied, or may still be applied.
     #[error("no answer within {0:?}; what was to be written may still be")]
     TimedOut(Duration),
-    /// This member was left out of the cluster while the write was under way. It may have been done.
+    /// This member was removed from the cluster while the write was in progress. The write may have been applied.
     #[error("this member was left out of the cluster; the write may have been done")]
     Uncertain,
-    /// Too many members are away, and the cache's partition handling does not allow it. Nothing was changed.
+    /// Too many members are unreachable, and the cache's partition handling does not allow the operation. Nothing was
+    /// changed.
     #[error("cache is degraded: owners of segment {segment} are away: {}", listed(away))]
     Degraded {
         /// The key's segment.
         segment: Segment,
-        /// Which of its owners.
+        /// The segment's unreachable owners.
         away: Vec<Member>,
     },
-    /// The key's primary has no room for the entry, and its cache refuses new ones, or nothing that could go would make
-    /// enough. Nothing was changed.
+    /// The key's primary has no room for the entry: its cache refuses new entries, or evicting all evictable entries
+    /// would not make enough room. Nothing was changed.
     #[error("memory of {member} is full: {limit} are allowed, and with the write there would be {needed}")]
     Full {
-        /// Whose memory.
+        /// The member whose memory is full.
         member: Member,
-        /// What it may have.
+        /// Its limit.
         limit: Limit,
-        /// What there would be if all had gone that may go for it, in the unit of the limit.
+        /// The size with the write after evicting all evictable entries, in the unit of the limit.
         needed: u64,
     },
-    /// The process of the key's primary, or of another owner, has no memory for what the write adds. Nothing was changed.
-    /// Entries can be read, removed, and replaced by values that are not larger.
+    /// The process of the key's primary, or of another owner, has no memory for the additional bytes of the write.
+    /// Nothing was changed. Entries can be read, removed, and replaced by values that are not larger.
     #[error("{member} has no memory for the write: {shortage}")]
     NoMemory {
         /// The member.
         member: Member,
-        /// Its limit, and how much of it is in use.
+        /// Its limit, and its memory in use.
         shortage: Shortage,
     },
-    /// A member's store has not taken the write. It stands in the memory of its owners and is tried again; until then it
-    /// is lost if they all end.
+    /// A member's store has not accepted the write. The write is in the memory of its owners, and the store tries it
+    /// again. Until then it is lost if all owners stop.
     #[error("the write is in memory, and the store of {member} has not taken it: {why}")]
     NotStored {
-        /// Whose store.
+        /// The member whose store failed.
         member: Member,
-        /// What it says.
+        /// The store's error.
         why: StoreFailure,
     },
-    /// The store of the key's primary does not take what it was given before. Nothing was changed.
+    /// The store of the key's primary does not accept earlier writes. Nothing was changed.
     #[error("the store of {member} takes no writes: {why}")]
     StoreFails {
-        /// Whose store.
+        /// The member whose store failed.
         member: Member,
-        /// What it says.
+        /// The store's error.
         why: StoreFailure,
     },
     /// A member's store has the value and cannot read it. Nothing was changed.
     #[error("the store of {member} cannot read the value: {why}")]
     NotLoaded {
-        /// Whose store.
+        /// The member whose store failed.
         member: Member,
-        /// What it says.
+        /// The store's error.
         why: StoreFailure,
     },
-    /// The key or value is larger than a cache takes. Nothing was changed.
+    /// The key or value is larger than a cache allows. Nothing was changed.
     #[error("{what} has {length} bytes, {limit} are allowed")]
     TooLarge {
         /// The key or the value.
         what: &'static str,
-        /// How long it is.
+        /// Its length in bytes.
         length: usize,
-        /// How long it may be.
+        /// The maximum length in bytes.
         limit: usize,
     },
     /// The value in the response of another member is larger than the caller allows. Nothing was changed.
@@ -268,29 +269,29 @@ pub enum OperationError {
     LargeResponse {
         /// Bytes of the value.
         bytes: u32,
-        /// What the caller has set as [`SubmitOptions::response_bytes_max`].
+        /// The caller's [`SubmitOptions::response_bytes_max`].
         ///
         /// [`SubmitOptions::response_bytes_max`]: crate::SubmitOptions::response_bytes_max
         limit: u32,
     },
-    /// The cache's mode does not have what was asked for. Nothing was changed.
+    /// The cache's mode does not support the request. Nothing was changed.
     #[error("{what} is not to be had in a cache of mode {mode:?}")]
     Unsupported {
-        /// What was asked for.
+        /// The unsupported request.
         what: &'static str,
         /// The cache's mode.
         mode: CacheMode,
     },
-    /// The cache is not open here, or no more. Nothing was changed.
+    /// The cache is not open on this member, or no longer. Nothing was changed.
     #[error("cache is closed")]
     Closed,
-    /// As many operations are under way as a member may have. Nothing was changed.
+    /// The member has the maximum number of operations in progress. Nothing was changed.
     #[error("{0} operations are under way already")]
     Busy(u64),
 }
 
 impl OperationError {
-    /// A member has no room.
+    /// Creates the error of a member without room.
     pub(crate) fn full(member: &Address, Full { limit, needed }: Full) -> Self {
         Self::Full { member: member.clone().into(), limit, needed }
     }

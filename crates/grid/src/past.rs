@@ -1,12 +1,14 @@
-//! What an owner has seen of a segment's writes, so that sides of a partition can tell later whose changes are whose.
+//! The history of a segment's writes that an owner has seen, so that partitions can later assign changes to their
+//! origin.
 //!
-//! Under the topologies of one coordinator a segment's writes have one order. Where members are lost or another coordinator
-//! begins, somebody may go on with what was before: a new [`Line`] of history begins, and every topology names the lines
-//! behind it. An owner remembers of each line how far it has come. What is newer, or of a line that it does not know, it has
-//! not seen. A side that merges another has seen from then on what either had.
+//! Under the topologies of one coordinator a segment's writes have one order. When members are lost or another
+//! coordinator begins, another partition may go on from the same state. Then a new lineage of history ([`Line`])
+//! begins, and every topology names the lineages behind it. An owner remembers for each lineage the newest version
+//! that it has seen. It has not seen newer versions, or versions of a lineage that it does not know. After a merge, a
+//! partition has seen the writes of both partitions.
 //!
-//! Which line a version is of is told by its topology, for whoever has seen something of both: so lines that begin apart
-//! begin with numbers that are apart ([`Line::first_id`]).
+//! A version's topology id determines its lineage for an owner that has seen part of both lineages. Therefore
+//! lineages that begin in different partitions begin with ids that are far apart ([`Line::first_id`]).
 
 use std::collections::BTreeMap;
 
@@ -16,25 +18,27 @@ use consort_hotrod::hash;
 
 use crate::{Topology, Version};
 
-/// Lines that are remembered; of more the oldest are forgotten, and what is of them is told apart no more. A partition and the
-/// merge after it begin three. A line takes some thirty bytes for every segment, in memory and when that moves.
+/// Maximum number of remembered lineages. Beyond it the oldest are forgotten, and their versions are no longer
+/// distinguished. A partition and the merge after it begin three. A lineage takes some 30 bytes for every segment, in
+/// memory and in its state transfer.
 pub(crate) const LINES_MAX: usize = 32;
 
-/// Numbers of topologies that a line has to itself: sides use a handful each before they are merged. Those that use more may
-/// count through each other's, which matters only to a third side that has parted from one of them meanwhile.
+/// Number of topology ids reserved for a lineage: a partition uses a handful before it is merged. Partitions that use
+/// more may overlap with each other's ids. That matters only to a third partition that has split from one of them
+/// meanwhile.
 const LINE_IDS: u32 = 16;
 
-/// Places in which a line may begin. With more of them fewer lines begin in one place, and numbers grow faster: by half as
-/// many times [`LINE_IDS`] where a coordinator is lost. With one lost every hour they last for two years, and then as many
-/// again as are left without a place.
+/// Number of places in which a lineage may begin. With more places fewer lineages share one, and ids grow faster: by
+/// half as many times [`LINE_IDS`] where a coordinator is lost. With one coordinator lost every hour the ids last for
+/// two years, and then as many again as are left without a place.
 const LINE_PLACES: u32 = 64;
 
-/// Removals that are remembered per segment while somebody is parted, in case that the other side changes the same key: a
-/// hundred kilobytes with usual keys. Later ones lose against whatever another side has.
+/// Maximum number of removals remembered per segment while members are partitioned, in case the other partition
+/// changes the same key: 100 kB with usual keys. Later removals lose against any entry of another partition.
 const REMOVALS_MAX: usize = 1_024;
 
-/// A line of a cache's history: the topologies that one coordinator makes until it loses members, or finds others that have
-/// gone on without it.
+/// A lineage of a cache's history: the topologies that one coordinator makes until it loses members, or finds others
+/// that have gone on without it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Line {
     /// The id of its first topology.
@@ -44,8 +48,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// The id for the first topology of a line that `by` begins: beyond `last`, and not what another member would take that
-    /// goes on from there as well.
+    /// Returns the id for the first topology of a lineage that `by` begins: greater than `last`, and different from
+    /// the id that another member would use that goes on from there as well.
     pub(crate) fn first_id(topology: &Topology, last: u32, by: &Address) -> u32 {
         let next = last.saturating_add(1);
         let line = topology.lines.last().filter(|_| next < Version::TOPOLOGY_MAX / 2);
@@ -54,7 +58,7 @@ impl Line {
             let uuid = address.uuid().unwrap_or_default();
             [uuid.most.to_be_bytes(), uuid.least.to_be_bytes()].concat()
         };
-        // Members of one topology that go on from it have places of their own, which differ from line to line.
+        // Members of one topology that go on from it have different places, which change from lineage to lineage.
         let nth = topology.addresses().position(|member| member == by);
         let nth = nth.map_or_else(|| hash::hash(&bytes(by)) as u32, |nth| nth as u32);
         let turn = hash::hash(&[bytes(&line.by), line.id.to_be_bytes().to_vec()].concat()) as u32;
@@ -62,24 +66,25 @@ impl Line {
     }
 }
 
-/// What a write owner remembers of a segment for the case that sides that have parted come together again.
+/// A write owner's history of a segment, for the merge of partitions.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(crate) struct Past {
-    /// The newest version of each line that was seen: applied, or merged with a side that had.
+    /// The newest version seen of each lineage: applied, or merged from a partition that had applied it.
     pub(crate) seen: BTreeMap<Line, Version>,
-    /// The newest that was seen of lines that are forgotten.
+    /// The newest version seen of forgotten lineages.
     pub(crate) older: Version,
-    /// Keys that were removed while somebody was parted.
+    /// Keys that were removed while members were partitioned.
     pub(crate) removals: BTreeMap<Bytes, Version>,
 }
 
 impl Past {
-    /// Whether it has seen nothing.
+    /// Whether the owner has seen no write.
     pub(crate) fn is_blank(&self) -> bool {
         self.older.is_none() && self.seen.values().all(|seen| seen.is_none())
     }
 
-    /// Of a life before, only the newest version is known. Whoever had that has seen all of the lines behind it.
+    /// Restores the history after a restart, of which only the newest version is known. An owner with that version
+    /// has seen all lineages before it.
     pub(crate) fn restore(&mut self, lines: &[Line], newest: Version) {
         let ends = lines.iter().skip(1).map(|next| Version(Version::new(next.id, 0).0.saturating_sub(1)));
         let ends = ends.chain([newest]);
@@ -90,7 +95,7 @@ impl Past {
         self.forget_oldest();
     }
 
-    /// A topology is installed: lines have begun.
+    /// Adds the lineages of a topology that is installed.
     pub(crate) fn begin<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) {
         for line in lines {
             self.seen.entry(line.clone()).or_default();
@@ -106,7 +111,7 @@ impl Past {
         }
     }
 
-    /// A version was applied.
+    /// Records that a version was applied.
     pub(crate) fn note(&mut self, version: Version) {
         let of_it = self.seen.iter_mut().rev().find(|(line, _)| line.id <= version.topology());
         let seen = of_it.map_or(&mut self.older, |(_, seen)| seen);
@@ -118,7 +123,7 @@ impl Past {
         self.note_present(key, version);
     }
 
-    /// The key has an entry of this version, whoever has ordered it.
+    /// Records that the key has an entry of this version, whichever primary has ordered it.
     pub(crate) fn note_present(&mut self, key: &[u8], version: Version) {
         if self.removals.get(key).is_some_and(|removed| *removed < version) {
             self.removals.remove(key);
@@ -130,7 +135,7 @@ impl Past {
         self.note_absent(key, version);
     }
 
-    /// The key was removed with this version, whoever has ordered that.
+    /// Records that the key was removed with this version, whichever primary has ordered the removal.
     pub(crate) fn note_absent(&mut self, key: &[u8], version: Version) {
         if let Some(removed) = self.removals.get_mut(key) {
             *removed = version.max(*removed);
@@ -139,7 +144,7 @@ impl Past {
         }
     }
 
-    /// What another owner of the same side remembers, or what a side that is merged had seen.
+    /// Adds the history of another owner of this partition, or of a partition that is merged.
     pub(crate) fn learn(&mut self, other: &Self) {
         self.older = other.older.max(self.older);
         for (line, theirs) in &other.seen {
@@ -152,12 +157,12 @@ impl Past {
         }
     }
 
-    /// What was seen, without what was removed.
+    /// Returns the seen versions, without the removals.
     pub(crate) fn seen_only(&self) -> Self {
         Self { removals: BTreeMap::new(), ..self.clone() }
     }
 
-    /// Whether a version was seen here that somebody has who remembers this.
+    /// Whether this owner has seen a version that an owner with the other history has.
     pub(crate) fn has_seen(&self, version: Version, theirs: &Self) -> bool {
         let is_forgotten =
             |line: &Line| self.seen.first_key_value().is_some_and(|(first, _)| line.id < first.id);
@@ -167,13 +172,13 @@ impl Past {
                 None if is_forgotten(line) => self.older,
                 None => Version::NONE,
             },
-            // They have forgotten which line it was.
+            // The other owner has forgotten the lineage of the version.
             None => self.line_of(version).map_or(self.older, |line| self.seen[line]),
         };
         version <= newest
     }
 
-    /// The last line that had begun when a version was ordered.
+    /// Returns the last lineage that had begun when a version was ordered.
     fn line_of(&self, version: Version) -> Option<&Line> {
         self.seen.keys().rev().find(|line| line.id <= version.topology())
     }
@@ -201,7 +206,7 @@ mod tests {
         assert!(!ours.has_seen(Version::new(41, 1), &theirs) && !theirs.has_seen(Version::new(6, 1), &ours));
         ours.learn(&theirs);
         assert!(ours.has_seen(Version::new(41, 2), &theirs) && !ours.has_seen(Version::new(41, 3), &theirs));
-        // A number may be on another line for others, who have parted from this one before they have seen that.
+        // An id may be of another lineage for owners that have split from this one before they have seen the lineage.
         theirs.note(Version::new(6, 1));
         assert!(!theirs.has_seen(Version::new(6, 1), &ours));
     }

@@ -1,5 +1,5 @@
-//! What a member's state machine and the store beside it say to each other. The store itself is not known here: what is to
-//! be stored comes out of [`Node`](crate::Node) as requests, and what came of them goes in.
+//! The interface between a member's state machine and the store beside it. The state machine does not know the store:
+//! [`Node`](crate::Node) returns store requests, and takes their results.
 
 use std::sync::Arc;
 
@@ -10,40 +10,40 @@ use crate::operation::Stored;
 use crate::wire::{FrameError, Wire, wire_struct};
 use crate::{CacheConfig, Segment, Topology};
 
-/// How a cache is kept on this member beyond its memory.
+/// The kind of persistence of a cache on this member.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Backing {
-    /// The store has what memory has no room for, and nothing else. If not, it has everything.
+    /// Whether the store has only the values that memory has no room for. If not, it has all entries.
     pub passivation: bool,
-    /// What the store has kept of an earlier life. The container has its entries.
+    /// The state that the store has from an earlier process. The container has its entries.
     pub remembered: Option<Remembered>,
 }
 
-/// What a member keeps beside its entries: who it was, and the newest topology that it had installed.
+/// The state that a member stores beside its entries: its address, and the newest topology that it had installed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Remembered {
-    /// Its address then.
+    /// Its address at that time.
     pub member: Address,
     /// The cache's settings.
     pub config: CacheConfig,
     /// The topology.
     pub topology: Topology,
-    /// Entries in the store are of a life before this one, and are to be removed.
+    /// Whether entries in the store are older than this state, and must be removed.
     pub is_void: bool,
 }
 
-/// What a store has kept of an earlier life cannot be read.
+/// The error for state in a store that cannot be decoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("what the store remembers of its cluster cannot be read: {0}")]
 pub struct Unreadable(String);
 
 wire_struct!(Remembered { member, config, topology, is_void });
 
-/// The version of the form in which it is kept.
+/// The version of the stored form.
 const FORM: u8 = 3;
 
 impl Remembered {
-    /// As bytes, to be kept.
+    /// Returns the encoded state.
     pub fn encode(&self) -> Bytes {
         let mut out = bytes::BytesMut::new();
         FORM.put(&mut out);
@@ -51,7 +51,7 @@ impl Remembered {
         out.freeze()
     }
 
-    /// From the bytes that were kept.
+    /// Decodes the state.
     ///
     /// # Errors
     ///
@@ -70,10 +70,10 @@ impl Remembered {
     }
 }
 
-/// What the store is to do. Requests are carried out in the order in which they come: a load sees every write before it.
+/// A request to the store. Requests are carried out in order: a load sees every earlier write.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StoreRequest {
-    /// A key has this entry from now on, or nothing. Answered by [`Node::handle_stored`](crate::Node::handle_stored).
+    /// Sets or removes the entry of a key. The result goes to [`Node::handle_stored`](crate::Node::handle_stored).
     Write {
         /// Its number.
         number: u64,
@@ -84,37 +84,37 @@ pub enum StoreRequest {
         /// The entry; none if it is removed.
         entry: Option<Stored>,
     },
-    /// Something that concerns many keys. Answered by [`Node::handle_stored`](crate::Node::handle_stored).
+    /// An order for many keys. The result goes to [`Node::handle_stored`](crate::Node::handle_stored).
     Order {
         /// Its number.
         number: u64,
-        /// What.
+        /// The order.
         order: StoreOrder,
     },
-    /// The entries of keys. Answered by [`Node::handle_loaded`](crate::Node::handle_loaded).
+    /// Loads the entries of keys. The result goes to [`Node::handle_loaded`](crate::Node::handle_loaded).
     Load {
         /// Its number.
         number: u64,
         /// The keys.
         keys: Vec<(Segment, Bytes)>,
-        /// Bytes of values after which no more are loaded. One is in any case.
+        /// Bytes of values after which no more are loaded. One value is always loaded.
         bytes_max: usize,
     },
 }
 
-/// Something that concerns many keys.
+/// An order for many keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreOrder {
-    /// A segment has no entries any more.
+    /// Removes all entries of a segment.
     RemoveSegment(Segment),
-    /// There are no entries any more.
+    /// Removes all entries.
     Clear,
-    /// This is to be kept beside the entries, in place of what was ([`Remembered::decode`]); nothing if it is empty.
+    /// Replaces the state beside the entries ([`Remembered::decode`]); removes it if the bytes are empty.
     Remember(Bytes),
 }
 
-/// Why a store has not done something, for people.
+/// The reason why a store has failed, as text.
 pub type StoreFailure = Arc<str>;
 
-/// What a load has found, key by key as asked, as far as it went.
+/// The entries that a load has found, in the order of the keys, as far as it went.
 pub type Loaded = Vec<Option<Stored>>;

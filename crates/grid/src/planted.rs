@@ -1,129 +1,130 @@
-//! Bugs that members can be given on purpose, to prove that checkers find them. Without the feature `planted` nobody has
-//! one, and the compiler leaves them out.
+//! Bugs that tests plant in members on purpose, to prove that checkers find them. Without the feature `planted` no
+//! member has one, and the compiler removes their code.
 
-/// A bug.
+/// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(not(feature = "planted"), allow(dead_code, unreachable_pub))]
 pub enum Planted {
-    /// Backups acknowledge what they have not applied while they receive the segment.
+    /// Backups acknowledge writes that they have not applied while they receive the segment.
     BackupNotApplied,
-    /// Backups take commands of older epochs.
+    /// Backups accept commands of older epochs.
     OldEpochTaken,
     /// A new primary orders writes before it has the other owners' records.
     HandoverNotAwaited,
     /// Records are dropped with every topology.
     RecordsDropped,
-    /// A write that is sent again is carried out again.
+    /// A repeated write is carried out again.
     RepeatedNotRecognised,
-    /// A write that changed nothing is carried out again when it is sent again.
+    /// A write that changed nothing is carried out again when it is repeated.
     AnswerForgotten,
-    /// Calls of older reigns are carried out.
+    /// Calls of older primary terms are carried out.
     LateCallTaken,
-    /// Phases begin before all have confirmed the last.
+    /// Phases begin before all members have confirmed the last.
     PhaseTooEarly,
-    /// Who joins after a change of coordinators is not waited for.
+    /// The coordinator does not wait for a member that joins after a change of coordinators.
     JoinerNotAwaited,
-    /// Who pulls a segment is given no records of what is unfinished in it.
+    /// A member that pulls a segment gets no records of the segment's unfinished writes.
     RecordsNotGiven,
     /// A chunk overwrites newer entries.
     ChunkOverwrites,
     /// Removals are not remembered while the segment is received.
     RemovalForgotten,
-    /// Entries are read where they are no longer written.
+    /// Entries are read at members that are no longer written.
     ReadAfterSurrender,
     /// A minority accepts writes.
     MinorityWrites,
-    /// At a merge, the side goes on that has been degraded the longest.
+    /// A merge goes on with the partition that has been degraded the longest.
     WrongHistory,
-    /// At a merge of sides that have all gone on, what one of them has is given up.
+    /// A merge of partitions that have all gone on discards the data of one of them.
     LongestWins,
-    /// Whatever a cache's merge policy is, the preferred side wins.
+    /// The preferred partition wins with every merge policy.
     PolicyIgnored,
-    /// What a side had seen that was merged is not remembered. Sides have to part twice, which a test of nodes brings about
-    /// (`crates/grid/tests/it/merging.rs`), also for the next.
+    /// The history of a merged partition is not remembered. Partitions have to split twice, which a test of nodes
+    /// brings about (`crates/grid/tests/it/merging.rs`), also for the next.
     SeenForgotten,
-    /// What is taken over of a side that is merged counts as a write of those who take it over.
+    /// Entries copied from a merged partition count as writes of the partition that copies them.
     CopiedAnew,
-    /// Nobody succeeds callers that have vanished.
+    /// No member completes the writes of callers that have vanished.
     CallersNotAdopted,
-    /// What a caller gave up when it closed its cache is finished to whoever hears of that. It has to go on with another cache,
-    /// which a test of nodes brings about (`crates/grid/tests/it/records.rs`).
+    /// Operations that a caller gave up when it closed its cache count as finished for every member that learns of
+    /// them. The caller has to go on with another cache, which a test of nodes brings about
+    /// (`crates/grid/tests/it/records.rs`).
     GivenUpIsFinished,
-    /// Nobody asks for what is left of callers that have vanished.
+    /// No member requests the remaining records of callers that have vanished.
     SettledNotAsked,
-    /// Callers that are away are succeeded as if they had vanished.
+    /// Callers that are unreachable are treated as if they had vanished.
     AwayAdopted,
     /// Acknowledgements of two epochs are added up.
     AcksAddedUp,
     /// A transfer ends one chunk early.
     LastChunkLost,
-    /// The absent count for a majority.
+    /// Absent members count towards a majority.
     AbsentCounted,
-    /// A coordinator that has lost members does not ask those that are left.
+    /// A coordinator that has lost members does not request the confirmation of the remaining members.
     LossNotConfirmed,
-    /// Members are left out before all who are there have installed that they will be.
+    /// Members are removed before all reachable members have installed the announcement of their removal.
     LeftOutAtOnce,
-    /// Topologies are installed whatever was promised to other coordinators.
+    /// Topologies are installed in spite of a promise to another coordinator.
     PromiseForgotten,
-    /// Whose votes are needed changes in one step.
+    /// The quorum changes in one step.
     QuorumAtOnce,
-    /// Members acknowledge what others have written, and keep what they have of it.
+    /// Members acknowledge writes of other members, and keep their own entries of these keys.
     InvalidationIgnored,
-    /// A walk that begins a segment again with another owner forgets what has come of it.
+    /// An iteration that restarts a segment with another owner forgets the items already returned.
     GivenForgotten,
-    /// Who is asked by a walk for a segment that it does not have says that nothing is in it.
+    /// A member that an iteration asks for a segment that it does not have responds that the segment is empty.
     RefusalIsEmpty,
-    /// Walks pass over segments whose owners are away.
+    /// Iterations skip segments whose owners are unreachable.
     AwayPassedOver,
-    /// Listeners are told again of what is sent again.
+    /// Listeners get an event again when its command is repeated.
     ToldAgain,
-    /// A member that was left out tells its listeners of no gap.
+    /// A member that was removed delivers no gap to its listeners.
     GapForgotten,
-    /// Listeners are told of no gap when owners are lost whose changes of owners were not over. Several have to be lost within
-    /// moments, which a test of nodes brings about (`crates/grid/tests/it/listeners.rs`).
+    /// Listeners get no gap when owners are lost whose changes of owners were not complete. Several have to be lost
+    /// within moments, which a test of nodes brings about (`crates/grid/tests/it/listeners.rs`).
     UndoneUntold,
-    /// What was told is remembered when the last listener ends, though versions pass unnoted from then on. Only a local cache
-    /// keeps its topology meanwhile.
+    /// The record of delivered events is kept when the last listener ends, though later versions are not recorded.
+    /// Only a local cache keeps its topology meanwhile.
     ToldKept,
-    /// Entries of a chunk are as young as if they had been written when it comes.
+    /// Entries of a chunk have the age zero when the chunk arrives.
     AgeForgotten,
-    /// Members acknowledge that everything is cleared, and keep what they have.
+    /// Members acknowledge a clear, and keep their entries.
     ClearIgnored,
-    /// What has expired is taken out by the primary alone, and nobody is told.
+    /// Only the primary removes expired entries, and no member gets an event.
     ExpiredUntold,
-    /// An owner that is asked whether it has used an entry says that it has not.
+    /// An owner responds that it has not used an entry that it has used.
     UseDenied,
-    /// An entry of which somebody says when it was used is used now.
+    /// An entry whose last use another member reports counts as used now.
     UseRenewed,
-    /// Who gives a segment's entries no more keeps to itself when it gave them last.
+    /// A member that is no longer a read owner of a segment does not send the entries' last uses.
     UsesKept,
-    /// A listener is ready before all primaries have said that they tell its member.
+    /// A listener is ready before all primaries have confirmed that they deliver events to its member.
     MarksNotAwaited,
     /// Writes are acknowledged before they are stored.
     StoreNotAwaited,
-    /// A value that memory has no room for is given up while the store has not answered whether it takes it.
+    /// A value that memory has no room for is dropped before the store has confirmed that it accepts the value.
     WritingForgotten,
-    /// A write that a store has refused is finished for its caller, whoever has it.
+    /// A write that a store has refused counts as finished for its caller, although owners have it.
     RefusedIsFinished,
-    /// With passivation, a value is given up when it is stored, whoever may need it.
+    /// With passivation, a value is dropped once it is stored, although an operation may need it.
     HeldForgotten,
-    /// Topologies are confirmed before they are remembered. Somebody has to come back first whose store was slow, which a test
-    /// of nodes brings about (`crates/grid/tests/it/restart.rs`).
+    /// Topologies are confirmed before they are stored. A member whose store was slow has to return first, which a
+    /// test of nodes brings about (`crates/grid/tests/it/restart.rs`).
     NoteNotAwaited,
-    /// A cluster that begins again counts its ballots anew.
+    /// A cluster that restarts begins its ballot numbers anew.
     BallotsForgotten,
-    /// What is in the store of a segment that is given up stays there.
+    /// The entries of a dropped segment stay in the store.
     StoreKept,
 }
 
 impl Planted {
-    /// Those about votes: views have to overlap within moments, which tests of nodes bring about
+    /// Bugs about votes: views have to overlap within moments, which tests of nodes bring about
     /// (`crates/grid/tests/it/votes.rs`).
     #[cfg(feature = "planted")]
     pub const VOTES: [Self; 4] =
         [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce, Self::LossNotConfirmed];
 
-    /// Those that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
+    /// Bugs that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "planted")]
     pub const SCENARIOS: [Self; 7] = [
         Self::RefusedIsFinished,
@@ -135,24 +136,24 @@ impl Planted {
         Self::CopiedAnew,
     ];
 
-    /// Those that the simulator finds where clients do what they do in some runs only.
+    /// Bugs that the simulator finds only in runs with a certain mix of operations.
     #[cfg(feature = "planted")]
     pub const HABITS: [Self; 3] = [Self::AgeForgotten, Self::ExpiredUntold, Self::ClearIgnored];
 
-    /// The same where clients put what lives as long as it is used.
+    /// Bugs that the simulator finds only where clients put entries with a max-idle time.
     #[cfg(feature = "planted")]
     pub const IDLE: [Self; 3] = [Self::UseDenied, Self::UseRenewed, Self::UsesKept];
 
-    /// Those that the simulator finds where members have stores.
+    /// Bugs that the simulator finds where members have stores.
     #[cfg(feature = "planted")]
     pub const STORES: [Self; 4] =
         [Self::StoreNotAwaited, Self::HeldForgotten, Self::BallotsForgotten, Self::StoreKept];
 
-    /// Those that the simulator finds in local caches.
+    /// Bugs that the simulator finds in local caches.
     #[cfg(feature = "planted")]
     pub const LOCAL: [Self; 1] = [Self::ToldKept];
 
-    /// All others, which the simulator finds with whole stacks.
+    /// All other bugs, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]
     pub const ALL: [Self; 29] = [
         Self::BackupNotApplied,

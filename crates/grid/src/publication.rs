@@ -1,4 +1,4 @@
-//! What can be asked of all entries of a cache: which, in what form, and how surely each comes once.
+//! Requests for all entries of a cache: the selection, the projection, and the delivery guarantee.
 
 use std::sync::Arc;
 
@@ -7,30 +7,32 @@ use consort_group::Member;
 
 use crate::{Entry, Items, NamesMembers, OperationError, ReadFrom, Segment};
 
-/// Entries that may be fetched and not consumed yet, from all members together, unless a publication says otherwise:
-/// as many as a chunk of a state transfer has in the field's other grids (S004-2).
+/// Default maximum number of fetched and not yet consumed entries, from all members together: the size of a state
+/// transfer chunk in the field's other grids (S004-2).
 pub const BATCH: usize = 512;
 
-/// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however many items a
-/// batch has. One item may have more.
+/// Bytes of items in a response beyond which no more items are added, so that large values do not fill a member's
+/// memory. One item may be larger.
 pub const FETCH_BYTES: usize = 1024 * 1024;
 
-/// Members that are asked at the same time; they share the batch (S004-8).
+/// Maximum number of members with an outstanding request; they share the batch (S004-8).
 pub const LANES_MAX: usize = 4;
 
-/// How often an entry that is there from the first to the last moment comes, whatever members join or leave meanwhile.
+/// The number of times that the iteration returns an entry that is present throughout, whatever members join or leave
+/// meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Guarantee {
-    /// Never twice; what had not come of a segment when its owner was lost does not come.
+    /// Never twice. The rest of a segment whose owner was lost is not returned.
     AtMostOnce,
-    /// Never missed; a segment whose owner was lost comes again.
+    /// Never missed. A segment whose owner was lost is returned again from its beginning.
     AtLeastOnce,
-    /// Once. The keys of segments that have come in part are remembered for that: of up to [`LANES_MAX`] segments.
+    /// Exactly once. For that the reader remembers the keys of segments that are partly returned: of up to
+    /// [`LANES_MAX`] segments.
     #[default]
     ExactlyOnce,
 }
 
-/// What comes of each entry.
+/// The projection of each entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum What {
     /// Key, value and version.
@@ -38,14 +40,15 @@ pub enum What {
     Entries,
     /// Key and version.
     Keys,
-    /// The same for who removes whatever anybody may be given: with the keys whose removal may be under way, which an owner gives
-    /// that has not heard of it. These come whatever the guarantee, and perhaps twice.
+    /// Key and version, for a caller that removes every key it gets. The keys include those whose removal may be in
+    /// progress, from an owner that has not seen the removal. The latter are returned whatever the guarantee, perhaps
+    /// twice.
     Removable,
-    /// Nothing: entries are counted.
+    /// No items: entries are counted.
     Count,
-    /// What a reduction makes of many of them, which [`Publication::transform`] names. Items are parts of the whole, at least
-    /// one for each segment of which it has made something, and have no keys. Each entry that is there throughout is in one of
-    /// them, whatever the guarantee; with [`Guarantee::AtMostOnce`], in one at most.
+    /// The result of a reduction of many entries, which [`Publication::transform`] names. Items are partial results
+    /// without keys, at least one for each segment with a result. Each entry that is present throughout is in exactly
+    /// one of them; with [`Guarantee::AtMostOnce`], in one at most.
     Reduced,
 }
 
@@ -54,39 +57,40 @@ pub enum What {
 pub struct Transform {
     /// Its name.
     pub name: Arc<str>,
-    /// What it is given besides the entry.
+    /// Its arguments besides the entry.
     pub arguments: Bytes,
 }
 
-/// What a transform does with a key, an entry and its arguments: the value to be sent, or nothing if the entry is not
-/// wanted. It is called under a segment's lock: it must be quick and must not use the cache. If it panics, what asked for it
-/// fails, and a listener is told of a gap.
+/// A transform of a key, an entry and arguments: it returns the value to be sent, or `None` to skip the entry. It is
+/// called under a segment's lock: it must be quick and must not use the cache. If it panics, the request fails, and a
+/// listener gets a gap.
 pub type TransformFn = dyn Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync;
 
-/// A reduction: adds a key, an entry and its arguments to what it has made of others, which is empty at first. What stays
-/// empty is not sent. It is called as a [`TransformFn`] is.
+/// A reduction: adds a key, an entry and arguments to its result of earlier entries, which is empty at first. An
+/// empty result is not sent. It is called under the same conditions as a [`TransformFn`].
 pub type ReduceFn = dyn Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync;
 
-/// A question to all owners.
+/// A request to all owners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publication {
-    /// What comes of each entry.
+    /// The projection of each entry.
     pub what: What,
-    /// How surely.
+    /// The delivery guarantee.
     pub guarantee: Guarantee,
-    /// Filters and maps where the entries are, or reduces, if that is what comes of them.
+    /// Filters and maps entries at their owners, or reduces them with [`What::Reduced`].
     pub transform: Option<Transform>,
-    /// Only these segments; `None` = all.
+    /// The requested segments; `None` = all.
     pub segments: Option<Arc<[Segment]>>,
-    /// Entries that may be fetched and not consumed, from all members together.
+    /// Maximum number of fetched and not yet consumed entries, from all members together.
     pub batch: usize,
-    /// Members asked at the same time, up to [`LANES_MAX`]; one = one member after the other.
+    /// Number of members with an outstanding request, up to [`LANES_MAX`]; 1 = one member after the other.
     pub lanes: usize,
-    /// Whom a segment's entries come from. [`ReadFrom::Nearest`]: the reader's own member, if that is an owner, else the one that has
-    /// fewest to give. [`ReadFrom::Primary`]: the primary, or another owner while it is away.
+    /// The owner from which a segment's entries are read. [`ReadFrom::Nearest`]: the reader's own member, if that is
+    /// an owner, else the owner with the fewest segments to send. [`ReadFrom::Primary`]: the primary, or another
+    /// owner while the primary is unreachable.
     pub from: ReadFrom,
-    /// Items are looked at where they lie ([`Items::iter`], [`crate::IntoItems::rest`]), rather than taken one by one: then
-    /// nothing is made of each before.
+    /// Whether the reader borrows items ([`Items::iter`], [`crate::IntoItems::rest`]) instead of taking them one by
+    /// one: then no owned items are built.
     pub whole: bool,
 }
 
@@ -105,45 +109,45 @@ impl Default for Publication {
     }
 }
 
-/// An iteration on the member that has begun it.
+/// The id of an iteration on the member that has begun it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IterationId(pub u64);
 
-/// What an iteration has.
+/// The result of a request for the next items.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     /// The next items, of one member; not empty.
     Items(Items),
-    /// Nothing has come yet. [`crate::NodeEvent::Fetched`] will say when to ask again.
+    /// No items have arrived. [`crate::NodeEvent::Fetched`] says when to ask again.
     Nothing,
-    /// Everything has been given. For [`What::Count`]: how many there were.
+    /// All items were returned. For [`What::Count`]: the number of entries.
     End {
-        /// Entries that were counted or given.
+        /// Number of entries counted or returned.
         count: u64,
     },
 }
 
-/// Why an iteration has failed. What was given before was right.
+/// The reason why an iteration has failed. The items returned before are valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IterationError {
-    /// A member does not know the transform, or the reduction.
+    /// A member does not have the transform, or the reduction.
     #[error("{member} has no transform {name}")]
     UnknownTransform {
-        /// Who.
+        /// The member.
         member: Member,
-        /// Which.
+        /// The name.
         name: Arc<str>,
     },
-    /// The transform, or the reduction, has panicked at a member, which has told why on its standard error.
+    /// The transform, or the reduction, has panicked at a member, which has written the reason to its standard error.
     #[error("{name} has panicked at {member}")]
     Panicked {
-        /// Who.
+        /// The member.
         member: Member,
-        /// Which.
+        /// The name.
         name: Arc<str>,
     },
-    /// It cannot go on.
+    /// The iteration cannot go on.
     #[error(transparent)]
     Operation(#[from] OperationError),
 }

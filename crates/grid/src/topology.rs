@@ -1,4 +1,5 @@
-//! Who owns what at a moment, and who will: a value that the coordinator makes and everybody installs.
+//! The topology of a cache: the owners of its segments, now and after a rebalance. The coordinator makes it and every
+//! member installs it.
 
 use std::sync::Arc;
 
@@ -8,126 +9,130 @@ use crate::merge::{PARTINGS_MAX, Parting, Side};
 use crate::past::{LINES_MAX, Line};
 use crate::{Ballot, CacheMember, ConsistentHash, Segment};
 
-/// How far a change of owners is.
+/// The phase of a change of owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Nothing moves: the current owners are read and written.
+    /// No rebalance is in progress: the current owners are read and written.
     Stable,
-    /// Entries move: the current owners are read, current and pending ones are written.
+    /// Entries are being transferred: the current owners are read, current and pending ones are written.
     ReadOldWriteAll,
-    /// All entries have moved: the pending owners are read, current and pending ones are written.
+    /// All entries are transferred: the pending owners are read, current and pending ones are written.
     ReadNewWriteAll,
-    /// The members have begun a new life with what their stores have kept. Nothing is read or written before the first
-    /// owner of each segment has the newest of what its owners have.
+    /// The members have restarted with the data of their stores. Nothing is read or written before the first owner of
+    /// each segment has the newest data of all its owners.
     Restoring,
 }
 
-/// What of a cache may be used.
+/// The availability of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Availability {
-    /// Everything.
+    /// All operations are allowed.
     Available,
-    /// Too much was lost at once: what the cache's partition handling allows in a minority. These owners are away.
+    /// Too many members were lost at once: the cache's partition handling for a minority applies. These owners are
+    /// unreachable.
     Degraded {
         /// Owners that are not in the view.
         away: Arc<[Address]>,
     },
 }
 
-/// A member, and since when it has been one without interruption.
+/// A member, and the topology since which it has been one without interruption.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Membership {
     /// The member.
     pub member: CacheMember,
-    /// The id of the topology with which it became a member. Whoever finds a later one than the last that it has
-    /// installed was left out meanwhile, and begins anew.
+    /// The id of the topology with which it became a member. If a member finds a later id here than the last topology
+    /// that it has installed, it was removed meanwhile and begins anew.
     pub since: u32,
-    /// What it is told of all changes, if it has listeners.
+    /// The events that it gets, if it has listeners.
     pub listening: Option<Listening>,
-    /// While a cache begins again: who it was before. It may be lost before its store knows who it is now.
+    /// Its address before the restart, while a cache restarts. The member may be lost before its store has its new
+    /// address.
     pub formerly: Option<Address>,
 }
 
-/// What a member with listeners is told.
+/// The events that a member with listeners gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listening {
-    /// The id of the topology since which it is told without interruption.
+    /// The id of the topology since which it has got events without interruption.
     pub since: u32,
-    /// The id of the topology since which it is told as much as now.
+    /// The id of the topology since which it has got events of this interest.
     pub changed: u32,
-    /// What.
+    /// The contents of the events.
     pub interest: Interest,
 }
 
-/// What a member wants to be told of each change.
+/// The contents of the events that a member wants for each change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Interest {
-    /// Nothing.
+    /// No events.
     #[default]
     Nothing,
-    /// What has happened to which key.
+    /// The key and the kind of change.
     Keys,
-    /// That and the value.
+    /// These and the value.
     Entries,
-    /// That and the value before.
+    /// These and the previous value.
     Previous,
 }
 
-/// The owners of a cache's segments. Made by the coordinator, a new one for every change; a higher id replaces a lower.
+/// The owners of a cache's segments. The coordinator makes a new topology for every change; a higher id replaces a
+/// lower one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
-    /// Grows with every change.
+    /// The id. It grows with every change.
     pub id: u32,
     /// The phase.
     pub phase: Phase,
-    /// Everybody who has the cache open, owners or not, in the order of their coming.
+    /// All members that have the cache open, owners or not, in the order in which they joined.
     pub members: Arc<[Membership]>,
-    /// The owners now.
+    /// The current owners.
     pub current: ConsistentHash,
-    /// The owners to be, while the phase is not [`Phase::Stable`].
+    /// The owners after the rebalance, while the phase is not [`Phase::Stable`].
     pub pending: Option<ConsistentHash>,
-    /// Which rebalance this is or was: the id of the topology that began it.
+    /// The rebalance in progress, or the last one: the id of the topology that began it.
     pub rebalance: u32,
-    /// Per segment the id with which its write owners, or the members with listeners, last changed.
+    /// Per segment the id of the topology with which its write owners, or the members with listeners, last changed.
     pub epochs: Arc<[u32]>,
-    /// Per segment the id with which its primary last changed.
+    /// The primary term. Per segment the id of the topology with which its primary last changed.
     pub reigns: Arc<[u32]>,
-    /// The members of the last stable topology: of them more than half must be there.
+    /// The members of the last stable topology: more than half of them must be present.
     pub quorum: Arc<[Address]>,
-    /// The quorum that follows, once all have this topology: of these more than half must be there as well.
+    /// The next quorum, once all members have this topology: more than half of these must be present as well.
     pub quorum_to_be: Option<Arc<[Address]>>,
-    /// Members that the next topology is without. They count as lost for whoever goes on from this one.
+    /// Members that are announced for removal: the next topology is without them. They count as lost for a
+    /// coordinator that goes on from this topology.
     pub forgone: Arc<[Address]>,
-    /// Under which ballot this history went on last with enough members. Of two that were made apart, the one with the
-    /// higher ballot has all that was acknowledged.
+    /// The ballot under which this history last went on with enough members. Of two topologies made in different
+    /// partitions, the one with the higher ballot has all acknowledged writes.
     pub ballot: Ballot,
-    /// What may be used.
+    /// The availability.
     pub availability: Availability,
     /// The id of the last topology of this history that was available.
     pub available: u32,
-    /// The member that has begun the cache. It stays the same for as long as there is something of it, through all
-    /// lives: what another beginner has made is another cache.
+    /// The member that created the cache. It stays the same for as long as the cache's data exists, through all
+    /// restarts: data with another origin belongs to another cache.
     pub origin: Address,
-    /// Where the lines of this history begin, in their order. The last ones of many.
+    /// The beginnings of this history's lineages, in order. Only the last ones of many are kept.
     pub lines: Arc<[Line]>,
-    /// Which history this is: the first topology, and those that went on without members that may have gone on, too.
-    /// The last ones of many.
+    /// The partings of this history: the first topology, and those that went on without members that may also have
+    /// gone on. Only the last ones of many are kept.
     pub partings: Arc<[Parting]>,
-    /// The last partings of sides that have been merged into this one.
+    /// The last partings of partitions that have been merged into this one.
     pub merged: Arc<[Parting]>,
-    /// Sides whose entries are being merged into this one.
+    /// Partitions whose entries are being merged into this one.
     pub merging: Arc<[Side]>,
 }
 
 impl Membership {
-    /// A new member.
+    /// Creates the membership of a new member.
     pub(crate) fn new(member: CacheMember, since: u32) -> Self {
         Self { member, since, listening: None, formerly: None }
     }
 }
 
 impl Topology {
-    /// The first topology of a cache.
+    /// Creates the first topology of a cache.
     pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
         let quorum = Arc::from([member.address.clone()]);
         let membership = Membership::new(member.clone(), id);
@@ -156,13 +161,14 @@ impl Topology {
         }
     }
 
-    /// It goes on without members that may have gone on without it.
+    /// Records that this history goes on without members that may have gone on without it.
     pub(crate) fn part(&mut self, by: &Address) {
         let parting = Parting { id: self.id, by: by.clone() };
         self.partings = last_of(self.partings.iter().cloned().chain([parting]), PARTINGS_MAX);
     }
 
-    /// Somebody may go on with what was before: what is written from now on is told apart from that.
+    /// Begins a lineage, because another coordinator may go on from the previous topology: later writes are
+    /// distinguished from those by their lineage.
     pub(crate) fn begin_line(&mut self, by: &Address) {
         let line = Line { id: self.id, by: by.clone() };
         if self.lines.last() == Some(&line) {
@@ -171,7 +177,7 @@ impl Topology {
         self.lines = last_of(self.lines.iter().cloned().chain([line]), LINES_MAX);
     }
 
-    /// Takes in the members of a side, whose entries are to be merged.
+    /// Adds the members of a partition whose entries are to be merged.
     pub(crate) fn take_in(&mut self, side: Side, members: Vec<CacheMember>) {
         let since = side.since;
         let others = members.into_iter().map(|member| Membership::new(member, since));
@@ -180,7 +186,7 @@ impl Topology {
         self.merging = self.merging.iter().cloned().chain([side]).collect();
     }
 
-    /// Whether this is of the same history as the other or of one that was merged into it, and older.
+    /// Whether this topology is older than the other, and of its history or of one that was merged into it.
     pub(crate) fn is_behind(&self, other: &Self) -> bool {
         let Some(last) = self.partings.last() else { return false };
         if other.partings.last() == Some(last) {
@@ -189,16 +195,16 @@ impl Topology {
         other.partings.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
-    /// A successor under another id, in which `change` has changed what it likes; the epochs, the reigns and what was
-    /// available last follow.
+    /// Returns a successor with another id, after `change` has modified it. The epochs, the primary terms and the id
+    /// of the last available topology are updated.
     #[must_use]
     pub fn succeeded(&self, id: u32, change: impl FnOnce(&mut Self)) -> Self {
         let mut next = Self { id, ..self.clone() };
         change(&mut next);
         if next.availability == Availability::Available {
             next.available = id;
-            // What those who were away have missed nobody knows, nor what others have done there; and what a merge has
-            // brought was not told.
+            // Changes that unreachable members missed, and changes made in their partition, are unknown. Merged
+            // changes were not delivered as events.
             let is_merged = !self.merging.is_empty() && next.merging.is_empty();
             if self.availability != Availability::Available || is_merged {
                 next.renew_listening();
@@ -221,7 +227,7 @@ impl Topology {
         next
     }
 
-    /// Who is read; the first is the primary.
+    /// Returns the read owners; the first is the primary.
     pub fn read_owners(&self) -> &ConsistentHash {
         match (&self.pending, self.phase) {
             (Some(pending), Phase::ReadNewWriteAll) => pending,
@@ -229,7 +235,7 @@ impl Topology {
         }
     }
 
-    /// Who is written; the first is the primary.
+    /// Returns the write owners; the first is the primary.
     pub fn write_owners(&self) -> ConsistentHash {
         match (&self.pending, self.phase) {
             (Some(pending), Phase::ReadNewWriteAll) => pending.union(&self.current),
@@ -238,46 +244,46 @@ impl Topology {
         }
     }
 
-    /// Whether a segment was to move, and all are gone for good who had it.
+    /// Whether a segment was to move, and all its current owners are lost permanently.
     pub(crate) fn is_orphaned(&self, segment: Segment) -> bool {
         self.phase == Phase::ReadOldWriteAll && self.current.owners(segment).len() == 0
     }
 
-    /// Who gives a segment to those who are to own it.
+    /// Returns the owners that provide a segment's state to its pending owners.
     pub(crate) fn givers(&self, segment: Segment) -> impl Iterator<Item = &Address> {
         let heirs = self.pending.as_ref().filter(|_| self.is_orphaned(segment));
         heirs.unwrap_or(&self.current).owners(segment)
     }
 
-    /// Whether it is a member.
+    /// Whether the topology has this member.
     pub fn contains(&self, member: &Address) -> bool {
         self.membership(member).is_some()
     }
 
-    /// A member's membership.
+    /// Returns a member's membership.
     pub fn membership(&self, member: &Address) -> Option<&Membership> {
         self.members.iter().find(|other| other.member.address == *member)
     }
 
-    /// The members' addresses.
+    /// Returns the members' addresses.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.members.iter().map(|membership| &membership.member.address)
     }
 
-    /// The members that are here and have listeners.
+    /// Returns the reachable members that have listeners.
     pub fn listening(&self) -> impl Iterator<Item = (&Address, Listening)> {
         let of = |one: &Membership| one.listening;
         let listening = self.members.iter().filter_map(move |one| Some((&one.member.address, of(one)?)));
         listening.filter(|(member, _)| !self.away().contains(member))
     }
 
-    /// What a member is told.
+    /// Returns the interest of a member in events.
     pub fn interest(&self, member: &Address) -> Interest {
         let listening = self.membership(member).and_then(|membership| membership.listening);
         listening.map_or(Interest::Nothing, |listening| listening.interest)
     }
 
-    /// Has a member be told something else from now on.
+    /// Sets the interest of a member in events from now on.
     pub(crate) fn listen(&mut self, member: &Address, interest: Interest) {
         let id = self.id;
         self.change_members(|one| {
@@ -289,7 +295,7 @@ impl Topology {
         });
     }
 
-    /// The cache has begun again: who its members were is of no use any more.
+    /// Forgets the members' former addresses, because the cache's restart is complete.
     pub(crate) fn forget_former(&mut self) {
         self.change_members(|one| one.formerly = None);
     }
@@ -310,40 +316,41 @@ impl Topology {
         self.members = self.members.iter().map(changed).collect();
     }
 
-    /// With which topology a segment's write owners last changed.
+    /// Returns the id of the topology with which a segment's write owners last changed.
     pub fn epoch(&self, segment: Segment) -> u32 {
         self.epochs[usize::from(segment.0)]
     }
 
-    /// With which topology a segment's primary last changed.
+    /// Returns the primary term: the id of the topology with which a segment's primary last changed.
     pub fn reign(&self, segment: Segment) -> u32 {
         self.reigns[usize::from(segment.0)]
     }
 
-    /// Takes the members out that are being left out, in whatever phase.
+    /// Removes the members announced for removal, in any phase.
     pub(crate) fn leave_out(&mut self) {
         let forgone = std::mem::take(&mut self.forgone);
         let is_gone = |member: &Address| forgone.contains(member);
         let members = self.members.iter().filter(|one| !is_gone(&one.member.address));
         self.members = members.cloned().collect();
         self.current = self.current.without(is_gone);
-        // What only those who are gone were to have stays where it is.
+        // A segment whose pending owners are all removed keeps its current owners.
         let current = &self.current;
         self.pending = self.pending.as_ref().map(|pending| pending.without(is_gone).or(current));
         self.availability = Availability::Available;
     }
 
-    /// The sets of members of each of which more than half must be there.
+    /// Returns the sets of members of each of which more than half must be present.
     pub(crate) fn quorums(&self) -> impl Iterator<Item = &Arc<[Address]>> {
         std::iter::once(&self.quorum).chain(&self.quorum_to_be)
     }
 
-    /// Members that are away or are being left out.
+    /// Returns the members that are unreachable or announced for removal.
     pub(crate) fn absent(&self) -> impl Iterator<Item = &Address> {
         self.away().iter().chain(self.forgone.iter())
     }
 
-    /// Whether all members but this one are away, and of each segment that it is read of one of them is read as well.
+    /// Whether all members but this one are unreachable, and each segment of which this one is a read owner has one
+    /// of them as another read owner.
     pub(crate) fn is_kept_without(&self, member: &Address) -> bool {
         let readers = self.read_owners();
         let is_kept = |segment| readers.owners(segment).any(|owner| self.away().contains(owner));
@@ -351,7 +358,7 @@ impl Topology {
             && readers.segments_of(member).all(is_kept)
     }
 
-    /// Owners that are away, if it is degraded.
+    /// Returns the unreachable owners, if the cache is degraded.
     pub fn away(&self) -> &[Address] {
         match &self.availability {
             Availability::Available => &[],
@@ -360,7 +367,7 @@ impl Topology {
     }
 }
 
-/// The last ones of many.
+/// Returns the last ones of many.
 fn last_of<T: Clone>(all: impl Iterator<Item = T>, count_max: usize) -> Arc<[T]> {
     let all: Vec<T> = all.collect();
     all[all.len().saturating_sub(count_max)..].into()

@@ -1,45 +1,45 @@
-//! Versions of entries: which of two writes of a key is the later one.
+//! Versions of entries, which order the writes of a key.
 //!
-//! The primary of a segment counts its writes and puts the topology in front, so that what a new primary writes is
-//! newer than anything that the one before it wrote.
+//! The primary of a segment counts its writes and puts the topology id in front. So the writes of a new primary are
+//! newer than all writes of the previous one.
 
 use std::fmt;
 
-/// Bits of the count; those above are the topology's. 2^40 writes of one segment in one topology are 34 years at a
-/// thousand a second; 2^24 topologies are 31 years at one a minute.
+/// Bits of the count; the bits above are the topology's. 2^40 writes of one segment in one topology are 34 years at
+/// 1,000 writes a second; 2^24 topologies are 31 years at one a minute.
 const COUNT_BITS: u32 = 40;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
-/// The version of an entry: a topology's id and the count of a segment's writes in it. Later ones are greater.
+/// The version of an entry: a topology's id and the count of a segment's writes in it. Later versions are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// The last topology whose versions are told apart.
+    /// The last topology id whose versions are distinct.
     pub const TOPOLOGY_MAX: u32 = (1 << (u64::BITS - COUNT_BITS)) - 1;
 
-    /// Older than every version of an entry.
+    /// No version: older than every version of an entry.
     pub const NONE: Self = Self(0);
 
-    /// The version with this count in this topology. What does not fit becomes the greatest that does: the order holds,
-    /// but versions beyond are no longer told apart.
+    /// Returns the version with this count in this topology. A number that does not fit becomes the greatest that
+    /// does: the order holds, but versions beyond are no longer distinct.
     pub const fn new(topology: u32, count: u64) -> Self {
         let topology = if topology > Self::TOPOLOGY_MAX { Self::TOPOLOGY_MAX } else { topology };
         let count = if count > COUNT_MAX { COUNT_MAX } else { count };
         Self((topology as u64) << COUNT_BITS | count)
     }
 
-    /// The id of the topology.
+    /// Returns the id of the topology.
     pub const fn topology(self) -> u32 {
         (self.0 >> COUNT_BITS) as u32
     }
 
-    /// The count in the topology.
+    /// Returns the count in the topology.
     pub const fn count(self) -> u64 {
         self.0 & COUNT_MAX
     }
 
-    /// Whether there is none.
+    /// Whether it is no version.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }

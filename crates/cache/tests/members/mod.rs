@@ -12,7 +12,7 @@ mod ports;
 
 pub use ports::free_base;
 
-/// Nothing in these tests takes a tenth of this.
+/// The timeout of all waits in these tests, which normally take less than a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster of one test.
@@ -31,7 +31,7 @@ impl Cluster {
         Self { name: name.to_owned(), text: text.to_owned(), variables: Variables::new() }
     }
 
-    /// The same without failure detection: members may be silent for as long as they like.
+    /// Like `loopback`, without failure detection: members may be silent for any time.
     pub fn patient(name: &str) -> Self {
         let mut cluster = Self::loopback(name);
         let (before, rest) = cluster.text.split_once("<MERGE3/>").expect("a stack");
@@ -45,7 +45,7 @@ impl Cluster {
         Self::tcp_at(name, free_base())
     }
 
-    /// The same from this port on.
+    /// The stock stack over TCP, from this port on.
     pub fn tcp_at(name: &str, base: u16) -> Self {
         let variables = ports::meeting_at(base);
         let (_, text) = STOCK.iter().find(|(name, _)| *name == "tcp.xml").expect("a stock stack");
@@ -75,7 +75,7 @@ impl Cluster {
     }
 }
 
-/// What must happen soon.
+/// Waits for a future, and fails after the timeout.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, future).await {
         Ok(done) => done,
@@ -83,7 +83,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until a cache has so many members and nothing moves.
+/// Waits until a cache has this many members and no rebalance is in progress.
 pub async fn settled(managers: &[&CacheManager], cache: &str, members: usize) {
     for manager in managers {
         let mut topologies = manager.watch_topology(cache).expect("an open cache");
@@ -102,7 +102,7 @@ pub async fn settled(managers: &[&CacheManager], cache: &str, members: usize) {
     }
 }
 
-/// Opens a cache of bytes on all.
+/// Opens a cache of bytes on all members.
 pub async fn open(managers: &[CacheManager], config: &CacheConfig) -> Vec<RawCache> {
     let mut caches = Vec::new();
     for manager in managers {

@@ -1,26 +1,26 @@
-//! Looking ahead: what the lookups of several keys will wait for in memory is fetched for all of them at once.
+//! Prefetch: the memory that lookups of several keys will read is fetched for all of them at once.
 //!
-//! A lookup in a large container waits for memory twice: for a line of the index, and then for the slot and the item, of
-//! which the index knows where both are. Nothing else is in it that takes as long. Whoever has several keys to look up,
-//! because several requests have come together, waits for all of them in the time of one.
+//! A lookup in a large container waits for memory twice: for a line of the index, and then for the slot and the item,
+//! whose addresses the index has. No other part of a lookup takes as long. A caller with several keys, because
+//! several requests have arrived together, waits for all of them in the time of one.
 #![allow(unsafe_code)]
 
 use super::Container;
 use super::table::KeyHash;
 use crate::Segment;
 
-/// For so many keys at a time. Their items have to be in the CPU's nearest cache still when they are looked up, and that has
+/// Maximum number of keys in one call. Their items must still be in the CPU's nearest cache at the lookup, which has
 /// 32 KiB or more.
 pub const AHEAD_MAX: usize = 16;
 
-/// Bytes of an item that are fetched: all of a small one, and of a large one as much as makes the CPU see by itself that it
-/// is read in order. With 1,024 instead of 256 a server's reads of 1,000 bytes take 5 % less.
+/// Maximum bytes of an item that are prefetched: all of a small one, and enough of a large one for the CPU to detect
+/// a sequential read. With 1,024 instead of 256 a server's reads of 1,000 bytes take 5 % less.
 const ITEM_AHEAD: usize = 1024;
 
-/// Bytes that the CPU fetches at once.
+/// Bytes of a line of the CPU's cache.
 const LINE: usize = 64;
 
-/// Begins to fetch what a value is in, or its first bytes if it is large, into the CPU's cache.
+/// Begins to prefetch the memory of a value, or its first bytes if it is large, into the CPU's cache.
 pub(super) fn fetch<T: ?Sized>(value: &T) {
     let begin = std::ptr::from_ref(value).cast::<u8>();
     for line in (0..size_of_val(value).min(ITEM_AHEAD)).step_by(LINE) {
@@ -40,11 +40,11 @@ fn fetch_line(at: *const u8) {
 #[inline]
 fn fetch_line(_: *const u8) {}
 
-/// Where something begins in memory. Nothing is read through it: what was there may be gone.
+/// The address of an object in memory. It is never dereferenced: the object may be freed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Place(usize);
 
-/// Which line of the CPU's cache that is in, as far as 32 bits say it.
+/// The cache line of an address, in 32 bits.
 #[derive(Clone, Copy)]
 pub(super) struct Hint(u32);
 
@@ -63,9 +63,9 @@ impl Place {
         Hint((self.0 / LINE) as u32)
     }
 
-    /// The line that is meant: of those with these bits the one that is nearest to this place. They are 256 GiB apart, so that
-    /// it is the right one as long as what was allocated lies within half of that; and if it is another one, something
-    /// else is fetched in vain.
+    /// Returns the line of a hint: of the lines with these bits the one that is nearest to this address. Such lines
+    /// are 256 GiB apart, so that the result is right as long as all allocations lie within half of that. A wrong
+    /// line only makes the prefetch useless.
     #[inline]
     fn line(self, hint: Hint) -> usize {
         let here = self.0 / LINE;
@@ -73,7 +73,7 @@ impl Place {
         here.wrapping_add_signed(apart as isize).wrapping_mul(LINE)
     }
 
-    /// Begins to fetch it.
+    /// Begins to prefetch the line of a hint.
     #[inline]
     pub(super) fn fetch(self, hint: Hint) {
         fetch_line(std::ptr::without_provenance(self.line(hint)));
@@ -81,8 +81,8 @@ impl Place {
 }
 
 impl Container {
-    /// Makes the next lookups of these keys faster, or of the first [`AHEAD_MAX`]; it shows in nothing else. Of one key
-    /// there is nothing to be won.
+    /// Makes the next lookups of these keys faster, or of the first [`AHEAD_MAX`]; there is no other effect. One key
+    /// alone gains nothing.
     pub fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = (Segment, &'k [u8])>) {
         let mut places = [(Segment(0), KeyHash(0), None); AHEAD_MAX];
         let mut count = 0;

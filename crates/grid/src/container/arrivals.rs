@@ -1,9 +1,9 @@
-//! Entries that come together, as the chunks of a transfer bring them.
+//! Bulk insertion of entries, as the chunks of a state transfer contain them.
 //!
-//! Put one after the other, each would wait for memory twice: for the line of the index where its key may be, and, as
-//! the CPU writes in order, until all of its copied value has got to a cache before what was written behind that can be
-//! read. So the lines of the index and the memory for the values are asked for first, then values are copied, and what holds
-//! them is looked at when all are.
+//! Put one after the other, each entry would wait for memory twice. The first wait is for the line of the index that
+//! may have its key. The second is for its copied value: the CPU writes in order, so later writes can be read only
+//! once the copy is in a cache. So the lines of the index and the memory for the values are prefetched first. Then
+//! values are copied, and their items are read once all are copied.
 
 use bytes::Bytes;
 use consort_group::Time;
@@ -15,44 +15,45 @@ use super::table::KeyHash;
 use super::{Container, Entry};
 use crate::{Lifetime, Segment, Version};
 
-/// So many at a time: enough to keep the CPU's requests for memory busy, few enough for a kilobyte of each to stay in its
-/// nearest cache, and for readers to get the lock in between.
+/// Number of entries inserted under one lock: enough to keep the CPU's memory requests busy, few enough for 1 KiB of
+/// each to stay in the nearest cache, and for readers to get the lock in between.
 const AT_A_TIME: usize = 16;
 
-/// Bytes of the smallest allocation that is fetched before something is copied to it: what is smaller lies beside others
-/// of its size.
+/// Bytes of the smallest allocation that is prefetched before it is written: smaller ones are next to others of their
+/// size.
 const FETCHED_MIN: usize = 257;
 
-/// Entries for which a segment gets ready at once: 1.2 MB of index. More are believed when they come.
+/// Maximum number of entries for which a segment is reserved at once: 1.2 MB of index. For more the index grows when
+/// they arrive.
 const EXPECTED_MAX: usize = 1 << 16;
 
-/// An entry that comes with others, where it lies in what it came in.
+/// An entry of a bulk insertion, borrowed from the received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Arrival<'a> {
     /// Its key.
     pub(crate) key: &'a [u8],
     /// Its value.
     pub(crate) value: &'a [u8],
-    /// Which write it is of.
+    /// The version of its write.
     pub(crate) version: Version,
-    /// When it was written first.
+    /// The time of its first write.
     pub(crate) created: Time,
-    /// When it was last used.
+    /// The time of its last use.
     pub(crate) last_used: Time,
-    /// How long it lives.
+    /// Its lifespan and max-idle time.
     pub(crate) lifetime: Lifetime,
 }
 
 impl Arrival<'_> {
-    /// All but its value.
+    /// Returns the entry without its value.
     fn entry(&self) -> Entry {
         let &Self { version, created, last_used, lifetime, .. } = self;
         Entry { value: Bytes::new(), version, created, last_used, lifetime }
     }
 }
 
-/// Fetches the memory that items of these entries will get: allocators give what was freed last to who asks next. With one
-/// that does not, something else is fetched in vain.
+/// Prefetches the memory that items of these entries will get: most allocators return the block that was freed last.
+/// With other allocators the prefetch is useless.
 fn fetch_memory(arrived: &[(KeyHash, Arrival<'_>)]) {
     let sizes = arrived.iter().filter_map(|(_, one)| item::size_together(one.key.len(), one.value.len()));
     let blocks = sizes.filter(|&size| size >= FETCHED_MIN).map(Vec::<u8>::with_capacity);
@@ -61,19 +62,20 @@ fn fetch_memory(arrived: &[(KeyHash, Arrival<'_>)]) {
 }
 
 impl Container {
-    /// Gets ready for a segment of so many entries, or of [`EXPECTED_MAX`]: its index need not grow step by step, each of which
-    /// puts all that is in it into a new one. With a bound nothing is done, as most of them may go again.
+    /// Reserves a segment's index for this number of entries, or for [`EXPECTED_MAX`], so that it need not grow step
+    /// by step: each step moves the whole index. With a bound this does nothing, because most of the entries may be
+    /// evicted again.
     pub(crate) fn expect(&self, segment: Segment, entries: usize) {
         if self.bound.is_none() {
             self.lock(segment).expect(entries.min(EXPECTED_MAX));
         }
     }
 
-    /// Writes each entry unless something as new is known of its key, as [`Container::put_if_newer`] does.
+    /// Writes each entry unless an entry or removal of its key is as new, like [`Container::put_if_newer`].
     ///
     /// # Panics
     ///
-    /// If the container has a bound: where an entry may have to make room, who puts it hears of that.
+    /// If the container has a bound, because a caller that puts an entry then must process the evicted entries.
     pub(crate) fn put_arrivals<'a>(
         &self,
         segment: Segment,

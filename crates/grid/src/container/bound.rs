@@ -1,29 +1,29 @@
-//! How much a container may hold, and what happens beyond.
+//! The size limit of a container, and the behaviour of writes beyond it.
 
-/// How much a container may hold: what one member has of one cache.
+/// The size limit of a container: of one cache on one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBound {
-    /// How much.
+    /// The limit.
     pub limit: Limit,
-    /// What a write does that needs more.
+    /// The behaviour of a write that needs more.
     pub when_full: WhenFull,
 }
 
-/// What a write does in a full container.
+/// The behaviour of a write in a full container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
-    /// Removes what is least likely to be read, see [`Put::evicted`](super::Put::evicted).
+    /// Evicts the entries that are least likely to be read, see [`Put::evicted`](super::Put::evicted).
     Remove,
     /// Fails with [`Full`].
     Refuse,
 }
 
-/// What is counted.
+/// A limit in one of two units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// So many entries.
+    /// A number of entries.
     Entries(u64),
-    /// So many bytes, as [`Container::bytes`](super::Container::bytes) counts them.
+    /// A number of bytes, as [`Container::bytes`](super::Container::bytes) counts them.
     Bytes(u64),
 }
 
@@ -37,19 +37,19 @@ impl std::fmt::Display for Limit {
 }
 
 impl Limit {
-    /// Whether there is room for nothing.
+    /// Whether the limit is zero.
     pub fn is_zero(self) -> bool {
         self.amount() == 0
     }
 
-    /// Its number.
+    /// Returns its number.
     pub(super) fn amount(self) -> u64 {
         match self {
             Self::Entries(amount) | Self::Bytes(amount) => amount,
         }
     }
 
-    /// So much of the same.
+    /// Returns a limit of the same unit.
     pub(super) fn of(self, amount: u64) -> Self {
         match self {
             Self::Entries(_) => Self::Entries(amount),
@@ -58,12 +58,12 @@ impl Limit {
     }
 }
 
-/// An entry does not fit. Nothing is changed.
+/// The error for an entry that does not fit. Nothing is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the container is full: {limit} are allowed, and the write needs {needed}")]
 pub struct Full {
-    /// What is allowed.
+    /// The limit.
     pub limit: Limit,
-    /// What there would be with the entry if all had gone that may go for it, in the unit of the limit.
+    /// The size with the entry after evicting all evictable entries, in the unit of the limit.
     pub needed: u64,
 }

@@ -1,26 +1,27 @@
-//! Walking through the entries of a segment while they change.
+//! Cursors of iterations through a segment that changes meanwhile.
 //!
-//! An entry keeps its slot for life, whatever is written to it, and its key's insertion has a number. A cursor is the
-//! next slot and the number that the next insertion had when it began: what was inserted later is not given. So an entry
-//! that is there all the time is given exactly once, and no key is given twice, not even one that is removed and comes
-//! back.
+//! An entry keeps its slot for life, whatever is written to it, and its key's insertion has a number. A cursor
+//! consists of the next slot and the number of the next insertion at its beginning: later insertions are skipped. So
+//! an entry that is present throughout is returned exactly once. No key is returned twice, not even one that is
+//! removed and inserted again.
 
 use bytes::Bytes;
 
 use super::Entry;
 use crate::Segment;
 
-/// Where a walk through a segment goes on. Plain data: it costs nothing between the calls and may be forgotten.
+/// The position of an iteration through a segment. Plain data: it needs no resources between the calls and may be
+/// dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor {
-    /// The next slot to look at.
+    /// The next slot.
     pub slot: u32,
-    /// The number of the first insertion that it does not see.
+    /// The number of the first insertion that the iteration skips.
     pub before: u64,
 }
 
 impl Cursor {
-    /// The beginning of a walk, which is when it is first used.
+    /// The beginning of an iteration, which starts with the first use.
     pub const START: Self = Self { slot: 0, before: u64::MAX };
 }
 
@@ -36,31 +37,31 @@ impl From<Cursor> for (u64, u64) {
     }
 }
 
-/// How much one call may give. It gives one entry, if there is one, however large it is.
+/// The limits of one call. A call returns at least one entry, if there is one, however large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkLimits {
-    /// Entries.
+    /// Maximum number of entries.
     pub entries_max: usize,
-    /// Bytes of keys and values.
+    /// Maximum bytes of keys and values.
     pub bytes_max: usize,
 }
 
-/// A part of a walk.
+/// A part of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {
     /// Keys and entries.
     pub entries: Vec<(Bytes, Entry)>,
-    /// Where to go on; none at the end. The next chunk may be empty.
+    /// The cursor of the next chunk; none at the end. The next chunk may be empty.
     pub next: Option<Cursor>,
 }
 
-/// The segment is not here, or it was given up since the walk began: what the walk gave is not all there is. Nothing is
-/// changed; whoever owns the segment now can be asked from the start.
+/// The segment is not here, or it was dropped since the iteration began: the returned entries are incomplete. Nothing
+/// is changed; the reader can begin anew at the segment's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("segment {0} is not here, or was given up since the cursor began")]
 pub struct SegmentGone(pub Segment);
 
-/// What is left of the limits of a call.
+/// The rest of a call's limits.
 pub(super) struct Budget {
     entries: usize,
     bytes: usize,
@@ -72,7 +73,7 @@ impl Budget {
         Self { entries: limits.entries_max.max(1), bytes: limits.bytes_max, is_untouched: true }
     }
 
-    /// Whether an entry of this many bytes may be given; if so it is counted.
+    /// Returns whether an entry of this many bytes is within the limits; if so it is counted.
     pub(super) fn admit(&mut self, bytes: usize) -> bool {
         if self.entries == 0 || (bytes > self.bytes && !self.is_untouched) {
             return false;
@@ -83,7 +84,7 @@ impl Budget {
         true
     }
 
-    /// Whether no entry at all can follow.
+    /// Whether no further entry is within the limits.
     pub(super) fn is_spent(&self) -> bool {
         self.entries == 0 || (self.bytes == 0 && !self.is_untouched)
     }

@@ -1,4 +1,4 @@
-//! Entries as the container hands them out, and how long they live.
+//! The entries that the container returns, and their lifetimes.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use consort_group::Time;
 
 use crate::Version;
 
-/// How long an entry lives. By default for ever. A time of zero is over at once: what is put with it is absent.
+/// The lifetime of an entry. By default unlimited. An entry with a time of zero expires at once: its key is absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lifetime {
-    /// From when it was created.
+    /// The lifespan, from its creation.
     pub lifespan: Option<Duration>,
-    /// From when it was last used, by whichever owner. Of both times the one that is over first counts.
+    /// The max-idle time, from its last use by any owner. The first of both times to end counts.
     pub max_idle: Option<Duration>,
 }
 
 impl Lifetime {
-    /// For ever.
+    /// An unlimited lifetime.
     pub const FOREVER: Self = Self { lifespan: None, max_idle: None };
 
-    /// Whether it never ends.
+    /// Whether it is unlimited.
     pub fn is_forever(&self) -> bool {
         *self == Self::FOREVER
     }
 
-    /// Whether the lifespan is over.
+    /// Whether the lifespan has ended.
     pub(super) fn is_over(&self, created: Time, now: Time) -> bool {
         self.lifespan.is_some_and(|lifespan| created + lifespan <= now)
     }
 
-    /// When to look again at an entry that was not used here for too long: after half a `max_idle`, a second at least, or
-    /// when it is over.
+    /// Returns the time at which to check again an entry that exceeded its max-idle time here: after half a
+    /// `max_idle`, at least 1 s, or at the end of its lifespan.
     pub(super) fn ask_again(&self, created: Time, now: Time) -> Time {
         let later = now + (self.max_idle.unwrap_or_default() / 2).max(Duration::from_secs(1));
         self.lifespan.map_or(later, |lifespan| later.min(created + lifespan))
     }
 
-    /// When an entry with these times has expired.
+    /// Returns the time at which an entry with these times expires.
     pub(super) fn end(&self, created: Time, last_used: Time) -> Option<Time> {
         let lifespan = self.lifespan.map(|lifespan| created + lifespan);
         let idle = self.max_idle.map(|max_idle| last_used + max_idle);
@@ -48,38 +48,39 @@ impl Lifetime {
     }
 }
 
-/// What stands in place of a value that only the store has. It is told by where it is: an empty value is something else.
+/// The placeholder of a value that only the store has. It is recognised by its address, because an empty value is a
+/// valid one.
 static PASSIVE: [u8; 1] = [0];
 
-/// An entry without its key. A clone shares the value.
+/// An entry without its key. Clones share the value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The value.
     pub value: Bytes,
-    /// Which write it is of.
+    /// The version of its write.
     pub version: Version,
-    /// When it was written first.
+    /// The time of its first write.
     pub created: Time,
-    /// When it was last read. Noted only for entries with a `max_idle`, else it is `created`.
+    /// The time of its last read. Recorded only for entries with a `max_idle`, else it is `created`.
     pub last_used: Time,
-    /// How long it lives.
+    /// Its lifespan and max-idle time.
     pub lifetime: Lifetime,
 }
 
 impl Entry {
-    /// An entry that is written now and lives for ever.
+    /// Creates an entry that is written now and never expires.
     pub fn new(value: Bytes, version: Version, now: Time) -> Self {
         Self { value, version, created: now, last_used: now, lifetime: Lifetime::FOREVER }
     }
 
-    /// The same with a lifetime.
+    /// Returns the entry with a lifetime.
     #[must_use]
     pub fn with_lifetime(mut self, lifetime: Lifetime) -> Self {
         self.lifetime = lifetime;
         self
     }
 
-    /// The same without its value, which the store has.
+    /// Returns the entry without its value, which the store has.
     #[must_use]
     pub fn passivated(self) -> Self {
         Self { value: passive(), ..self }
@@ -90,12 +91,12 @@ impl Entry {
         is_passive(&self.value)
     }
 
-    /// When it has expired unless it is used before; none if never.
+    /// Returns the time at which it expires without a further use; none if never.
     pub fn expiry(&self) -> Option<Time> {
         self.lifetime.end(self.created, self.last_used)
     }
 
-    /// Whether it was not used here for its `max_idle` and lives if somebody else has used it.
+    /// Whether it exceeded its `max_idle` here and still lives if another member has used it.
     pub fn is_idle(&self, now: Time) -> bool {
         self.is_expired(now) && !self.lifetime.is_over(self.created, now)
     }
@@ -106,7 +107,7 @@ impl Entry {
     }
 }
 
-/// What stands in place of a value that only the store has.
+/// Returns the placeholder of a value that only the store has.
 pub(super) fn passive() -> Bytes {
     Bytes::from_static(&PASSIVE[..0])
 }

@@ -1,10 +1,11 @@
-//! Which entries of a segment go first when the container is full: S3-FIFO (Yang and others, SOSP 2023).
+//! The order of eviction in a full segment: S3-FIFO (Yang and others, SOSP 2023).
 //!
-//! New entries wait in a small queue. What was read more than once meanwhile moves to the main queue, what was not is
-//! evicted, and its fingerprint remembered: if it comes back soon it goes to the main queue at once. The main queue gives
-//! what was read another round. So a scan through many keys drives out the small queue only.
+//! New entries enter a small queue. An entry that was read more than once meanwhile moves to the main queue. Other
+//! entries are evicted, and their fingerprints remembered: an entry that returns soon enters the main queue at once.
+//! An entry of the main queue that was read gets another round. So a scan through many keys replaces the small queue
+//! only.
 //!
-//! Only a container with a bound has this.
+//! Only a container with a bound has these queues.
 
 use std::collections::VecDeque;
 
@@ -15,19 +16,20 @@ use super::table::KeyHash;
 /// No slot.
 const NIL: u32 = u32::MAX;
 
-/// Reads that are counted: more tell nothing new.
+/// Maximum number of counted reads: more carry no information.
 const FREQUENCY_MAX: u8 = 3;
 
-/// Reads in the small queue that make an entry worth keeping: one may be the read after the write.
+/// Number of reads in the small queue that make an entry worth keeping: one may be the read after the write.
 const FREQUENCY_KEPT: u8 = 2;
 
-/// The small queue's part of the entries is one in so many.
+/// The small queue has one entry in this many.
 const SMALL_PART: usize = 10;
 
-/// Fingerprints that even a segment of few entries remembers.
+/// Minimum number of fingerprints that a segment remembers.
 const GHOSTS_MIN: usize = 16;
 
-/// The queues of one segment. Nodes lie beside the slab, by slot, so that an entry leaves its queue in one step.
+/// The queues of one segment. Nodes are indexed by slot, beside the slab, so that an entry leaves its queue in one
+/// step.
 pub(super) struct Queues {
     nodes: Vec<Node>,
     small: Queue,
@@ -63,7 +65,7 @@ impl Queues {
         Self { nodes: Vec::new(), small: queue(), main: queue(), ghosts: Ghosts::new() }
     }
 
-    /// An entry is new in this slot.
+    /// Adds the new entry of this slot.
     pub(super) fn insert(&mut self, slot: u32, hash: KeyHash) {
         let index = slot as usize;
         if index >= self.nodes.len() {
@@ -75,7 +77,7 @@ impl Queues {
         self.push(slot, place);
     }
 
-    /// An entry was read, or written again.
+    /// Records that an entry was read, or written again.
     #[inline]
     pub(super) fn note_use(&mut self, slot: u32) {
         if let Some(node) = self.nodes.get_mut(slot as usize) {
@@ -83,7 +85,7 @@ impl Queues {
         }
     }
 
-    /// An entry has left its slot.
+    /// Removes the entry of this slot.
     pub(super) fn remove(&mut self, slot: u32) {
         self.unlink(slot);
         if self.len() == 0 {
@@ -91,12 +93,12 @@ impl Queues {
         }
     }
 
-    /// An entry is evicted: should it come back soon, it was worth keeping.
+    /// Remembers an evicted entry: if it returns soon, it was worth keeping.
     pub(super) fn remember(&mut self, hash: KeyHash) {
         self.ghosts.push(hash, self.len().max(GHOSTS_MIN));
     }
 
-    /// Who goes next, other than `kept`. Whoever deserves another round gets it.
+    /// Returns the next entry to evict, other than `kept`. Entries that were read get another round.
     pub(super) fn victim(&mut self, kept: Option<u32>) -> Option<Victim> {
         if self.len() <= usize::from(kept.is_some()) {
             return None;
@@ -118,7 +120,8 @@ impl Queues {
                 if kept != Some(slot) && node.frequency == 0 {
                     return Some(Victim { slot, is_from_small: false });
                 }
-                // Ends: every round takes one off each, and there is another besides the kept one.
+                // The loop ends: every round decrements each frequency, and there is another entry besides the kept
+                // one.
                 node.frequency = node.frequency.saturating_sub(1);
                 self.unlink(slot);
                 self.push(slot, Place::Main);
@@ -172,14 +175,14 @@ impl Queues {
     }
 }
 
-/// An entry that is to go.
+/// An entry to evict.
 pub(super) struct Victim {
     pub(super) slot: u32,
-    /// Whether it never came as far as the main queue: then it is to be remembered.
+    /// Whether it never reached the main queue: then its fingerprint is remembered.
     pub(super) is_from_small: bool,
 }
 
-/// Fingerprints of entries that were evicted lately: no more than there are entries.
+/// Fingerprints of recently evicted entries: at most as many as there are entries.
 struct Ghosts {
     order: VecDeque<u32>,
     known: HashTable<u32>,
@@ -203,8 +206,8 @@ impl Ghosts {
         self.known.insert_unique(KeyHash(print).spread(), print, |&print| KeyHash(print).spread());
     }
 
-    /// Whether it is known; then it is forgotten. Its place in the order stays and forgets, in its turn, a later one of
-    /// the same key too early, which costs a hit at worst.
+    /// Removes a fingerprint and returns whether it was known. Its place in the order stays. In its turn that place
+    /// removes a later fingerprint of the same key too early, which costs a hit at worst.
     fn take(&mut self, KeyHash(print): KeyHash) -> bool {
         self.forget(print)
     }

@@ -1,37 +1,37 @@
-//! Where the slot of a key is: cells of a hash and a slot, searched from where the hash says until an empty one.
+//! The index of a segment: cells of a hash and a slot, searched from the hash's position to the next empty cell.
 //!
-//! Five cells are about one line of the CPU's cache. A search seldom leaves the line that it begins in and the next, so it
-//! waits for memory once, where a table that keeps its tags apart waits twice; and waiting for memory is what a read's time
-//! goes to. A cell also knows where in memory the item of its slot begins, so that the CPU fetches both at once.
+//! Five cells are about one line of the CPU's cache. A search seldom leaves its first line and the next one, so it
+//! waits for memory once. A table with separate tags waits twice, and waiting for memory is most of a read's time. A
+//! cell also has the address of its slot's item, so that the CPU fetches both at once.
 
 use super::ahead::{Hint, Place};
 use super::table::KeyHash;
 
-/// A place in the table.
+/// A cell of the table.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
     hash: KeyHash,
-    /// One more than the slot is; [`EMPTY`] if nobody is in it.
+    /// The slot plus one; [`EMPTY`] for an empty cell.
     tag: u32,
-    /// Where the item is, or was.
+    /// The current or former address of the item.
     item: Hint,
 }
 
-/// The tag of a cell nobody is in.
+/// The tag of an empty cell.
 const EMPTY: u32 = 0;
 
 const VACANT: Cell = Cell { hash: KeyHash(0), tag: EMPTY, item: Hint::NOWHERE };
 
-/// Cells of the smallest table with something in it: two lines.
+/// Number of cells of the smallest table that is not empty: two lines.
 const CELLS_MIN: usize = 8;
 
 /// Slots by the hash of their keys.
 #[derive(Default)]
 pub(super) struct Index {
-    /// As many as [`cells_for`] says, or none.
+    /// As many as [`cells_for`] returns, or none.
     cells: Box<[Cell]>,
     len: usize,
-    /// The item of which it has heard last.
+    /// The address of the item that was added or moved last.
     newest: Place,
 }
 
@@ -39,8 +39,9 @@ const fn tag(slot: u32) -> u32 {
     slot.wrapping_add(1)
 }
 
-/// Cells for so many slots: as many as there are in an allocation of a size that allocators have, four to a doubling, so that
-/// nothing is lost in rounding up. At most four of five are in use, so that searches stay short, and 64 of 100 after growing.
+/// Returns the number of cells for this many slots. It fills a size class of allocators, four to a doubling, so that
+/// rounding up wastes nothing. At most four of five cells are in use, so that searches stay short, and 64 of 100
+/// after growing.
 const fn cells_for(len: usize) -> usize {
     let wanted = len + len.div_ceil(4);
     let wanted = if wanted < CELLS_MIN { CELLS_MIN } else { wanted };
@@ -49,19 +50,19 @@ const fn cells_for(len: usize) -> usize {
     (last / quarter + 1) * quarter / size_of::<Cell>()
 }
 
-/// Where a search for a hash begins among so many cells.
+/// Returns the first cell of a search for a hash among this many cells.
 #[inline]
 const fn home(hash: KeyHash, cells: usize) -> usize {
     ((hash.0 as u64 * cells as u64) >> 32) as usize
 }
 
 impl Index {
-    /// The first slot with this hash that is the wanted one.
+    /// Returns the first slot with this hash that `is_it` accepts.
     #[inline]
     pub(super) fn find(&self, hash: KeyHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = home(hash, self.cells.len());
         loop {
-            // Without cells there is none here.
+            // Without cells the search ends here.
             let cell = self.cells.get(at)?;
             if cell.tag == EMPTY {
                 return None;
@@ -77,20 +78,20 @@ impl Index {
         }
     }
 
-    /// The cell where a search for this hash begins; none if there are no cells.
+    /// Returns the cell where a search for this hash begins; none if there are no cells.
     #[inline]
     pub(super) fn home(&self, hash: KeyHash) -> Option<&Cell> {
         self.cells.get(home(hash, self.cells.len()))
     }
 
-    /// Gets room for so many slots at once.
+    /// Reserves room for this many slots.
     pub(super) fn reserve(&mut self, len: usize) {
         if cells_for(len) > self.cells.len() {
             self.resize(cells_for(len));
         }
     }
 
-    /// Adds a slot that is not in it, and whose item begins there.
+    /// Adds a new slot, whose item is at this address.
     pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: Place) {
         self.reserve(self.len + 1);
         self.newest = item;
@@ -98,7 +99,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// The item of a slot that is in it is somewhere else now. Searches are right without, and slower.
+    /// Records the new address of a slot's item. Without it searches are right, and slower.
     pub(super) fn moved(&mut self, hash: KeyHash, slot: u32, item: Place) {
         if let Some(at) = self.at(hash, slot) {
             self.cells[at].item = item.hint();
@@ -111,12 +112,12 @@ impl Index {
         if at + 1 == self.cells.len() { 0 } else { at + 1 }
     }
 
-    /// How many cells further on the second is.
+    /// Returns the number of cells from the first to the second.
     fn distance(&self, from: usize, to: usize) -> usize {
         if to < from { to + self.cells.len() - from } else { to - from }
     }
 
-    /// The cell of a slot.
+    /// Returns the cell of a slot.
     fn at(&self, hash: KeyHash, slot: u32) -> Option<usize> {
         let mut at = home(hash, self.cells.len());
         loop {
@@ -128,10 +129,10 @@ impl Index {
         }
     }
 
-    /// Takes a slot out. Whether it was in it.
+    /// Removes a slot. Returns whether it was present.
     pub(super) fn remove(&mut self, hash: KeyHash, slot: u32) -> bool {
         let Some(mut gap) = self.at(hash, slot) else { return false };
-        // Those behind it that a search would no longer get to move up.
+        // Later cells that a search would no longer reach move up.
         let mut at = gap;
         loop {
             at = self.after(at);
@@ -150,7 +151,7 @@ impl Index {
         true
     }
 
-    /// Gives memory back if most of it is unused.
+    /// Frees memory if most of it is unused.
     pub(super) fn shrink(&mut self) {
         if self.cells.len() > 8 * CELLS_MIN && self.len < self.cells.len() / 8 {
             self.resize(cells_for(2 * self.len));
@@ -162,7 +163,7 @@ impl Index {
         before.into_iter().filter(|cell| cell.tag != EMPTY).for_each(|cell| self.put(cell));
     }
 
-    /// There is an empty cell.
+    /// Puts a cell into the table, which has an empty one.
     fn put(&mut self, cell: Cell) {
         let mut at = home(cell.hash, self.cells.len());
         while self.cells[at].tag != EMPTY {
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn slots_are_found_whatever_else_comes_and_goes() {
-        // Few hashes, so that many slots share one, and searches run over the end.
+        // Few hashes, so that many slots share one, and searches run past the end.
         for hashes in [1, 3, 100, 1 << 32] {
             let mut rng = Rng::new(hashes);
             let (mut index, mut known) = (Index::default(), BTreeMap::new());

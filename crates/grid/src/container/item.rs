@@ -1,25 +1,26 @@
-//! A key and its value in one allocation, and the count of references to them in front: whoever looks a key up finds all
-//! three in one place of memory.
+//! A key and its value in one allocation, with their reference count in front: a lookup finds all three in one place
+//! of memory.
 
 use bytes::Bytes;
 
 use super::entry::{self, is_passive};
 
-/// What a container keeps of a key and a value: copies in an allocation of the right size, which keeps no buffer that they
-/// came in.
+/// The stored key and value of an entry: copies in an allocation of the exact size, which keep no received buffer
+/// alive.
 #[derive(Clone)]
 pub(super) enum Item {
-    /// Both in one place.
+    /// The inline layout: key and value in one allocation.
     Together { bytes: Bytes, key_len: u16, number: Number },
     /// The key of a value that only the store has.
     Passive { key: Bytes, number: Number },
-    /// A value that is worth a place of its own: it is not copied if its allocation has no other user.
+    /// The out-of-line layout: the value has an allocation of its own, and is not copied if that allocation has no
+    /// other user.
     Apart { apart: Box<Apart>, number: Number },
 }
 
-/// The number of the insertion of a key. It stands in the item because there is room for it there: a slot of 64 bytes is one
-/// line of the CPU's cache, and a page of 32 is of a size that allocators have. Beyond 2^40 insertions into a segment all have
-/// the last number, and walks may also give what is inserted while they last.
+/// The number of the insertion of a key. The item has room for it: a slot of 64 bytes is one line of the CPU's cache,
+/// and a page of 32 slots is a size class of allocators. Beyond 2^40 insertions into a segment all have the last
+/// number, and iterations may also return later insertions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Number([u8; 5]);
 
@@ -44,10 +45,10 @@ pub(super) struct Apart {
     value: Bytes,
 }
 
-/// What stands before a key and a value in their allocation: the count of references, which [`Bytes::from_owner`] puts there.
+/// Bytes before a key and a value in their allocation: the reference count, which [`Bytes::from_owner`] puts there.
 const HEAD: usize = size_of::<usize>();
 
-/// A key and a value in an allocation of `SIZE` bytes and [`HEAD`].
+/// Returns a key and a value in an allocation of `SIZE` bytes and [`HEAD`].
 fn inline<const SIZE: usize>(key: &[u8], value: &[u8]) -> Bytes {
     let mut bytes = [0; SIZE];
     let length = key.len() + value.len();
@@ -58,13 +59,13 @@ fn inline<const SIZE: usize>(key: &[u8], value: &[u8]) -> Bytes {
     bytes
 }
 
-/// Allocations that hold a key and a value together: four sizes to a doubling, as allocators have them, so that at most an
-/// eighth is lost.
+/// The sizes of allocations that hold a key and a value: four to a doubling, as the size classes of allocators, so
+/// that at most an eighth is lost.
 macro_rules! sizes {
     ($($size:literal)+) => {
         const SIZES: &[usize] = &[$($size),+];
 
-        /// Both in the smallest allocation that takes them; none if they are too large for all.
+        /// Returns both in the smallest allocation that holds them; none if they are too large for all.
         fn together(key: &[u8], value: &[u8]) -> Option<Bytes> {
             let length = key.len() + value.len() + HEAD;
             $(if length <= $size {
@@ -77,31 +78,32 @@ macro_rules! sizes {
 
 sizes!(32 48 64 80 96 112 128 160 192 224 256 320 384 448 512 640 768 896 1024 1280 1536 1792 2048 2560 3072 3584 4096);
 
-/// The smallest allocation that takes a key and a value together; none if they are too large for all.
+/// Returns the smallest allocation that holds a key and a value; none if they are too large for all.
 pub(super) fn size_together(key_len: usize, value_len: usize) -> Option<usize> {
     SIZES.iter().find(|&&size| key_len + value_len + HEAD <= size).copied()
 }
 
-/// What a key and a value take of the allocator.
+/// Returns the bytes that a key and a value take of the allocator.
 pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
     size_together(key_len, value_len)
         .unwrap_or_else(|| key_len + block_size(value_len) + size_of::<Apart>() + SHARED)
 }
 
-/// The largest block of which allocators have four sizes to a doubling. Larger ones are of whole pages.
+/// The largest block for which allocators have four sizes to a doubling. Larger blocks consist of whole pages.
 const BLOCK_MAX: usize = 512 * 1024;
 
 /// The bytes of a page of memory.
 const PAGE: usize = 4 * 1024;
 
-/// The block that an allocator gives for so many bytes, of which there are more than in the last of [`SIZES`]. The smaller
-/// sizes are asked for as they are given; a value of another size than its block counts all of it, as it takes all of it.
+/// Returns the size of the block that an allocator returns for this many bytes, more than the last of [`SIZES`].
+/// Smaller sizes are requested as size classes. A value of another size than its block counts the whole block,
+/// because it occupies the whole block.
 fn block_size(length: usize) -> usize {
     let step = if length <= BLOCK_MAX { 1 << (length.max(16).ilog2() - 2) } else { PAGE };
     length.next_multiple_of(step)
 }
 
-/// What `bytes` allocates for the count of references to bytes that stand elsewhere.
+/// Bytes that `bytes` allocates for the reference count of bytes in another allocation.
 const SHARED: usize = 24;
 
 impl Item {
@@ -112,7 +114,7 @@ impl Item {
         Self::in_one_place(key, &value).unwrap_or_else(|| Self::apart(key, value))
     }
 
-    /// The same of a value that is copied anyway.
+    /// Creates an item of a value that is copied anyway.
     pub(super) fn copied(key: &[u8], value: &[u8]) -> Self {
         Self::in_one_place(key, value).unwrap_or_else(|| Self::apart(key, Bytes::copy_from_slice(value)))
     }
@@ -128,13 +130,13 @@ impl Item {
         Self::Apart { apart, number: Number::default() }
     }
 
-    /// What is left of an item whose value is in the store.
+    /// Creates the rest of an item whose value is only in the store.
     pub(super) fn passive(key: &[u8]) -> Self {
         let key = together(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key));
         Self::Passive { key, number: Number::default() }
     }
 
-    /// The same under the number of its key's insertion.
+    /// Returns the item with the number of its key's insertion.
     #[must_use]
     pub(super) fn numbered(mut self, of_key: Number) -> Self {
         let (Self::Together { number, .. } | Self::Passive { number, .. } | Self::Apart { number, .. }) =
@@ -143,7 +145,7 @@ impl Item {
         self
     }
 
-    /// The number of its key's insertion.
+    /// Returns the number of its key's insertion.
     #[inline]
     pub(super) fn number(&self) -> Number {
         match self {
@@ -167,7 +169,7 @@ impl Item {
         }
     }
 
-    /// What a lookup reads first, without looking at it.
+    /// Returns the bytes that a lookup reads first, without reading them.
     #[inline]
     pub(super) fn first_bytes(&self) -> &[u8] {
         match self {
@@ -176,7 +178,7 @@ impl Item {
         }
     }
 
-    /// The value; whoever has it keeps the item's memory.
+    /// Returns the value, which keeps the item's memory alive.
     #[inline]
     pub(super) fn value(&self) -> Bytes {
         match self {
@@ -186,13 +188,13 @@ impl Item {
         }
     }
 
-    /// Key and value where they stand in one place; whoever has them keeps the item's memory.
+    /// Returns key and value if they have one allocation, which the result keeps alive.
     #[inline]
     pub(super) fn together(&self) -> Option<Bytes> {
         if let Self::Together { bytes, .. } = self { Some(bytes.clone()) } else { None }
     }
 
-    /// The bytes of the value, if they are here.
+    /// Returns the bytes of the value, if it is in memory.
     pub(super) fn value_bytes(&self) -> &[u8] {
         match self {
             Self::Together { bytes, key_len, .. } => &bytes[usize::from(*key_len)..],
@@ -210,11 +212,12 @@ impl Item {
     }
 }
 
-/// The bytes in an allocation that is exactly theirs. It is the allocation that they come in if nobody else uses that and
-/// it is the right size; else they are copied.
+/// Returns the bytes in an allocation of their exact size. The received allocation is reused if it has no other user
+/// and the right size; else the bytes are copied.
 fn right_sized(value: Bytes) -> Bytes {
     let value = Bytes::from(Vec::from(value).into_boxed_slice());
-    // The first clone of such bytes allocates their count of references. Better here than under the lock of a read.
+    // The first clone of such bytes allocates their reference count. This happens here rather than under the lock of
+    // a read.
     drop(value.clone());
     value
 }
@@ -284,7 +287,8 @@ mod tests {
                 let used = allocation_counter::measure(|| kept = Some(Item::new(b"k", value)));
                 assert!(used.bytes_current < length as i64 + 100, "{used:?}");
             }
-            // The last slice of a buffer that is otherwise gone has all of it for itself, and still must not keep it.
+            // The last slice of a buffer that is otherwise dropped is its only user, and still must not keep the
+            // buffer alive.
             let last = buffer.slice(100_000 - length..);
             drop(buffer);
             let mut kept = None;

@@ -1,4 +1,4 @@
-//! A container as a part of its process's memory.
+//! The limit of a process's memory, for the containers in it.
 
 use consort_memory::{ProcessMemory, Shortage};
 
@@ -7,7 +7,7 @@ use super::{Container, table};
 use crate::{Lifetime, Segment};
 
 impl Container {
-    /// The container of a cache in a process with limited memory: its bytes count there.
+    /// Counts the container's bytes in the limited memory of its process.
     #[must_use]
     pub fn within(mut self, memory: ProcessMemory) -> Self {
         memory.count_entries(0, self.bytes());
@@ -15,7 +15,7 @@ impl Container {
         self
     }
 
-    /// The container of a cache without which the member cannot work: its writes are admitted until memory is critical.
+    /// Marks the cache as one that the member cannot work without: its writes are admitted until memory is critical.
     #[must_use]
     pub fn essential(mut self) -> Self {
         self.is_essential = true;
@@ -27,7 +27,8 @@ impl Container {
         self.memory.as_ref()
     }
 
-    /// Whether the process has room for a write. A container that evicts makes room for it, so that the write adds
+    /// Checks whether the process has room for a write. A container that evicts makes room for the write, so that it
+    /// adds nothing.
     /// nothing.
     ///
     /// # Errors
@@ -42,11 +43,11 @@ impl Container {
     ) -> Result<(), Shortage> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let cost = table::cost(key.len(), value_len, !lifetime.is_forever(), self.evicts());
-        // Where there is room for all of it, nothing has to be looked up.
+        // If all of it fits, no lookup is needed.
         if memory.has_room(cost) { Ok(()) } else { memory.admit(self.growth(segment, key, cost)) }
     }
 
-    /// How many bytes a write adds to the process that costs so many.
+    /// Returns the bytes that a write of this cost adds to the process.
     pub(crate) fn growth_of(
         &self,
         segment: Segment,
@@ -65,12 +66,12 @@ impl Container {
         cost.saturating_sub(self.lock(segment).cost_of(hash, key).unwrap_or(0))
     }
 
-    /// Whether the process has room for so many bytes more.
+    /// Whether the process has room for this many more bytes.
     pub(super) fn process_has_room(&self, growth: u64) -> bool {
         self.memory.as_ref().is_none_or(|memory| memory.has_room(growth))
     }
 
-    /// Whether the value of an entry can be in memory, of which the store has a copy.
+    /// Checks whether a value that the store has fits into memory.
     ///
     /// # Errors
     ///

@@ -1,22 +1,24 @@
 //! The entries that a member holds, by segment.
 //!
-//! Threads of the application read it directly; one writer, the member's state machine, writes. Behind each segment is a
-//! lock that is held for a lookup or for a bounded part of a walk, and never across anything that waits.
+//! Threads of the application read the container directly. One writer, the member's state machine, writes. Each
+//! segment has a lock. A thread holds it for a lookup or for a bounded part of an iteration, and never while it
+//! waits.
 //!
-//! It promises:
+//! Guarantees:
 //!
-//! * A read gives the newest entry that was put, or nothing once that was removed or has expired. An entry that is
-//!   handed out is a value: nothing that happens later changes it.
-//! * What is kept of a key and a value is a copy of the right size; it does not keep the buffer that they came in.
-//! * Walks give what is there throughout exactly once, see [`Cursor`].
+//! * A read returns the newest entry that was put, or none if that entry was removed or has expired. A returned entry
+//!   is a value that later writes do not change.
+//! * The container stores copies of the exact size of keys and values. It does not keep the buffers in which they
+//!   arrived.
+//! * An iteration returns each entry that is present throughout exactly once, see [`Cursor`].
 //! * [`Container::len`] and [`Container::bytes`] are exact, for one writer, and cost two loads.
-//! * The same calls in the same order give the same results.
+//! * The same calls in the same order return the same results.
 //!
-//! Memory is what [`Container::bytes`] says, per entry its key and its value in an allocation of a size that allocators have
-//! (at most a quarter more than 8 bytes and both), [`ENTRY_OVERHEAD`], and for those with a lifetime
-//! [`LIFETIME_OVERHEAD`], in a container that evicts [`BOUND_OVERHEAD`]. Those are what is asked of the allocator, measured
-//! in the tests; what it adds by rounding up is its own matter. Slots of removed entries are used again, and given back by pages of 32 of which none
-//! is left.
+//! [`Container::bytes`] counts per entry: its key and value in one allocation of a size class (at most a quarter more
+//! than 8 bytes and both), [`ENTRY_OVERHEAD`], with a lifetime [`LIFETIME_OVERHEAD`], and in a container that evicts
+//! [`BOUND_OVERHEAD`]. These are the sizes that the container requests from the allocator, as tests measure. The
+//! allocator's own rounding is not included. Slots of removed entries are reused, and freed in pages of 32 once a
+//! page is empty.
 
 mod ahead;
 mod arrivals;
@@ -61,58 +63,60 @@ use item::Item;
 use stored::Stored;
 use table::{Ahead, KeyHash, Table, Walk};
 
-/// What an entry takes besides the allocation of its key and its value: its slot and its place in the index.
+/// Bytes of an entry besides the allocation of its key and value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 82;
 
-/// What an entry with a lifetime takes besides: its times and its deadline.
+/// Additional bytes of an entry with a lifetime: its times and its deadline.
 pub const LIFETIME_OVERHEAD: u64 = 76;
 
-/// What an entry takes besides in a container that evicts: its place in a queue, and a fingerprint of one that went.
+/// Additional bytes of an entry in a container that evicts: its place in a queue, and a fingerprint of an evicted
+/// entry.
 pub const BOUND_OVERHEAD: u64 = 36;
 
-/// What a remembered removal takes besides its key.
+/// Bytes of a remembered removal besides its key.
 pub const REMOVAL_OVERHEAD: u64 = 40;
 
 /// No entry has a deadline.
 const NEVER: u64 = u64::MAX;
 
-/// How a container is made.
+/// The settings of a container.
 #[derive(Clone, Debug)]
 pub struct ContainerSettings {
-    /// Segments of the cache.
+    /// Number of segments of the cache.
     pub segment_count: u16,
-    /// How much it may hold; by default what memory there is.
+    /// Limit of its size; by default the available memory.
     pub bound: Option<MemoryBound>,
-    /// Whether there is a store that has, or gets, what has to make room: then only values go. What is left of such an
-    /// entry is here as before, and does not count in the bound.
+    /// Whether a store has the evicted entries, or gets them. Then eviction drops only the value. The rest of such an
+    /// entry stays in memory and does not count in the bound.
     pub is_backed: bool,
-    /// Whether other members have copies, which are used there: then an entry that has not been used here for its
-    /// `max_idle` may still live. It is neither read nor taken out, and who decides asks those members.
+    /// Whether other members have copies and use them. Then an entry that exceeded its `max_idle` here may still live
+    /// elsewhere. Reads do not return it, expiry does not remove it, and the primary asks the other owners.
     pub is_shared: bool,
 }
 
-/// What this member has of a segment.
+/// The state of a segment on this member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentState {
-    /// Nothing: reads find nothing, writes are a mistake.
+    /// No data: reads find nothing, and writes are a mistake.
     Absent,
-    /// It is on its way: there may be more, and removals are remembered so that what is on its way does not undo them.
+    /// State transfer is in progress: the segment may be incomplete. Removals are remembered, so that the transfer
+    /// does not bring removed entries back.
     Receiving,
-    /// Everything.
+    /// The segment is complete.
     Owned,
 }
 
-/// The entries that a member holds. Shared by `Arc`: anybody may read, one writes.
+/// The entries that a member holds. Shared by `Arc`: any thread may read, one thread writes.
 ///
 /// # Panics
 ///
-/// All that names a segment panics if the cache has no such segment. Writes panic in a segment that is
-/// [`SegmentState::Absent`]: its writer knows what it owns.
+/// Methods that take a segment panic if the cache has no such segment. Writes panic in a segment that is
+/// [`SegmentState::Absent`], because the writer knows which segments it owns.
 pub struct Container {
     segments: Box<[Shard]>,
     hash: FixedState,
     bound: Option<MemoryBound>,
-    /// The amount of the bound's limit, which may be changed.
+    /// The bound's current limit, which may change.
     allowed: AtomicU64,
     len: AtomicU64,
     entry_bytes: AtomicU64,
@@ -120,17 +124,17 @@ pub struct Container {
     is_backed: bool,
     passive: AtomicU64,
     passive_bytes: AtomicU64,
-    /// Where its bytes count, if it is not alone in its process.
+    /// Where the container counts its bytes, if it shares the memory of its process.
     memory: Option<ProcessMemory>,
-    /// Whether its writes are refused last.
+    /// Whether its writes are the last to be refused.
     is_essential: bool,
-    /// The segment that gives the next victim if the one that is written has none.
+    /// The segment from which the next victim is taken if the written segment has none.
     evict_from: AtomicUsize,
-    /// The segment at which the next expiry begins, so that none waits for ever behind a busy one.
+    /// The segment at which the next expiry begins, so that a busy segment does not starve others.
     expire_from: AtomicUsize,
-    /// Entries, or their values, that have made room for others.
+    /// Number of entries or values that were evicted.
     evictions: AtomicU64,
-    /// Entries that were taken out because they had expired.
+    /// Number of entries that were removed because they had expired.
     expirations: AtomicU64,
 }
 
@@ -141,8 +145,8 @@ struct Shard {
 }
 
 impl Container {
-    /// An empty container; all segments are absent. The seed decides where keys are put and nothing that shows; it should
-    /// be one that those who choose keys do not know.
+    /// Creates an empty container; all segments are absent. The seed determines the positions of keys and has no
+    /// visible effect. It should be unknown to clients that choose keys.
     ///
     /// # Panics
     ///
@@ -176,8 +180,8 @@ impl Container {
 
     // Reads.
 
-    /// The entry of a key, unless it has expired or its value is in the store. It counts as used. `now` is asked only if the entry has a lifetime, and
-    /// under the lock: it must not call the container.
+    /// Returns the entry of a key, unless it has expired or its value is only in the store. The read counts as a use.
+    /// `now` is called under the lock and only if the entry has a lifetime: it must not call the container.
     #[inline]
     pub fn get(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Entry> {
         let hash = self.hash_of(key);
@@ -185,7 +189,7 @@ impl Container {
         table.read(hash, key, now).here().map(Stored::entry)
     }
 
-    /// The value of a key; else like [`Container::get`].
+    /// Returns the value of a key; else like [`Container::get`].
     #[inline]
     pub fn get_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Bytes> {
         let hash = self.hash_of(key);
@@ -193,40 +197,42 @@ impl Container {
         table.read(hash, key, now).here().map(|stored| stored.item.value())
     }
 
-    /// The entry of a key if its segment is read here ([`Container::set_readable`]); else like [`Container::get`]. Both are
-    /// known under one lock, so nothing is read here that is written elsewhere by then.
+    /// Returns the entry of a key if its segment is readable here ([`Container::set_readable`]); else like
+    /// [`Container::get`]. One lock covers both, so that a read returns nothing that another member has written by
+    /// then.
     #[inline]
     pub fn look_up(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
         let hash = self.hash_of(key);
         self.lock(segment).look_up(hash, key, now, |stored| stored.entry())
     }
 
-    /// The value of a key; else like [`Container::look_up`].
+    /// Returns the value of a key; else like [`Container::look_up`].
     #[inline]
     pub fn look_up_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
         let hash = self.hash_of(key);
         self.lock(segment).look_up(hash, key, now, |stored| stored.item.value())
     }
 
-    /// The entry of a key, also if it has expired (see [`Entry::is_expired`]) or is passive ([`Entry::is_passive`]). It does
-    /// not count as used.
+    /// Returns the entry of a key, also if it has expired (see [`Entry::is_expired`]) or is passive
+    /// ([`Entry::is_passive`]). The read does not count as a use.
     pub fn peek(&self, segment: Segment, key: &[u8]) -> Option<Entry> {
         let hash = self.hash_of(key);
         self.lock(segment).peek(hash, key)
     }
 
-    /// The newest version known of a key: of its entry or of its remembered removal; [`Version::NONE`] if neither.
+    /// Returns the newest known version of a key: of its entry or of its remembered removal; [`Version::NONE`] if it
+    /// has neither.
     pub fn version_of(&self, segment: Segment, key: &[u8]) -> Version {
         let hash = self.hash_of(key);
         self.lock(segment).version_of(hash, key)
     }
 
-    /// Goes on with a walk through a segment.
+    /// Returns the next chunk of an iteration through a segment.
     ///
     /// # Errors
     ///
-    /// [`SegmentGone`] if the segment is absent, or was dropped since the walk began. What this call found until then is
-    /// dropped.
+    /// [`SegmentGone`] if the segment is absent, or was dropped since the iteration began. The entries of this call
+    /// are discarded.
     pub fn chunk(
         &self,
         segment: Segment,
@@ -241,11 +247,11 @@ impl Container {
         Ok(Chunk { entries, next })
     }
 
-    /// The same for one who needs no copies. `give` is called under the lock: it must not call the container.
+    /// Like [`Container::chunk`], without copies. `give` is called under the lock: it must not call the container.
     ///
     /// # Errors
     ///
-    /// As for [`Container::chunk`]; something may have been given before.
+    /// As for [`Container::chunk`]; `give` may have been called before.
     pub fn visit(
         &self,
         segment: Segment,
@@ -268,11 +274,11 @@ impl Container {
 
     // Writes.
 
-    /// Writes an entry, whatever was there.
+    /// Writes an entry, whether the key is present or not.
     ///
     /// # Errors
     ///
-    /// [`Full`] if there is no room for it and none can or may be made; nothing is changed.
+    /// [`Full`] if there is no room for the entry and eviction cannot make room; nothing is changed.
     pub fn put(&self, segment: Segment, key: &[u8], mut entry: Entry, now: Time) -> Result<Put, Full> {
         let hash = self.hash_of(key);
         let evicted = match self.bound() {
@@ -285,7 +291,7 @@ impl Container {
         Ok(Put { previous, evicted })
     }
 
-    /// Writes an entry if nothing as new is known of its key, be it an entry or a remembered removal; none if not.
+    /// Writes an entry if no entry or remembered removal of its key is as new. Returns `None` otherwise.
     ///
     /// # Errors
     ///
@@ -303,11 +309,11 @@ impl Container {
         self.put(segment, key, entry, now).map(Some)
     }
 
-    /// An entry has its value again, if it is still of this version and passive. What had to make room is given.
+    /// Restores the value of an entry, if it still has this version and is passive. Returns the evicted entries.
     ///
     /// # Errors
     ///
-    /// [`Full`] if there is no room for it; it stays as it is.
+    /// [`Full`] if there is no room for the value; the entry stays passive.
     pub fn activate(
         &self,
         segment: Segment,
@@ -330,13 +336,13 @@ impl Container {
         Ok(evicted)
     }
 
-    /// Removes a key, whatever is there. In a segment that is received, the removal is remembered.
+    /// Removes a key, whatever its version. In a segment that is being received, the removal is remembered.
     pub fn remove(&self, segment: Segment, key: &[u8], version: Version, now: Time) -> Removed {
         let hash = self.hash_of(key);
         self.write(segment, |table| Removed { previous: table.remove(hash, key, version, now) })
     }
 
-    /// Removes a key if nothing as new is known of it.
+    /// Removes a key if no entry or removal of it is as new.
     pub fn remove_if_newer(
         &self,
         segment: Segment,
@@ -351,7 +357,7 @@ impl Container {
         })
     }
 
-    /// Notes that an entry was used at a time, here or at another owner. Whether there is such an entry.
+    /// Records a use of an entry at a time, here or at another owner. Returns whether the entry exists.
     pub fn touch(&self, segment: Segment, key: &[u8], at: Time) -> bool {
         let hash = self.hash_of(key);
         self.lock(segment).touch(hash, key, at)
@@ -359,35 +365,36 @@ impl Container {
 
     // Segments.
 
-    /// What this member has of a segment.
+    /// Returns the state of a segment on this member.
     pub fn state(&self, segment: Segment) -> SegmentState {
         self.lock(segment).state
     }
 
-    /// Begins to receive a segment: from now on removals in it are remembered. What is there stays.
+    /// Begins to receive a segment: from now on removals in it are remembered. Its entries stay.
     pub fn receive(&self, segment: Segment) {
         self.lock(segment).receive();
     }
 
-    /// The segment is complete: removals in it are no longer remembered. What is there stays.
+    /// Marks the segment as complete: removals in it are no longer remembered. Its entries stay.
     pub fn own(&self, segment: Segment) {
         self.update(segment, Table::own);
     }
 
-    /// Says whether a segment is read here. Whoever changes it knows when [`Container::look_up`] ends that began before:
-    /// it has by the time that this returns.
+    /// Sets whether a segment is readable here. Each [`Container::look_up`] that began before has ended when this
+    /// function returns.
     pub fn set_readable(&self, segment: Segment, is_readable: bool) {
         self.lock(segment).is_readable = is_readable;
     }
 
-    /// Gives a segment up with all that is in it, which is freed after the lock. It is not read here any more,
-    /// and walks through it end with [`SegmentGone`].
+    /// Drops a segment with its entries, which are freed after the lock is released. The segment is no longer
+    /// readable, and iterations through it end with [`SegmentGone`].
     pub fn drop_segment(&self, segment: Segment) {
         let contents = self.update(segment, Table::drop_contents);
         drop(contents);
     }
 
-    /// Removes everything in a segment that is here. It is read and written as before, and walks through it begin anew.
+    /// Removes all entries of a segment that is here. Reads and writes go on, and iterations through the segment
+    /// begin anew.
     pub fn clear_segment(&self, segment: Segment) {
         let contents = self.update(segment, Table::clear_contents);
         drop(contents);
@@ -395,13 +402,13 @@ impl Container {
 
     // Expiry.
 
-    /// Takes out what has expired. It looks at no more than `looks_max` entries whose deadline has come, of which those
-    /// with a `max_idle` may turn out to have been used; call it again as long as [`Container::next_expiry`] is due.
+    /// Removes expired entries. It examines at most `looks_max` entries whose deadline has come; those with a
+    /// `max_idle` may turn out to have been used. Call it again as long as [`Container::next_expiry`] is due.
     pub fn expire(&self, now: Time, looks_max: usize) -> Expired {
         self.expire_in(|_| true, now, looks_max)
     }
 
-    /// The same for the wanted segments only: those whose primary this member is, say.
+    /// Like [`Container::expire`] for the wanted segments only, for example those whose primary this member is.
     pub fn expire_in(&self, is_wanted: impl Fn(Segment) -> bool, now: Time, looks_max: usize) -> Expired {
         let mut expired = Expired::default();
         let mut looks = looks_max;
@@ -427,25 +434,27 @@ impl Container {
         expired
     }
 
-    /// The writer is about to remove an entry because it has expired.
+    /// Counts the expiration of an entry that the writer is about to remove.
     pub(crate) fn note_expiration(&self) {
         self.expirations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets that a key was removed, or has expired, while its segment was received: others may have what was before.
+    /// Forgets that a key was removed, or has expired, while its segment was being received: others may have the
+    /// previous entry.
     pub(crate) fn forget_removal(&self, segment: Segment, key: &[u8]) {
         self.update(segment, |table| table.forget_removal(key));
     }
 
-    /// No entry expires before this; none if no entry has a lifetime. It costs a load per segment.
+    /// Returns the earliest time at which an entry may expire; none if no entry has a lifetime. It costs one load per
+    /// segment.
     pub fn next_expiry(&self) -> Option<Time> {
         self.next_expiry_in(|_| true)
     }
 
-    /// The same for the wanted segments only.
+    /// Like [`Container::next_expiry`] for the wanted segments only.
     pub fn next_expiry_in(&self, is_wanted: impl Fn(Segment) -> bool) -> Option<Time> {
         let deadlines = self.segments.iter().map(|shard| shard.next_expiry.load(Ordering::Relaxed));
-        // In this order: of the most segments that there may be, none is counted beyond the last.
+        // In this order, because no segment is counted beyond the maximum number of segments.
         let wanted =
             deadlines.zip((0..).map(Segment)).filter(|&(next, segment)| next != NEVER && is_wanted(segment));
         wanted.map(|(next, _)| Time(next)).min()
@@ -453,42 +462,42 @@ impl Container {
 
     // Counts.
 
-    /// Entries, also those that have expired and are not taken out yet.
+    /// Number of entries, including expired ones that are not removed yet.
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Entries of which only the store has the value.
+    /// Number of entries whose value is only in the store.
     pub fn passive_len(&self) -> u64 {
         self.passive.load(Ordering::Relaxed)
     }
 
-    /// Memory for what is left of them here. It is in [`Container::bytes`] and not in the bound.
+    /// Bytes of the passive entries in memory. They count in [`Container::bytes`] and not in the bound.
     pub fn passive_bytes(&self) -> u64 {
         self.passive_bytes.load(Ordering::Relaxed)
     }
 
-    /// Entries that have made room for others since the container was made; with a store, those whose values did.
+    /// Number of entries evicted since the container was created; with a store, of values evicted.
     pub fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Entries that were taken out here because they had expired, since the container was made.
+    /// Number of expired entries removed here since the container was created.
     pub fn expirations(&self) -> u64 {
         self.expirations.load(Ordering::Relaxed)
     }
 
-    /// Entries of a segment.
+    /// Number of entries of a segment.
     pub fn segment_len(&self, segment: Segment) -> u64 {
         self.lock(segment).len() as u64
     }
 
-    /// Memory for entries and remembered removals.
+    /// Bytes of entries and remembered removals.
     pub fn bytes(&self) -> u64 {
         self.bounded_bytes() + self.passive_bytes()
     }
@@ -497,25 +506,24 @@ impl Container {
         self.entry_bytes.load(Ordering::Relaxed) + self.removal_bytes.load(Ordering::Relaxed)
     }
 
-    /// Memory of a segment.
+    /// Bytes of a segment.
     pub fn segment_bytes(&self, segment: Segment) -> u64 {
         let table = self.lock(segment);
         table.entry_bytes() + table.removal_bytes() + table.passive_bytes()
     }
 
-    /// What keys and values of a segment take, about: what lifetimes, eviction and rounding take besides is
-    /// counted, too.
+    /// Approximate bytes of keys and values of a segment, including the overhead of lifetimes, eviction and rounding.
     pub fn segment_content_bytes(&self, segment: Segment) -> u64 {
         let table = self.lock(segment);
         table.entry_bytes().saturating_sub(table.len() as u64 * ENTRY_OVERHEAD)
     }
 
-    /// Removals that a segment remembers: no more than keys were removed while it is received.
+    /// Number of removals that a segment remembers: at most the number of keys removed while it is being received.
     pub fn removal_count(&self, segment: Segment) -> u64 {
         self.lock(segment).removal_count() as u64
     }
 
-    /// How many segments there are, absent ones too.
+    /// Number of segments, including absent ones.
     pub fn segment_count(&self) -> u16 {
         self.segments.len() as u16
     }
@@ -532,7 +540,7 @@ impl Container {
 
     #[inline]
     fn lock(&self, segment: Segment) -> MutexGuard<'_, Table> {
-        // A panic under the lock is that of a closure of the reader, which cannot leave the table half changed.
+        // A panic under the lock comes from a closure of the reader, which cannot leave the table half changed.
         self.segments[usize::from(segment.0)].table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -544,7 +552,7 @@ impl Container {
         })
     }
 
-    /// Changes a segment and keeps the sums.
+    /// Changes a segment and updates the sums.
     fn update<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
         let mut table = self.lock(segment);
         let (len, entries, removals) = (table.len() as u64, table.entry_bytes(), table.removal_bytes());

@@ -1,5 +1,4 @@
-//! Lists of operations against a model that is simple enough to be right, in two containers that differ in their seed
-//! only: whatever they give must be the same.
+//! Operations on two containers with different seeds, compared with a simple model: all results must be the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +32,7 @@ enum Op {
         segment: u16,
         key: u8,
     },
-    /// Keys from..from + count, in one of the containers.
+    /// Prefetches keys from..from + count, in one of the containers.
     LookAhead {
         segment: u16,
         from: u8,
@@ -118,9 +117,9 @@ struct Walker {
     segment: u16,
     cursor: Cursor,
     times_dropped: u64,
-    /// What was there when it began, by insertion.
+    /// The keys present at the beginning, with their insertions.
     at_start: BTreeMap<u8, u64>,
-    /// What of it has been there all the time.
+    /// The keys of them that were present throughout.
     throughout: BTreeMap<u8, u64>,
     given: BTreeMap<u8, u64>,
 }
@@ -155,7 +154,7 @@ impl World {
         world
     }
 
-    /// Does it in both containers; they agree.
+    /// Calls both containers, whose results must be the same.
     fn both<R: PartialEq + std::fmt::Debug>(&self, call: impl Fn(&Container) -> R) -> R {
         let [first, second] = self.containers.each_ref().map(call);
         assert_eq!(first, second, "the seed shows");
@@ -340,7 +339,7 @@ impl World {
         self.note_expired();
     }
 
-    /// Walkers need not be given what has expired.
+    /// Records expired entries, which iterations may skip.
     fn note_expired(&mut self) {
         for walker in &mut self.walkers {
             let entries = &self.segments[usize::from(walker.segment)].entries;

@@ -1,4 +1,4 @@
-//! What reads and writes of a container say.
+//! The results of reads and writes of a container.
 
 use bytes::Bytes;
 
@@ -7,63 +7,62 @@ use super::Container;
 use super::entry::Entry;
 use crate::{Segment, Version};
 
-/// What a read on this member finds, see [`Container::look_up`].
+/// The result of a read on this member, see [`Container::look_up`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lookup<T> {
-    /// The key has this.
+    /// The entry or value of the key.
     Hit(T),
-    /// The key has nothing.
+    /// The key is absent.
     Miss,
-    /// The segment is not read here, the store has the value, or the entry was not used here for too long and others may
-    /// have used it: others know.
+    /// This member does not know: the segment is not readable here, only the store has the value, or the entry
+    /// exceeded its max-idle time here and other members may have used it.
     Elsewhere,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Put {
-    /// The entry before, unless it had expired.
+    /// The previous entry, unless it had expired.
     pub previous: Option<Entry>,
-    /// What had to make room for it; it may be about to expire, or have expired. With a store, what is left of it
-    /// is still here.
+    /// The evicted entries; they may be about to expire, or have expired. With a store, their keys are still here.
     pub evicted: Vec<Taken>,
 }
 
-/// What a removal did.
+/// The result of a removal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Removed {
-    /// The entry before, unless it had expired.
+    /// The previous entry, unless it had expired.
     pub previous: Option<Entry>,
 }
 
-/// An entry that the container has taken out by itself.
+/// An entry that the container has removed by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// Where it was.
+    /// Its segment.
     pub segment: Segment,
     /// Its key.
     pub key: Bytes,
-    /// What it was.
+    /// The entry.
     pub entry: Entry,
 }
 
-/// What has come to its end.
+/// The result of an expiry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Expired {
-    /// Entries that are taken out.
+    /// Removed entries.
     pub taken: Vec<Taken>,
-    /// Where copies are used elsewhere: entries that were not used here for their `max_idle`. They are still there, and are
-    /// named again after half of that.
+    /// If other members use their copies: entries that exceeded their `max_idle` here. They are not removed, and are
+    /// reported again after half of that time.
     pub idle: Vec<Idle>,
 }
 
-/// An entry that was not used here for its `max_idle`.
+/// An entry that exceeded its `max_idle` on this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
-    /// Where it is.
+    /// Its segment.
     pub segment: Segment,
     /// Its key.
     pub key: Bytes,
-    /// Which write it is of.
+    /// The version of its write.
     pub version: Version,
 }

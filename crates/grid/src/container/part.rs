@@ -1,5 +1,5 @@
-//! A part of a walk whose extent is known before its entries are given: for one who has to say first how much will come, and
-//! writes it where it will be sent from.
+//! A part of an iteration whose extent is known before its entries are passed on: for a caller that must first write
+//! the extent, and writes the entries directly into a frame.
 
 use consort_group::Time;
 
@@ -9,7 +9,7 @@ use super::table::{Ahead, Table, Walk};
 use super::{ChunkLimits, Container, Cursor, SegmentGone, Visited};
 use crate::Segment;
 
-/// What [`Container::part`] has found. All of it is under the lock: it must not call the container.
+/// The result of [`Container::part`]. It is used under the lock: the caller must not call the container.
 pub(crate) struct Part<'t> {
     table: &'t Table,
     from: Cursor,
@@ -22,27 +22,27 @@ pub(crate) struct Part<'t> {
 }
 
 impl Part<'_> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(crate) fn count(&self) -> usize {
         self.entries
     }
 
-    /// Bytes of their keys and values.
+    /// Returns the bytes of their keys and values.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether only the store has the value of one of them.
+    /// Whether one of the values is only in the store.
     pub(crate) fn has_passive(&self) -> bool {
         self.has_passive
     }
 
-    /// Where to go on; none at the end.
+    /// Returns the cursor of the next part; none at the end.
     pub(crate) fn next(&self) -> Option<Cursor> {
         self.next
     }
 
-    /// Gives each of them.
+    /// Calls `give` for each entry.
     pub(crate) fn each(&self, mut give: impl FnMut(Visited<'_>)) {
         let (mut cursor, mut budget) = (self.from, Budget::new(self.limits));
         self.table.walk(&mut cursor, &mut budget, self.now, Ahead::Slots, &mut give);
@@ -50,8 +50,8 @@ impl Part<'_> {
 }
 
 impl Container {
-    /// Goes on with a walk as [`Container::chunk`] does, and calls `using` with what it comes to, once and under one lock.
-    /// None, and it is not called, if the walk lets others have the lock before it ends.
+    /// Continues an iteration as [`Container::chunk`] does, and calls `using` with the part, once and under one lock.
+    /// Returns `None` without the call if the iteration must release the lock before the part ends.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Container {
         let (mut cursor, mut budget) = (from, Budget::new(limits));
         let (mut entries, mut bytes, mut has_passive) = (0, 0, false);
         let walked = table.walk(&mut cursor, &mut budget, now, Ahead::Slots, &mut |visited: Visited<'_>| {
-            // All at once: between copies, what they fetch themselves is in the way.
+            // All at once, because copies in between would compete with their own memory reads.
             fetch(visited.first_bytes());
             entries += 1;
             bytes += visited.data_len();

@@ -1,4 +1,4 @@
-//! Making room in a container that may hold only so much.
+//! Making room in a container with a size limit.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,12 @@ use super::table::{self, KeyHash};
 use super::{Container, Entry};
 use crate::Segment;
 
-/// Entries that make room beyond what a write needs, once a limit was made smaller: few enough that others do not wait for
-/// long.
+/// Maximum number of additional entries that a write evicts after the limit was reduced: few enough that other
+/// threads do not wait for long.
 const EVICTED_AT_ONCE: usize = 4_096;
 
 impl Container {
-    /// Evicts what is in the way of an entry: in the segment that is written, then in one after the other.
+    /// Evicts entries to make room for a write: in the written segment, then in the others in turn.
     pub(super) fn make_room(
         &self,
         MemoryBound { limit, when_full }: MemoryBound,
@@ -26,7 +26,7 @@ impl Container {
         let replaced = table.cost_of(hash, key);
         drop(table);
         let cost = table::cost(key.len(), entry.value.len(), !entry.lifetime.is_forever(), self.evicts());
-        // What cannot be evicted, what there is now, and what there would be.
+        // The size that cannot be evicted, the current size, and the size after the write.
         let (least, used, mut needed) = match limit {
             Limit::Entries(_) => {
                 let active = self.len() - self.passive_len();
@@ -69,15 +69,15 @@ impl Container {
         Ok(evicted)
     }
 
-    /// How much it may hold now.
+    /// Returns the current limit.
     #[inline]
     pub fn bound(&self) -> Option<MemoryBound> {
         let bound = self.bound?;
         Some(MemoryBound { limit: bound.limit.of(self.allowed.load(Ordering::Relaxed)), ..bound })
     }
 
-    /// Changes how much it may hold, if that is bounded and counted in the same unit; whether it is. What is there beyond a
-    /// smaller limit makes room with the next writes, some thousand entries each.
+    /// Changes the limit, if there is one in the same unit; returns whether there is. Under a smaller limit the next
+    /// writes evict entries, some thousand each.
     pub fn set_limit(&self, limit: Limit) -> bool {
         let is_same_unit = self.bound.is_some_and(|bound| bound.limit.of(limit.amount()) == limit);
         if is_same_unit {

@@ -1,8 +1,8 @@
-//! Places for entries: an entry keeps its slot for as long as it lives, so that a walk by slot number meets every entry
-//! once, however many come and go meanwhile.
+//! Slots of entries: an entry keeps its slot for as long as it lives, so that an iteration by slot number finds every
+//! entry once, whatever entries are added or removed meanwhile.
 
-/// Slots of a page. Pages are allocated and given back whole: small enough that a nearly empty segment is not worth
-/// saving on, large enough that the page's own words do not count.
+/// Number of slots of a page. Pages are allocated and freed as a whole: small enough for a nearly empty segment,
+/// large enough for the page's own words not to matter.
 const PAGE_SLOTS: usize = u32::BITS as usize;
 
 /// Values by slot number.
@@ -41,14 +41,14 @@ impl<T> Slab<T> {
         self.pages.get_mut(page)?.slots.get_mut(place)?.as_mut()
     }
 
-    /// Where the value of a slot is, whether or not there is one.
+    /// Returns the place of a slot's value, whether or not there is one.
     #[inline]
     pub(super) fn place(&self, slot: u32) -> Option<&Option<T>> {
         let (page, place) = split(slot);
         self.pages.get(page)?.slots.get(place)
     }
 
-    /// Puts a value into a vacant slot and tells which.
+    /// Puts a value into a vacant slot and returns the slot's number.
     ///
     /// # Panics
     ///
@@ -61,7 +61,7 @@ impl<T> Slab<T> {
         let page = &mut self.pages[index as usize];
         let place = page.occupied.trailing_ones() as usize;
         if page.slots.capacity() == 0 && index > 0 {
-            // Only the first page grows: most segments of a small cache never fill it.
+            // Only the first page grows gradually: most segments of a small cache never fill it.
             page.slots.reserve_exact(PAGE_SLOTS);
         }
         if place < page.slots.len() {
@@ -86,7 +86,7 @@ impl<T> Slab<T> {
         index
     }
 
-    /// Takes a value out. A page without values gives its memory back.
+    /// Removes a value. A page without values is freed.
     pub(super) fn remove(&mut self, slot: u32) -> Option<T> {
         let (index, place) = split(slot);
         let page = self.pages.get_mut(index)?;
@@ -106,7 +106,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// The first slot from `from` on that holds a value, if it comes before `until`, which begins a page.
+    /// Returns the first slot from `from` on that has a value, if it is before `until`, which begins a page.
     pub(super) fn next_occupied(&self, from: u32, until: u32) -> Next {
         let (mut index, place) = split(from);
         let mut mask = u32::MAX << place;
@@ -124,17 +124,17 @@ impl<T> Slab<T> {
     }
 }
 
-/// The slot that begins the page this many pages after that of `slot`.
+/// Returns the first slot of the page this many pages after that of `slot`.
 pub(super) fn pages_after(slot: u32, pages: u32) -> u32 {
     (slot / PAGE_SLOTS as u32).saturating_add(pages).saturating_mul(PAGE_SLOTS as u32)
 }
 
-/// What a walk along the slots comes to.
+/// The next step of an iteration over the slots.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// A slot with a value.
     Slot(u32),
-    /// Nothing so far; go on from this slot.
+    /// No value up to here; continue from this slot.
     More(u32),
     /// No more values.
     End,

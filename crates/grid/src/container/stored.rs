@@ -1,4 +1,4 @@
-//! An entry as a segment keeps it, and as a walk sees it.
+//! The stored form of an entry in a segment, and the view of an iteration on it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::entry::{Entry, Lifetime};
 use super::item::Item;
 use crate::{Segment, Version};
 
-/// An entry as a segment keeps it.
+/// The stored form of an entry in a segment.
 #[derive(Clone)]
 pub(super) struct Stored {
     pub(super) item: Item,
@@ -19,7 +19,7 @@ pub(super) struct Stored {
     pub(super) mortal: Option<Box<Mortal>>,
 }
 
-/// What only an entry with a lifetime has.
+/// The times of an entry with a lifetime.
 #[derive(Clone)]
 pub(super) struct Mortal {
     pub(super) lifetime: Lifetime,
@@ -62,7 +62,7 @@ impl Stored {
         self.expiry().is_some_and(|end| end <= now)
     }
 
-    /// Whether it has expired wherever else it was used.
+    /// Whether it has expired even if another member has used it.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.mortal.as_ref().is_some_and(|mortal| mortal.lifetime.is_over(self.created, now))
     }
@@ -78,7 +78,7 @@ impl Stored {
     }
 }
 
-/// An entry that a walk comes to.
+/// An entry during an iteration.
 #[derive(Clone, Copy)]
 pub struct Visited<'a>(pub(super) &'a Stored);
 
@@ -93,7 +93,7 @@ impl<'a> Visited<'a> {
         self.0.item.value_bytes()
     }
 
-    /// Which write it is of.
+    /// The version of its write.
     pub fn version(self) -> Version {
         self.0.version
     }
@@ -108,28 +108,28 @@ impl<'a> Visited<'a> {
         self.0.data_len()
     }
 
-    /// What is read first of these, without looking at it.
+    /// Returns the bytes that a reader reads first, without reading them.
     pub(super) fn first_bytes(self) -> &'a [u8] {
         self.0.item.first_bytes()
     }
 
-    /// When it was written first, when it was last used, and how long it lives.
+    /// Returns the time of its first write, the time of its last use, and its lifetime.
     pub(crate) fn times(self) -> (Time, Time, Lifetime) {
         self.0.times()
     }
 
-    /// When it was used here since it was written, if that keeps it alive.
+    /// Returns the time of its last use here since it was written, if it has a max-idle time.
     pub(crate) fn used(self, now: Time) -> Option<Time> {
         let mortal = self.0.mortal.as_ref().filter(|mortal| mortal.lifetime.max_idle.is_some())?;
         (mortal.last_used > self.0.created && !self.0.is_expired(now)).then_some(mortal.last_used)
     }
 
-    /// Its key and behind it its value, if they have one allocation.
+    /// Returns its key followed by its value, if they have one allocation.
     pub(crate) fn together(self) -> Option<Bytes> {
         self.0.item.together()
     }
 
-    /// The entry, which stays when the lock is given back.
+    /// Returns the entry, which is valid after the lock is released.
     pub fn entry(self) -> Entry {
         self.0.entry()
     }

@@ -1,5 +1,5 @@
-//! The entries of one segment: found by hash, kept in slots, timed if they have a lifetime. Everything here happens
-//! under the segment's lock.
+//! The entries of one segment: found by hash, stored in slots, with a timer if they have a lifetime. Every function
+//! here runs under the segment's lock.
 
 use std::collections::BTreeMap;
 
@@ -20,52 +20,52 @@ use super::{
 };
 use crate::{Segment, Version};
 
-/// Pages of slots that a walk looks at before it lets others have the lock: a thousand slots, some ten microseconds.
+/// Pages of slots that an iteration examines before it releases the lock: a thousand slots, some ten microseconds.
 const WALK_PAGES_MAX: u32 = 32;
 
-/// Slots before it comes to an item a walk begins to fetch it: with four an entry takes 15 % more time than with twelve or
-/// sixteen, with twenty-four 3 %.
+/// Number of slots by which an iteration prefetches an item: with four an entry takes 15 % more time than with twelve
+/// or sixteen, with twenty-four 3 %.
 const WALK_AHEAD: u32 = 12;
 
-/// The hash of a key, by the container's seed. 32 bits, so that the table can keep it beside the slot: it grows without
-/// looking at a key, and looks at no key in vain.
+/// The hash of a key, by the container's seed. It has 32 bits, so that the table can store it beside the slot. The
+/// table grows without reading a key, and compares only keys of equal hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct KeyHash(pub(super) u32);
 
 impl KeyHash {
-    /// As `hashbrown`'s tables want it, which take places from the lower bits and tags from the upper ones.
+    /// Returns the hash as `hashbrown`'s tables need it: places from the lower bits and tags from the upper ones.
     #[inline]
     pub(super) fn spread(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
-/// A segment as it stands.
+/// The state and entries of a segment.
 pub(super) struct Table {
     pub(super) state: SegmentState,
-    /// Whether this member is one of those who are read.
+    /// Whether this member is a read owner.
     pub(super) is_readable: bool,
-    /// Whether copies are used elsewhere.
+    /// Whether other members use their copies.
     is_shared: bool,
     contents: Contents,
-    /// The number of the next insertion. It only grows, also when the segment is dropped and comes back.
+    /// The number of the next insertion. It only grows, also when the segment is dropped and received again.
     inserted: u64,
-    /// What `inserted` was when the segment was last dropped: cursors from before are void.
+    /// The value of `inserted` when the segment was last dropped: older cursors are void.
     dropped: u64,
 }
 
-/// What a look at a key finds.
+/// The result of looking up a key.
 pub(super) enum Read<'a> {
-    /// An entry. Its value may be in the store.
+    /// An entry. Its value may be only in the store.
     Here(&'a Stored),
-    /// An entry that was not used here for too long, and perhaps elsewhere.
+    /// An entry that exceeded its max-idle time here, and perhaps not elsewhere.
     Idle,
-    /// Nothing.
+    /// No entry.
     Absent,
 }
 
 impl<'a> Read<'a> {
-    /// The entry, if its value is here, too.
+    /// Returns the entry, if its value is in memory.
     #[inline]
     pub(super) fn here(self) -> Option<&'a Stored> {
         match self {
@@ -75,24 +75,25 @@ impl<'a> Read<'a> {
     }
 }
 
-/// What goes when the segment is dropped.
+/// The contents that are freed when the segment is dropped.
 pub(super) struct Contents {
     index: Index,
     slab: Slab<Stored>,
     timers: Timers,
     /// The order of eviction, if the container has a bound.
     queues: Option<Queues>,
-    /// Versions of removals while the segment is received. One per key that was removed and not written since, so no more
-    /// than the writes during a transfer; forgetting one would let the transfer bring the removed entry back.
+    /// Versions of removals while the segment is being received. There is one per key that was removed and not
+    /// written since, so at most one per write during a transfer. Without it the transfer would bring the removed
+    /// entry back.
     removals: BTreeMap<Box<[u8]>, Version>,
     entry_bytes: u64,
     removal_bytes: u64,
-    /// Entries whose values only the store has, and what is left of them here. They are in no queue.
+    /// Number of entries whose values only the store has, and bytes of their rest in memory. They are in no queue.
     passive: usize,
     passive_bytes: u64,
 }
 
-/// What an entry counts.
+/// Returns the bytes that an entry counts.
 pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool, has_bound: bool) -> u64 {
     let lifetime = if has_lifetime { LIFETIME_OVERHEAD } else { 0 };
     let bound = if has_bound { BOUND_OVERHEAD } else { 0 };
@@ -132,7 +133,7 @@ impl Contents {
         }
     }
 
-    /// What an entry counts here.
+    /// Returns the bytes that an entry counts here.
     fn cost(&self, key_len: usize, value_len: usize, has_lifetime: bool) -> u64 {
         cost(key_len, value_len, has_lifetime, self.queues.is_some())
     }
@@ -150,7 +151,7 @@ impl Contents {
         self.slab.get(self.slot(hash, key)?)
     }
 
-    /// Takes an entry out of everything that knows it.
+    /// Removes an entry from all structures that refer to it.
     fn take(&mut self, hash: KeyHash, slot: u32) -> Option<Stored> {
         self.index.remove(hash, slot);
         let stored = self.slab.remove(slot)?;
@@ -165,7 +166,7 @@ impl Contents {
         Some(stored)
     }
 
-    /// Leaves of an entry what is not its value, and gives what it was.
+    /// Drops the value of an entry and keeps the rest. Returns the entry as it was.
     fn passivate(&mut self, slot: u32) -> Option<Stored> {
         let stored = self.slab.get_mut(slot)?;
         let was = stored.clone();
@@ -239,7 +240,7 @@ impl Table {
         self.contents.timers.next()
     }
 
-    /// An entry that is used now, unless it has expired.
+    /// Returns an entry and counts a use, unless it has expired.
     #[inline]
     pub(super) fn read(&mut self, hash: KeyHash, key: &[u8], now: impl FnOnce() -> Time) -> Read<'_> {
         let Some(slot) = self.contents.slot(hash, key) else { return Read::Absent };
@@ -264,33 +265,33 @@ impl Table {
         }
     }
 
-    /// Gets room in the index for so many entries at once.
+    /// Reserves room in the index for a number of entries.
     pub(super) fn expect(&mut self, entries: usize) {
         self.contents.index.reserve(entries);
     }
 
-    /// Fetches where the search for a key begins.
+    /// Prefetches the cell where the search for a key begins.
     pub(super) fn fetch_cell(&self, hash: KeyHash) {
         if let Some(cell) = self.contents.index.home(hash) {
             fetch(cell);
         }
     }
 
-    /// Fetches the first slot of this hash, and says which it is.
+    /// Prefetches the first slot of this hash, and returns its number.
     pub(super) fn fetch_slot(&self, hash: KeyHash) -> Option<u32> {
         let slot = self.contents.index.find(hash, |_| true)?;
         fetch(self.contents.slab.place(slot)?);
         Some(slot)
     }
 
-    /// Fetches the key and the value in a slot.
+    /// Prefetches the key and the value in a slot.
     pub(super) fn fetch_item(&self, slot: u32) {
         if let Some(stored) = self.contents.slab.get(slot) {
             fetch(stored.item.first_bytes());
         }
     }
 
-    /// Fetches what a walk comes to soon after this slot.
+    /// Prefetches the slots and items that an iteration reaches soon after this slot.
     #[inline]
     fn fetch_after(&self, slot: u32, ahead: Ahead) {
         let slab = &self.contents.slab;
@@ -304,7 +305,7 @@ impl Table {
         }
     }
 
-    /// Like `read`, if the segment is read here.
+    /// Like `read`, if the segment is readable here.
     #[inline]
     pub(super) fn look_up<T>(
         &mut self,
@@ -323,7 +324,7 @@ impl Table {
         }
     }
 
-    /// Notes that an entry was used at a time, here or elsewhere. Whether there is such an entry.
+    /// Records a use of an entry at a time, here or elsewhere. Returns whether the entry exists.
     pub(super) fn touch(&mut self, hash: KeyHash, key: &[u8], at: Time) -> bool {
         let Some(slot) = self.contents.slot(hash, key) else { return false };
         if let Some(stored) = self.contents.slab.get_mut(slot) {
@@ -336,14 +337,14 @@ impl Table {
         self.contents.stored(hash, key).map(Stored::entry)
     }
 
-    /// The newest that is known of a key, be it a write or a removal.
+    /// Returns the newest known version of a key, of a write or of a removal.
     pub(super) fn version_of(&self, hash: KeyHash, key: &[u8]) -> Version {
         let written = self.contents.stored(hash, key).map_or(Version::NONE, |stored| stored.version);
         let removed = self.contents.removals.get(key).copied().unwrap_or(Version::NONE);
         written.max(removed)
     }
 
-    /// Writes an entry, whose key and value are in `item`, and gives the one before it, unless that had expired.
+    /// Writes an entry, whose key and value are in `item`. Returns the previous entry, unless that had expired.
     pub(super) fn put(&mut self, hash: KeyHash, item: Item, entry: &Entry, now: Time) -> Option<Entry> {
         let contents = &mut self.contents;
         contents.forget_removal(item.key());
@@ -403,7 +404,7 @@ impl Table {
         previous
     }
 
-    /// Removes a key and gives its entry, unless that had expired.
+    /// Removes a key and returns its entry, unless that had expired.
     pub(super) fn remove(&mut self, hash: KeyHash, key: &[u8], version: Version, now: Time) -> Option<Entry> {
         let slot = self.contents.slot(hash, key);
         let stored = slot.and_then(|slot| self.contents.take(hash, slot));
@@ -417,7 +418,7 @@ impl Table {
         self.contents.forget_removal(key);
     }
 
-    /// Takes what has expired, looking at no more than `looks` deadlines, of which it tells how many are left.
+    /// Removes expired entries, examining at most `looks` deadlines. Returns the number of deadlines that it may still examine.
     pub(super) fn expire(
         &mut self,
         segment: Segment,
@@ -443,7 +444,7 @@ impl Table {
             if mortal.deadline <= now {
                 let hash = hash_of(stored.item.key());
                 let taken = contents.take(hash, slot).expect("it was there").into_taken(segment);
-                // What was before it may still come.
+                // The transfer may still deliver the previous entry.
                 if self.state == SegmentState::Receiving {
                     contents.remember_removal(&taken.key, taken.entry.version);
                 }
@@ -453,13 +454,13 @@ impl Table {
         looks
     }
 
-    /// What the entry of a key counts, if its value is here.
+    /// Returns the bytes that the entry of a key counts, if its value is in memory.
     pub(super) fn cost_of(&self, hash: KeyHash, key: &[u8]) -> Option<u64> {
         let stored = self.contents.stored(hash, key).filter(|stored| !stored.is_passive())?;
         Some(self.contents.cost_of(stored))
     }
 
-    /// An entry has its value again, if it is still of this version and without. Whether it is.
+    /// Restores the value of an entry, if it still has this version and is passive. Returns whether it does.
     pub(super) fn activate(&mut self, hash: KeyHash, key: &[u8], version: Version, value: Bytes) -> bool {
         let contents = &mut self.contents;
         let Some(slot) = contents.slot(hash, key) else { return false };
@@ -480,7 +481,7 @@ impl Table {
         true
     }
 
-    /// Takes out what is worth least, other than the entry of this key; if there is a store, the value only.
+    /// Evicts the entries of least worth, other than the entry of this key; with a store, only their values.
     pub(super) fn evict(
         &mut self,
         kept: Option<(KeyHash, &[u8])>,
@@ -504,19 +505,19 @@ impl Table {
         Some(stored)
     }
 
-    /// The segment begins to be received.
+    /// Begins to receive the segment.
     pub(super) fn receive(&mut self) {
         self.state = SegmentState::Receiving;
     }
 
-    /// The segment is complete: what was removed meanwhile need not be remembered.
+    /// Marks the segment as complete: removals need no longer be remembered.
     pub(super) fn own(&mut self) {
         self.state = SegmentState::Owned;
         self.contents.removals = BTreeMap::new();
         self.contents.removal_bytes = 0;
     }
 
-    /// Gives the segment up, and what was in it to the caller, who drops it without the lock.
+    /// Drops the segment and returns its contents, which the caller frees without the lock.
     pub(super) fn drop_contents(&mut self) -> Contents {
         self.state = SegmentState::Absent;
         self.is_readable = false;
@@ -526,7 +527,7 @@ impl Table {
         std::mem::replace(&mut self.contents, emptied)
     }
 
-    /// Gives what is in the segment to the caller, and keeps the segment.
+    /// Returns the contents of the segment, and keeps the segment.
     pub(super) fn clear_contents(&mut self) -> Contents {
         let (state, is_readable) = (self.state, self.is_readable);
         let contents = self.drop_contents();
@@ -534,7 +535,8 @@ impl Table {
         contents
     }
 
-    /// Goes on with a walk: gives entries that are not expired until the budget is spent or enough was looked at.
+    /// Continues an iteration: passes on entries that are not expired until the budget is spent or the examined slots
+    /// reach the limit.
     pub(super) fn walk(
         &self,
         cursor: &mut Cursor,
@@ -563,7 +565,7 @@ impl Table {
             cursor.slot = slot;
             self.fetch_after(slot, ahead);
             let stored = slab.get(slot).expect("the slot is occupied");
-            // One that was only not used here is given: it may have been used elsewhere.
+            // An entry that was only idle here is passed on, because another member may have used it.
             let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };
             if stored.item.number().get() < cursor.before && !is_gone {
                 if !budget.admit(stored.data_len()) {
@@ -576,23 +578,23 @@ impl Table {
     }
 }
 
-/// What a walk looks at, and fetches before it comes there.
+/// The data that an iteration reads, and prefetches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// Only what is in the slots.
+    /// Only the slots.
     Slots,
     /// Keys and values, too.
     Items,
 }
 
-/// How a walk stands when it leaves the lock.
+/// The state of an iteration when it releases the lock.
 pub(super) enum Walk {
-    /// No more may be given.
+    /// The budget is spent.
     Spent,
-    /// Let others have the lock, then go on.
+    /// The iteration releases the lock for other threads, then goes on.
     More,
-    /// Everything was given.
+    /// All entries were passed on.
     End,
-    /// The segment is not here, or not the one that the cursor began with.
+    /// The segment is absent, or not the one with which the cursor began.
     Gone,
 }

@@ -1,4 +1,4 @@
-//! Facts about the container as a whole.
+//! Tests of the container as a whole.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -165,7 +165,7 @@ fn key_that_is_removed_and_comes_back_is_not_given_twice() {
     let one = ChunkLimits { entries_max: 1, ..ALL };
     let first = container.chunk(SEG, Cursor::START, one, NOW).unwrap();
     assert_eq!(keys(&first), ["a"]);
-    // Leaves by the first slot and comes back in the last.
+    // The key leaves the first slot and returns in the last.
     container.remove(SEG, b"c", Version::new(1, 2), NOW);
     container.remove(SEG, b"a", Version::new(1, 3), NOW);
     put(&container, b"other", entry("4", 4));
@@ -318,7 +318,8 @@ fn writing_a_key_over_and_over_keeps_one_deadline() {
     assert_eq!(container.next_expiry(), None);
 }
 
-/// What is asked of the allocator per entry, on average over sizes of a segment within one doubling of its index.
+/// Returns the bytes that the container requests from the allocator per entry, on average over sizes of a segment
+/// within one doubling of its index.
 fn measured_overhead(bound: Option<MemoryBound>, make: impl Fn(u32) -> Entry) -> f64 {
     let lens: Vec<u32> = (0..8).map(|step| 10_000 + step * 1_250).collect();
     let sum: f64 = lens
@@ -469,7 +470,7 @@ fn container_that_refuses_changes_nothing_when_full() {
     assert_eq!(put(&container, b"c", entry("1", 1)), None);
 }
 
-/// A value that tells its key and its version.
+/// Returns a value that contains its key and its version.
 fn telling(key: u32, count: u64) -> Entry {
     Entry::new(Bytes::from(format!("{key} {count}")), Version::new(1, count), NOW)
 }
@@ -509,7 +510,7 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
                 container.put(segment(key), &key.to_be_bytes(), telling(key, count), NOW).unwrap();
             }
         }
-        // So that no reader waits for ever for something to see.
+        // The first writes, so that no reader waits for ever.
         (0..KEYS).for_each(|key| {
             container.put(segment(key), &key.to_be_bytes(), telling(key, WRITES + 1), NOW).unwrap();
         });

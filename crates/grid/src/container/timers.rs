@@ -1,8 +1,8 @@
-//! When entries of a segment may have expired.
+//! The deadlines of a segment's entries, at which they may have expired.
 //!
-//! One deadline per entry that has a lifetime, in order: the next one is at hand, and one that is no longer wanted is
-//! taken out, so that writing a key over and over leaves nothing behind. A read does not move the deadline of an entry
-//! with a `max_idle`; when it comes, the entry says how much longer it lives and is put back.
+//! There is one deadline per entry with a lifetime, in order: the next one is found at once. A deadline that is no
+//! longer needed is removed, so that repeated writes of a key leave none behind. A read does not move the deadline of
+//! an entry with a `max_idle`; at the deadline, the entry's new one is computed and inserted.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ impl Timers {
         self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
-    /// Takes the first deadline if it has come.
+    /// Removes and returns the first deadline if it is due.
     pub(super) fn take_due(&mut self, now: Time) -> Option<u32> {
         (self.next()? <= now).then(|| self.deadlines.pop_first())?.map(|(_, slot)| slot)
     }

@@ -1,10 +1,11 @@
-//! Copies and primaries move from who has too much to who has too little, by the shortest chain of exchanges.
+//! Exchanges of copies and primaries: they move from members above their share to members below it, by the shortest
+//! chain of exchanges.
 
 use std::collections::VecDeque;
 
 use super::Draft;
 
-/// A step of a chain: the owner of a segment that gives it up, and who takes it.
+/// A step of a chain: the owner of a segment that gives the segment up, and the member that takes it.
 #[derive(Clone, Copy)]
 struct Step {
     segment: usize,
@@ -13,7 +14,7 @@ struct Step {
 }
 
 impl Draft<'_> {
-    /// Everybody has its share of copies, as far as that puts no owners of a segment closer together.
+    /// Levels copies until every member has its share, as far as that puts no owners of a segment closer together.
     pub(super) fn level_copies(&mut self) {
         for place in 0..self.members.len() as u16 {
             while self.surplus(place) < 0 {
@@ -32,15 +33,15 @@ impl Draft<'_> {
         }
     }
 
-    /// Everybody is primary of as many segments as its capacity says, as far as it owns any. Nothing moves for it: owners
-    /// change their order.
+    /// Levels primaries until every member is primary of as many segments as its capacity says, as far as it owns
+    /// any. No segment moves: owners change their order.
     pub(super) fn level_primaries(&mut self) {
         let mut led = vec![0_u64; self.members.len()];
         self.owners
             .iter()
             .filter_map(|owners| owners.first())
             .for_each(|&place| led[usize::from(place)] += 1);
-        // Each exchange brings loads closer together, so that this ends.
+        // The loop ends, because each exchange brings the loads closer together.
         let mut is_level = false;
         while !is_level {
             is_level = true;
@@ -60,7 +61,8 @@ impl Draft<'_> {
         }
     }
 
-    /// How a member could become primary of one more segment. `led` are the segments of which each is primary.
+    /// Returns a chain by which a member becomes primary of one more segment. `led` has the number of primary
+    /// segments of each member.
     fn chain_of_primaries(&self, taker: u16, led: &[u64]) -> Option<Vec<Step>> {
         let weight = |place: u16| u64::from(self.members[usize::from(place)].capacity.thousandths());
         self.chain_to(
@@ -68,7 +70,7 @@ impl Draft<'_> {
             |draft, segment, from, to| {
                 draft.owners[segment].first() == Some(&from) && draft.owners[segment].contains(&to)
             },
-            // Who has one less still has no less than the taker with one more.
+            // A giver with one segment less must have no less than the taker with one more.
             |_, giver| {
                 let (has, more) = (led[usize::from(giver)], led[usize::from(taker)] + 1);
                 has > 0 && (has - 1) * weight(taker) >= more * weight(giver)
@@ -76,8 +78,8 @@ impl Draft<'_> {
         )
     }
 
-    /// The shortest chain of exchanges by which a member gets one more from somebody who `can_give`: breadth first, by
-    /// segments and owners in order.
+    /// Returns the shortest chain of exchanges by which a member gets one more copy from a member that `can_give`:
+    /// breadth first, by segments and owners in order.
     fn chain_to(
         &self,
         taker: u16,

@@ -1,9 +1,9 @@
-//! Owners for all segments: everybody gets a fair share, owners of one segment stand apart, and little moves.
+//! The placement of segments: every member gets a fair share, owners of one segment are apart, and few segments move.
 //!
-//! First each member's share is decided ([`share`]), then who stays an owner, then who takes what has too few owners;
-//! only then do copies move, from members with too much to members with too little ([`exchange`]). Where a copy cannot
-//! move directly without putting owners of a segment closer together, it moves in steps. Everything is decided by the
-//! members' order and integers, so that all members come to the same.
+//! The placement first decides each member's share ([`share`]), then which members stay owners, then which members
+//! take segments with too few owners. Only then do copies move, from members above their share to members below it
+//! ([`exchange`]). A copy moves in several steps if a direct move would put owners of a segment closer together. The
+//! result depends only on the members' order and on integers, so that all members compute the same.
 
 mod exchange;
 mod share;
@@ -11,21 +11,21 @@ mod share;
 use crate::consistent_hash::Owners;
 use crate::{CacheMember, Location};
 
-/// How close the owners of a segment are: pairs on one machine, on one rack, on one site, each level within the one
+/// The closeness of a segment's owners: pairs on one machine, in one rack, at one site, each level within the one
 /// before it. Less is better, and sites count first.
 type Closeness = [usize; 3];
 
-/// Owners under construction.
+/// The owners under construction.
 struct Draft<'a> {
     members: &'a [CacheMember],
     owners: Vec<Owners>,
-    /// Copies that each member has now.
+    /// Current number of copies of each member.
     held: Vec<usize>,
-    /// Copies that each member should have.
+    /// Wanted number of copies of each member.
     due: Vec<usize>,
 }
 
-/// Owners of all segments. `kept` are those that members have already, fewer or more than wanted.
+/// Returns the owners of all segments. `kept` are the owners that members already have, fewer or more than wanted.
 pub(crate) fn place(members: &[CacheMember], kept: Vec<Owners>, owner_count: usize) -> Vec<Owners> {
     let takers = members.iter().filter(|member| member.capacity.thousandths() > 0).count();
     let count = owner_count.min(takers);
@@ -54,7 +54,7 @@ impl Draft<'_> {
         &self.members[usize::from(place)].location
     }
 
-    /// How close a member is to a segment's owners, without one of them.
+    /// Returns the closeness of a member to a segment's owners, without one of them.
     fn closeness_to(&self, place: u16, segment: usize, without: Option<u16>) -> Closeness {
         let mut pairs = [0; 3];
         for &owner in self.owners[segment].iter().filter(|&&owner| Some(owner) != without && owner != place) {
@@ -64,7 +64,7 @@ impl Draft<'_> {
         pairs
     }
 
-    /// How much a member has beyond its share; negative if it lacks some.
+    /// Returns the number of copies beyond a member's share; negative if it has fewer.
     fn surplus(&self, place: u16) -> isize {
         self.held[usize::from(place)] as isize - self.due[usize::from(place)] as isize
     }
@@ -74,7 +74,8 @@ impl Draft<'_> {
             .filter(|&place| self.members[usize::from(place)].capacity.thousandths() > 0)
     }
 
-    /// One owner too many: of the backups, the closest to the others goes, or the one with most too much.
+    /// Removes an owner of a segment with one too many: the backup that is closest to the others, or the one furthest
+    /// above its share.
     fn drop_one(&mut self, segment: usize) {
         let backups = self.owners[segment].iter().copied().enumerate().skip(1);
         let worst = backups
@@ -85,7 +86,7 @@ impl Draft<'_> {
         }
     }
 
-    /// One owner too few: who stands apart and lacks most becomes one.
+    /// Adds an owner to a segment with one too few: the member that is most apart and furthest below its share.
     fn add_one(&mut self, segment: usize) {
         let others = self.takers().filter(|place| !self.owners[segment].contains(place));
         let best = others.min_by_key(|&place| {
@@ -97,7 +98,7 @@ impl Draft<'_> {
         }
     }
 
-    /// `to` becomes an owner in the place of `from`.
+    /// Replaces the owner `from` by `to`.
     fn hand_over(&mut self, segment: usize, from: u16, to: u16) {
         if let Some(owner) = self.owners[segment].iter_mut().find(|owner| **owner == from) {
             *owner = to;
@@ -106,7 +107,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Owners that stand closer than they need, since a site or a rack was added, change.
+    /// Replaces owners that are closer than necessary, because a site or a rack was added.
     fn spread(&mut self) {
         for segment in 0..self.owners.len() {
             while let Some((from, to)) = self.better_apart(segment) {
@@ -131,8 +132,8 @@ impl Draft<'_> {
     }
 }
 
-/// A number for a segment and a member that says nothing about either: ties are broken by it, so that the backups of
-/// one member's segments are spread over all others, which then share its work when it is gone.
+/// Returns a pseudo-random number for a segment and a member, which breaks ties. Thereby the backups of one member's
+/// segments are spread over all others, which share its work when it is lost.
 fn scatter(segment: usize, place: u16) -> u64 {
     let mixed = (segment as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (u64::from(place) + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9);

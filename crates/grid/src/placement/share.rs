@@ -1,12 +1,12 @@
-//! How many copies each member should have: as its capacity says, but never two of one segment, and spread over sites,
-//! racks and machines as evenly as each segment's owners can be.
+//! The number of copies that each member should have: in proportion to its capacity, but never two of one segment,
+//! and spread over sites, racks and machines as evenly as each segment's owners can be.
 
 use std::collections::BTreeMap;
 
 use crate::CacheMember;
 
-/// The copies that each member should have, of so many segments with so many owners each. Where shares are not whole,
-/// those get the rest who hold it already, then those whose share is largest.
+/// Returns the number of copies that each member should have, for this number of segments and owners. Where shares
+/// are not whole, members that already have the rest keep it; then members with the largest shares get it.
 pub(super) fn copies(members: &[CacheMember], segments: usize, owners: usize, held: &[usize]) -> Vec<usize> {
     let mut due = vec![0; members.len()];
     let takers: Vec<usize> =
@@ -31,7 +31,7 @@ struct Split<'a> {
 }
 
 impl Split<'_> {
-    /// Divides so many copies among the groups that these members form on a level, and on within each.
+    /// Divides copies among the groups that these members form on a level, then within each group.
     fn among(&self, places: &[usize], copies: usize, level: Level, due: &mut [usize]) {
         let (groups, next) = match level {
             Level::Site => (self.groups(places, |member| &member.location.site), Level::Rack),
@@ -69,14 +69,15 @@ impl Split<'_> {
     }
 }
 
-/// The owners of one segment in a group at most, where so many are spread over the groups as evenly as they can be.
+/// Returns the maximum number of one segment's owners in a group, where the owners are spread over the groups as
+/// evenly as possible.
 fn even_level(groups: &[Vec<usize>], owners: usize) -> usize {
     let room = |level: usize| groups.iter().map(|group| group.len().min(level)).sum::<usize>();
     let largest = groups.iter().map(Vec::len).max().unwrap_or(0);
     (0..=largest).find(|&level| room(level) >= owners).unwrap_or(largest)
 }
 
-/// What one of several wants of a whole.
+/// The claim of one of several to a part of a whole.
 struct Claim {
     weight: u64,
     least: usize,
@@ -84,7 +85,7 @@ struct Claim {
     held: usize,
 }
 
-/// Divides a whole by weight, within each one's bounds.
+/// Divides a whole by weight, within the bounds of each claim.
 fn divide(whole: usize, claims: &[Claim]) -> Vec<usize> {
     let mut settled: Vec<Option<usize>> = vec![None; claims.len()];
     loop {
@@ -94,7 +95,7 @@ fn divide(whole: usize, claims: &[Claim]) -> Vec<usize> {
         if weight == 0 {
             return settled.into_iter().map(Option::unwrap_or_default).collect();
         }
-        // By how much bounds are passed on either side, in parts of the weight: the worse side is settled first.
+        // The excess over the bounds on either side, in parts of the weight: the worse side is settled first.
         let ideal = |at: usize| left * u128::from(claims[at].weight);
         let above: u128 =
             open.iter().map(|&at| ideal(at).saturating_sub(claims[at].most as u128 * weight)).sum();

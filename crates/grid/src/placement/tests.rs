@@ -1,4 +1,4 @@
-//! What placement promises, for any members.
+//! The guarantees of the placement, for random members.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ fn primaries(hash: &ConsistentHash, member: &CacheMember) -> usize {
     hash.primary_segments_of(&member.address).count()
 }
 
-/// Segments that a member owns in `after` and did not own in `before`.
+/// Returns the number of segments that a member owns in `after` and did not own in `before`.
 fn gained(before: &ConsistentHash, after: &ConsistentHash, member: &Address) -> usize {
     let had: BTreeSet<Segment> = before.segments_of(member).collect();
     after.segments_of(member).filter(|segment| !had.contains(segment)).count()
@@ -44,7 +44,7 @@ fn assert_complete(hash: &ConsistentHash) {
     }
 }
 
-/// Every member's copies and primaries are its share, rounded up or down.
+/// Asserts that every member's copies and primaries are its share, rounded up or down.
 fn assert_balanced(hash: &ConsistentHash) {
     let (segments, count) = (hash.segments().len(), hash.members().len());
     let owners = count.min(hash.owner_count().into());
@@ -203,7 +203,7 @@ fn keys_are_found_where_hot_rod_clients_look() {
     assert_eq!(hash.segment_of(b""), Segment(10));
 }
 
-/// How close the owners of a segment may have to be: the most different sites, racks and machines that there are.
+/// Returns the number of different sites, racks or machines of the owners.
 fn distinct<K: Ord>(owners: &[&CacheMember], key: impl Fn(&CacheMember) -> K) -> usize {
     owners.iter().map(|member| key(member)).collect::<BTreeSet<K>>().len()
 }

@@ -65,7 +65,7 @@ impl Wire for Capacity {
     }
 }
 
-/// The members and owners of a consistent hash; places that nobody has are refused.
+/// The members and owners of a consistent hash. Indexes of missing members are refused.
 impl Wire for ConsistentHash {
     fn put(&self, out: &mut BytesMut) {
         self.members().len().put(out);
@@ -88,7 +88,7 @@ impl Wire for ConsistentHash {
     }
 }
 
-/// All parts must be of the same number of segments.
+/// All parts must have the same number of segments.
 impl Wire for Topology {
     fn put(&self, out: &mut BytesMut) {
         let Self {
@@ -162,7 +162,7 @@ impl Wire for Topology {
             topology.reigns.len(),
         ];
         if topology.id > Version::TOPOLOGY_MAX {
-            // Its writes could not be told apart, nor could there be a next one.
+            // Its writes would have no distinct versions, and it could have no successor.
             return Err(FrameError::Invalid { what: "topology", value: topology.id.into() });
         }
         let sides = topology.merging.iter().map(|side| usize::from(side.owners.segment_count()));
@@ -174,7 +174,7 @@ impl Wire for Topology {
     }
 }
 
-/// Of errors only those travel that another member can cause; the rest is told by whoever has it.
+/// The errors that another member can cause. Other errors never leave their member.
 impl Wire for OperationError {
     fn put(&self, out: &mut BytesMut) {
         match self {
@@ -240,7 +240,7 @@ wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowRead
 wire_enum!(MergePolicy { 0 = PreferredAlways, 1 = PreferredNonNull, 2 = RemoveAll, 3 = Custom(name) });
 wire_struct!(CacheConfig { name, mode, segments, partitions, merge, grouping, encoding });
 
-/// A function travels by its name.
+/// A function is encoded as its name.
 impl Wire for Grouper {
     fn put(&self, out: &mut BytesMut) {
         self.name().put(out);
@@ -276,7 +276,7 @@ wire_enum!(Outcome { 0 = Read(entry), 1 = Written(written) });
 
 wire_struct!(OperationId { caller, number });
 
-/// Members of an older release send no limit of the response, and do not look at it.
+/// Members of an older release send no limit of the response, and ignore it.
 impl Wire for Call {
     fn put(&self, out: &mut BytesMut) {
         self.number.put(out);
@@ -351,7 +351,7 @@ impl Chunk {
         self.segment_bytes.put(out);
     }
 
-    /// The body of a command with so many entries that `entries` puts, in place of its own.
+    /// Writes the body of a command whose `count` entries `entries` writes, in place of its own.
     pub(crate) fn put_body(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
         out.put_u8(CHUNK);
         self.put_with(out, |out| {
@@ -368,10 +368,11 @@ wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only });
 
-/// What an item takes at least: two lengths and a version.
+/// Minimum length of an item in bytes: two lengths and a version.
 const ITEM_BYTES_LEAST: usize = 3;
 
-/// The items come first, after their number in four bytes, so that an owner can write them before it knows the rest.
+/// The items come first, after their number in four bytes, so that an owner can write them before it knows the other
+/// fields.
 impl Wire for Fetched {
     fn put(&self, out: &mut BytesMut) {
         out.put_u32(self.items.len() as u32);
@@ -412,16 +413,16 @@ impl Fetched {
     }
 }
 
-/// The body of a command with what was fetched, while its items are written.
+/// A command with the response to a fetch, while its items are written.
 pub(crate) struct FetchedItems {
     command: LongCommand,
-    /// Where their number stands.
+    /// Position of the number of items.
     start: usize,
     count: u32,
 }
 
 impl FetchedItems {
-    /// The command, with room for so many bytes of items.
+    /// Begins the command, with room for this many bytes of items.
     pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
         let mut command = LongCommand::begin(cache, topology, room + 1024);
         command.out().put_u8(FETCHED);
@@ -439,18 +440,18 @@ impl FetchedItems {
         self.count as usize
     }
 
-    /// Where it stands.
+    /// Returns the current position.
     pub(crate) fn mark(&mut self) -> (u32, usize) {
         (self.count, self.command.out().len())
     }
 
-    /// Takes back what was pushed since then.
+    /// Removes the items pushed since that position.
     pub(crate) fn cut(&mut self, (count, length): (u32, usize)) {
         self.count = count;
         self.command.out().truncate(length);
     }
 
-    /// The whole, with everything of `fetched` but its items.
+    /// Completes the command with all fields of `fetched` but its items.
     pub(crate) fn end(mut self, fetched: &Fetched) -> LongCommand {
         let (start, count) = (self.start, self.count);
         let out = self.command.out();
@@ -490,7 +491,7 @@ wire_enum!(ToCoordinator {
 const CHUNK: u8 = 7;
 const FETCHED: u8 = 14;
 
-/// What a body is; unknown tags are skipped by the frame's reader.
+/// Number of the tags of bodies; the frame's reader skips unknown tags.
 pub(super) const BODY_TAGS: u8 = 21;
 
 wire_enum!(Body {

@@ -1,9 +1,10 @@
 //! The entries of a chunk.
 //!
-//! They stay as they are on the wire: whoever gets them copies keys and values to where they will be, and what it looks at
-//! until then is where it lies. And each begins with a head of one size, so that where the next one begins is known from two
-//! numbers at a known place; with numbers as long as they need to be, each waits for the one before it. Made into pairs of
-//! [`Bytes`], read number by number, entries of 1 KB took a sixth of the time of who receives a segment.
+//! They stay in their wire form: the receiver copies keys and values to their final place, and borrows them until
+//! then. Each entry begins with a head of fixed size, so that two numbers at known positions determine where the next
+//! entry begins. With numbers of variable length, the CPU would wait for each number before the next. Decoded into
+//! pairs of [`Bytes`], number by number, entries of 1 KB took a sixth of the time of a member that receives a
+//! segment.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,15 +18,15 @@ use crate::container::Visited;
 use crate::operation::Stamp;
 use crate::{Lifetime, Stored, Version};
 
-/// How an entry begins: the lengths of its key and its value, its version, its age in nanoseconds, and whether it may end. Numbers
-/// are big endian.
+/// Bytes of an entry's head: the lengths of its key and its value, its version, its age in nanoseconds, and flags of
+/// its lifetime. Numbers are big endian.
 const HEAD: usize = 4 + 4 + 8 + 8 + 1;
 
-/// What follows if it may end: lifespan, max-idle, and how long ago it was last used, which else is its age. Key and value
-/// stand behind.
+/// Bytes after the head of an entry with a lifetime: lifespan, max-idle, and time since the last use, which is its
+/// age otherwise. Key and value follow.
 const SPANS: usize = 3 * 8;
 
-/// In the head: it has a lifespan, it has a max-idle.
+/// Flags in the head: the entry has a lifespan, the entry has a max-idle.
 const LIFESPAN: u8 = 1;
 const MAX_IDLE: u8 = 2;
 
@@ -54,7 +55,7 @@ fn put_entry(out: &mut BytesMut, key: &[u8], value: &[u8], stamp: Stamp) {
     out.put_slice(value);
 }
 
-/// An entry of [`Copies`].
+/// Writes an entry of [`Copies`].
 pub(crate) fn put_copy(out: &mut BytesMut, visited: Visited<'_>, now: Time) {
     let (created, last_used, lifetime) = visited.times();
     let (age, idle) = (now.since(created), now.since(last_used));
@@ -62,7 +63,7 @@ pub(crate) fn put_copy(out: &mut BytesMut, visited: Visited<'_>, now: Time) {
     put_entry(out, visited.key(), visited.value(), stamp);
 }
 
-/// An entry where it lies.
+/// A borrowed entry.
 #[derive(Clone, Copy)]
 pub(crate) struct CopyRef<'a> {
     pub(crate) key: &'a [u8],
@@ -72,7 +73,7 @@ pub(crate) struct CopyRef<'a> {
 }
 
 impl<'a> CopyRef<'a> {
-    /// The first one, which is taken from the bytes.
+    /// Takes the first entry from the bytes.
     #[inline]
     fn read(rest: &mut &'a [u8]) -> Result<Self> {
         let (head, mut behind) = rest.split_first_chunk().ok_or(FrameError::Short {
@@ -98,7 +99,7 @@ impl<'a> CopyRef<'a> {
         Ok(Self { key, value, head, spans })
     }
 
-    /// What it has beside its value.
+    /// Returns the metadata of the entry.
     #[inline]
     pub(crate) fn stamp(&self) -> Stamp {
         let mut head = &self.head[8..];
@@ -116,41 +117,42 @@ impl<'a> CopyRef<'a> {
     }
 }
 
-/// Entries of one segment, in the order of their giver's walk.
+/// Entries of one segment, in the order of their sender's iteration.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Copies {
-    /// One after the other; they were looked at when they came.
+    /// The encoded entries, validated on arrival.
     bytes: Bytes,
     count: usize,
     content_bytes: usize,
 }
 
 impl Copies {
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     pub(crate) fn content_bytes(&self) -> usize {
         self.content_bytes
     }
 
-    /// About how many there are in so many bytes of keys and values, if others are as large as these.
+    /// Returns the approximate number of entries in this many bytes of keys and values, if others are as large as
+    /// these.
     pub(crate) fn count_in(&self, bytes: u64) -> usize {
         let count = u128::from(bytes) * self.count as u128 / self.content_bytes.max(1) as u128;
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 
-    /// Each where it lies.
+    /// Returns each entry, borrowed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = CopyRef<'_>> {
         let mut rest = &self.bytes[..];
         (0..self.count).map_while(move |_| CopyRef::read(&mut rest).ok())
     }
 
-    /// Each as part of what it came in.
+    /// Returns each entry as a part of the received bytes.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (Bytes, Stored)> {
         let part = |part| self.bytes.slice_ref(part);
         self.iter().map(move |copy| (part(copy.key), Stored::stamped(part(copy.value), copy.stamp())))
     }
 }
 
-/// How many, then one after the other.
+/// The number of entries, then the entries.
 impl Wire for Copies {
     fn put(&self, out: &mut BytesMut) {
         self.count.put(out);
@@ -194,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// Any that a walk may give.
+    /// Returns a random entry.
     fn entry(rng: &mut Rng) -> (Bytes, Stored) {
         let span = |rng: &mut Rng| Duration::from_nanos(rng.below(1 << 40));
         let maybe = |rng: &mut Rng| rng.chance(0.3).then(|| Duration::from_nanos(rng.below(1 << 50)));

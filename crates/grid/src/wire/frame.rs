@@ -9,37 +9,37 @@ use super::primitives::need;
 use super::{FrameError, Result, Wire};
 use crate::command::{Body, CacheId, Command};
 
-/// How a frame begins: what it is, and the version of its form.
+/// The beginning of a frame: a magic byte, and the version of the wire protocol.
 const PREFIX: [u8; 2] = [MAGIC, VERSION];
 const MAGIC: u8 = 0xc9;
 
-/// The version of everything behind it. Members with others have no cache together.
+/// The version of all bytes that follow. Members with different versions cannot share a cache.
 pub(crate) const VERSION: u8 = 2;
 
-/// The versions that there may be one day: a member says so if it meets one.
+/// The versions that future releases may use: a member reports another member with one of them.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=31;
 
-/// Whether a message's payload begins as a frame does, be it of this version or of another.
+/// Whether a message's payload begins as a frame does, of this version or of another.
 pub fn is_frame(payload: &[u8]) -> bool {
     matches!(payload, [MAGIC, version, ..] if VERSIONS.contains(version))
 }
 
-/// Prefix and the number below which everything of the sender's is finished.
+/// Length of the prefix and of the number below which all operations of the sender are finished.
 const HEAD: usize = 2 + 8;
 
-/// Bytes after which a frame is closed: as much as the transport puts into one packet, so that many commands share the
-/// cost of a message and no small one waits behind megabytes. A larger command has a frame for itself.
+/// Bytes after which a frame is closed: the size of a packet of the transport, so that many commands share the cost
+/// of a message and no small one waits behind megabytes. A larger command has a frame of its own.
 const FRAME_BYTES: usize = 60_000;
 
-/// Bytes that a frame begins with: what a member has to say to another in one go with some load, so that a buffer seldom
-/// grows; what is left of it is used for the next.
+/// Initial capacity of a frame in bytes: enough for the commands to one member in one cycle with some load, so that a
+/// buffer seldom grows. The next frame uses the rest of the buffer.
 const FRAME_ROOM: usize = 16 * 1024;
 
-/// Bytes of a frame, and of the room behind it, from which on the room is not used for the next: it is a part of the frame's
-/// allocation, which would stay for as long as there is nothing else to say to the member.
+/// Bytes of a frame, and of the room behind it, from which on the next frame does not use that room. The room shares
+/// the frame's allocation, which would stay until there are further commands to the member.
 const FRAME_ROOM_KEPT_MAX: usize = 4 * FRAME_BYTES;
 
-/// Writes commands to one member.
+/// A writer of commands to one member.
 #[derive(Default)]
 pub(crate) struct FrameWriter {
     open: BytesMut,
@@ -53,7 +53,7 @@ impl FrameWriter {
         self.push_with(cache, topology, body.bulk_len(), |out| body.put(out));
     }
 
-    /// Adds a command whose body is put by `put`: entries of `bulk` bytes, and little else.
+    /// Adds a command whose body `put` writes: entries of `bulk` bytes, and little else.
     pub(crate) fn push_with(
         &mut self,
         cache: CacheId,
@@ -62,7 +62,7 @@ impl FrameWriter {
         put: impl FnOnce(&mut BytesMut),
     ) {
         if !self.open.is_empty() && self.open.len() + bulk > FRAME_BYTES {
-            // What fits into a packet of its own is not to be split because of what stands before it.
+            // A command that fits into a packet of its own should not be split because of the commands before it.
             self.close();
         }
         if self.open.is_empty() {
@@ -77,7 +77,7 @@ impl FrameWriter {
         }
     }
 
-    /// Adds a command that has a frame for itself.
+    /// Adds a command with a frame of its own.
     pub(crate) fn push_long(&mut self, mut command: LongCommand) {
         if !self.open.is_empty() {
             self.close();
@@ -106,12 +106,12 @@ impl FrameWriter {
         self.open.is_empty() && self.closed.is_empty()
     }
 
-    /// Bytes of the commands that have not been taken.
+    /// Returns the bytes of the commands that have not been taken.
     pub(crate) fn len(&self) -> usize {
         self.closed_bytes + self.open.len()
     }
 
-    /// The next frame. `finished` goes into the last, which says it soonest after the others.
+    /// Returns the next frame. The last frame has the number `finished`, because it follows the others at once.
     pub(crate) fn next(&mut self, finished: u64) -> Option<Bytes> {
         if let Some(closed) = self.closed.pop_front() {
             self.closed_bytes -= closed.len();
@@ -130,7 +130,7 @@ fn put_head(frame: &mut BytesMut) {
     frame.put_u64(0);
 }
 
-/// Begins a command; `end` wants to know where.
+/// Begins a command; `end` needs the returned position.
 fn begin(frame: &mut BytesMut, cache: CacheId, topology: u32) -> usize {
     let start = frame.len();
     frame.put_u32(0);
@@ -144,13 +144,13 @@ fn end(frame: &mut BytesMut, start: usize) {
     frame[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A command that is written where it will be sent from, bit by bit: what is large is not gathered first.
+/// A command that is written directly into its frame: large contents are not collected first.
 pub(crate) struct LongCommand {
     frame: BytesMut,
 }
 
 impl LongCommand {
-    /// A command without its body, for which so much room is made.
+    /// Begins a command without its body, with this much room for the body.
     pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
         let mut frame = BytesMut::with_capacity(HEAD + 16 + room);
         put_head(&mut frame);
@@ -158,18 +158,18 @@ impl LongCommand {
         Self { frame }
     }
 
-    /// What was written so far; the body is added at the end.
+    /// Returns the buffer, at whose end the caller writes the body.
     pub(crate) fn out(&mut self) -> &mut BytesMut {
         &mut self.frame
     }
 }
 
-/// Reads the commands of a frame.
+/// A reader of a frame's commands.
 pub(crate) struct FrameReader {
     bytes: Bytes,
-    /// Everything of the sender's below this number is finished.
+    /// All operations of the sender below this number are finished.
     pub(crate) finished: u64,
-    /// Commands that were skipped because nobody here knows them.
+    /// Number of skipped commands of unknown kinds.
     pub(crate) unknown: u64,
 }
 
@@ -189,7 +189,7 @@ impl FrameReader {
         Ok(Self { bytes, finished, unknown: 0 })
     }
 
-    /// The next command; `None` at the end. After an error the rest is worthless.
+    /// Returns the next command; `None` at the end. After an error the rest of the frame is invalid.
     pub(crate) fn next(&mut self) -> Result<Option<Command>> {
         while !self.bytes.is_empty() {
             need(&self.bytes, "command", 4)?;
@@ -209,8 +209,8 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Reads up to so many commands that follow. Whether there may be more; after an error those before it count, and the
-    /// rest is worthless.
+    /// Reads up to `count_max` further commands. Returns whether there may be more. After an error the commands
+    /// before it are valid, and the rest is not.
     pub(crate) fn next_into(&mut self, commands: &mut Vec<Command>, count_max: usize) -> Result<bool> {
         while commands.len() < count_max {
             let Some(command) = self.next()? else { return Ok(false) };
@@ -276,7 +276,7 @@ mod tests {
         writer.push(CACHE, 5, &read(b"k"));
         let mut frame = BytesMut::from(&writer.next(0).unwrap()[..]);
         let known = frame.len();
-        // A body that we do not know, and ours with a field more.
+        // An unknown body, and a known one with an additional field.
         frame.put_u32(7);
         frame.put_slice(&[0, 0, 0, 7, 5, BODY_TAGS, 1]);
         frame.extend_from_within(HEAD..known);
@@ -365,7 +365,7 @@ mod tests {
         let mut writer = FrameWriter::default();
         let kept = allocation_counter::measure(|| {
             writer.push(CACHE, 5, &read(Bytes::from_static(b"small")));
-            // It is closed by its size, and the one after it by its sender.
+            // This frame is closed by its size, and the next one by its sender.
             writer.push(CACHE, 5, &read(Bytes::from(vec![1; 10_000_000])));
             writer.push(CACHE, 5, &read(Bytes::from_static(b"small")));
             while writer.next(3).is_some() {}

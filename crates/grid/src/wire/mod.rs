@@ -1,9 +1,9 @@
-//! The wire between members of the grid.
+//! The wire protocol between members of the grid.
 //!
-//! A frame is the payload of one message on the channel: [`MAGIC`], [`VERSION`], the number below which everything of
-//! its sender's is finished (8 bytes, big endian), then commands. A command is a length (4 bytes, big endian), the
-//! cache's id, the sender's topology id, and a body. Whoever does not know a body skips it, and what it finds behind the
-//! fields that it knows, so later versions may add both.
+//! A frame is the payload of one message on the channel: [`MAGIC`], [`VERSION`], the number below which all
+//! operations of its sender are finished (8 bytes, big endian), then commands. A command is a length (4 bytes, big
+//! endian), the cache's id, the sender's topology id, and a body. A receiver skips unknown bodies, and unknown fields
+//! behind the known ones, so that later versions may add both.
 
 mod commands;
 mod copies;

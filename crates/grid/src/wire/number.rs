@@ -1,28 +1,28 @@
-//! Numbers on the wire: seven bits to a byte, the lowest first, and a bit for "more" above them. Lengths take one byte mostly,
-//! versions six or seven. Those of up to eight bytes are written and read as one word: with a loop byte by byte a walk through
-//! small entries takes 3 % more time.
+//! Numbers on the wire: seven bits per byte, the lowest first, with the top bit set if another byte follows. Lengths
+//! mostly take one byte, versions six or seven. Numbers of up to eight bytes are written and read as one word: with a
+//! loop byte by byte an iteration over small entries takes 3 % more time.
 
 use bytes::{BufMut, BytesMut};
 
 use super::FrameError;
 
-/// What says that another byte follows, in each byte of a word.
+/// The bits that say that another byte follows, in each byte of a word.
 const MORE: u64 = 0x8080_8080_8080_8080;
 
 /// The greatest number in a word.
 const WORD_MAX: u64 = (1 << (7 * size_of::<u64>())) - 1;
 
-/// Bytes of the longest number.
+/// Maximum length of a number in bytes.
 const LENGTH_MAX: usize = 10;
 
-/// A number at the end of these bytes.
+/// Writes a number at the end of these bytes.
 #[inline]
 pub(super) fn put_number(out: &mut BytesMut, number: u64) {
     if number < 0x80 {
         out.put_u8(number as u8);
     } else if number <= WORD_MAX {
         let length = (u64::BITS - number.leading_zeros()).div_ceil(7);
-        // In all of its bytes but the last one.
+        // Set in all bytes but the last one.
         let more = MORE & ((1 << (8 * length - 1)) - 1);
         let begin = out.len();
         out.put_u64_le(spread(number) | more);
@@ -37,7 +37,7 @@ pub(super) fn put_number(out: &mut BytesMut, number: u64) {
     }
 }
 
-/// A number at the beginning of these bytes, and how many of them it takes.
+/// Reads a number at the beginning of these bytes. Returns it with its length.
 #[inline]
 pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize), FrameError> {
     if let Some(&byte) = from.first()
@@ -57,7 +57,7 @@ pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize), FrameError> {
     read_long(from)
 }
 
-/// One that is longer than a word, or in the last bytes that there are.
+/// Reads a number that is longer than a word, or at the end of the bytes.
 #[cold]
 fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     let mut number = 0;
@@ -70,7 +70,8 @@ fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
 }
 
-/// Seven bits in each byte, of a number that has no more than a word takes: by halves, quarters and eighths.
+/// Returns the number with seven bits in each byte of a word, for a number that fits into a word: by halves, quarters
+/// and eighths.
 #[inline]
 const fn spread(number: u64) -> u64 {
     let halves = number & 0x0fff_ffff | (number & 0x0fff_ffff << 28) << 4;
@@ -78,7 +79,7 @@ const fn spread(number: u64) -> u64 {
     quarters & 0x007f_007f_007f_007f | (quarters & 0x3f80_3f80_3f80_3f80) << 1
 }
 
-/// The number that has seven bits in each byte of a word, whatever is in the eighth ones.
+/// Returns the number of a word with seven bits in each byte, ignoring the top bits.
 #[inline]
 const fn gathered(word: u64) -> u64 {
     let quarters = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Byte by byte.
+    /// Encodes a number byte by byte.
     fn bytes_of(mut number: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         while number >= 0x80 {

@@ -1,4 +1,4 @@
-//! How values are written: numbers as LEB128, everything else in the order of its fields.
+//! The encoding of values: numbers as LEB128, all other types in the order of their fields.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use smallvec::SmallVec;
 
 use super::number::{put_number, read_number};
 
-/// Bytes that are not what they should be. Nothing was changed by the command that they were to be.
+/// The error of decoding invalid bytes. Their command has changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The bytes end in the middle of something.
+    /// The bytes end in the middle of a value.
     #[error("{what} needs {wanted} bytes, {left} are left")]
     Short {
-        /// What was read.
+        /// The kind of value.
         what: &'static str,
-        /// What it takes.
+        /// Its length in bytes.
         wanted: usize,
-        /// What there is.
+        /// The remaining bytes.
         left: usize,
     },
-    /// A value that has no meaning.
+    /// A value without a meaning.
     #[error("{what} cannot be {value}")]
     Invalid {
-        /// What was read.
+        /// The kind of value.
         what: &'static str,
-        /// What it says.
+        /// The value.
         value: u64,
     },
-    /// A frame of another version of this wire: its member and this one can have no cache together.
+    /// A frame of another version of this wire protocol: its sender and this member cannot share a cache.
     #[error("it speaks version {theirs} of the grid's wire, and this member version {ours}")]
     OtherVersion {
         /// Its version.
@@ -45,20 +45,20 @@ pub enum FrameError {
     Foreign {
         /// The first two bytes.
         found: [u8; 2],
-        /// What they should be.
+        /// The expected bytes.
         expected: [u8; 2],
     },
 }
 
 pub(crate) type Result<T> = std::result::Result<T, FrameError>;
 
-/// Something with a form on the wire.
+/// A type with an encoding.
 pub(crate) trait Wire: Sized {
     fn put(&self, out: &mut BytesMut);
     fn read(from: &mut Bytes) -> Result<Self>;
 }
 
-/// Checks that there is as much as will be read.
+/// Checks that enough bytes are left for a read.
 pub(super) fn need(from: &[u8], what: &'static str, wanted: usize) -> Result<()> {
     let left = from.len();
     if left < wanted { Err(FrameError::Short { what, wanted, left }) } else { Ok(()) }
@@ -118,7 +118,7 @@ impl Wire for bool {
     }
 }
 
-/// Bytes as [`Bytes`] are put.
+/// Writes bytes in the encoding of [`Bytes`].
 #[inline]
 pub(super) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     bytes.len().put(out);
@@ -150,7 +150,7 @@ impl Wire for Arc<str> {
     }
 }
 
-/// Members of a cache are told by their UUIDs.
+/// Addresses of members are encoded as their UUIDs.
 impl Wire for Address {
     fn put(&self, out: &mut BytesMut) {
         let Uuid { most, least } = self.uuid().unwrap_or_default();
@@ -164,7 +164,7 @@ impl Wire for Address {
     }
 }
 
-/// What it is called everybody knows himself.
+/// A member is encoded without its name, because every member knows the names.
 impl Wire for Member {
     fn put(&self, out: &mut BytesMut) {
         self.address.put(out);
@@ -175,7 +175,7 @@ impl Wire for Member {
     }
 }
 
-/// Microseconds.
+/// Durations are encoded in microseconds.
 impl Wire for Duration {
     fn put(&self, out: &mut BytesMut) {
         u64::try_from(self.as_micros()).unwrap_or(u64::MAX).put(out);
@@ -199,7 +199,7 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
-/// Reads so many values. Each takes at least a byte, so a lying count takes no memory.
+/// Reads a number of values, then the values. Each takes at least one byte, so a wrong number allocates no memory.
 fn read_all<T: Wire, C: FromIterator<T>>(from: &mut Bytes) -> Result<C> {
     let count = usize::read(from)?;
     need(from, "list", count)?;
@@ -271,7 +271,7 @@ macro_rules! read_fields {
     };
 }
 
-/// The wire form of a struct: its fields one after the other.
+/// The encoding of a struct: its fields one after the other.
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),+ $(,)? }) => {
         impl $crate::wire::Wire for $name {
@@ -287,7 +287,7 @@ macro_rules! wire_struct {
     };
 }
 
-/// The wire form of an enum: a byte that names the variant, then its fields.
+/// The encoding of an enum: a byte for the variant, then its fields.
 macro_rules! wire_enum {
     ($name:ident { $($tag:literal = $variant:ident $(($inner:ident))? $({ $($field:ident),+ $(,)? })?),+ $(,)? }) => {
         impl $crate::wire::Wire for $name {

@@ -1,4 +1,4 @@
-//! Stores that refuse requests now and then, and are slow: what they have not taken stands in memory, and owners agree.
+//! Stores that refuse requests now and then, and are slow: refused writes are in memory, and owners agree.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::faults::Faults;
 use crate::seeds::every_seed;
 use crate::swarm::check_history;
 
-/// A member whose store has trouble.
+/// Starts a member with a faulty store.
 fn start(cluster: &mut Cluster, keeping: &Keeping, trouble: Trouble) -> (usize, Arc<dyn Store>) {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cluster.config.segments));
     let (container, backing) = begin(&store, Clocks::same(cluster.now), keeping).expect("an empty store");
@@ -92,7 +92,7 @@ fn run(seed: u64, is_told: bool) -> Run {
         beside.heal();
     }
     cluster.run(Duration::from_secs(30));
-    // What stores have taken, they have.
+    // Writes that stores have accepted are in them.
     for key in (0..keys).map(|n| Bytes::from(format!("k{n}"))) {
         for member in cluster.alive() {
             let at = cluster.submit(member, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
@@ -109,7 +109,7 @@ fn run(seed: u64, is_told: bool) -> Run {
     Run { cluster, stores, passivation, refused }
 }
 
-/// What memory has, the store has in the same versions, or with passivation nothing that memory has with its value.
+/// Checks that the store has the versions in memory, or with passivation no entry whose value is in memory.
 fn check_stores(run: &Run) {
     let cache = run.cluster.cache();
     for (n, store) in &run.stores {
@@ -134,7 +134,7 @@ fn check_stores(run: &Run) {
     }
 }
 
-/// The errors that stores are the reason for, and how many requests they have refused.
+/// Returns the number of errors that stores have caused, and the number of refused requests.
 pub(crate) fn check(seed: u64, is_told: bool) -> (usize, u64) {
     let run = run(seed, is_told);
     let cluster = &run.cluster;
@@ -160,8 +160,8 @@ fn owners_agree_whatever_stores_refuse() {
     assert!(errors > 0 && refused > 0, "{errors} errors, {refused} refused");
 }
 
-/// Two members that are parted write, both all keys or only one of them, and their stores refuse much. Gives the writes of each
-/// key, and how many requests were refused.
+/// Two members in different partitions write all keys, or only one of them, and their stores refuse many requests.
+/// Returns the writes of each key, and the number of refused requests.
 fn merged_beside_refusals(
     seed: u64,
     merge: MergePolicy,
@@ -205,7 +205,7 @@ fn merged_beside_refusals(
     (cluster, written, refused)
 }
 
-/// Of the keys of which all writes were acknowledged, all are read as this. Gives how many they are.
+/// Checks the reads of all keys whose writes were all acknowledged. Returns the number of these keys.
 fn acknowledged_read_as(cluster: &mut Cluster, written: &[Vec<usize>], wanted: Option<&str>) -> usize {
     let is_acknowledged = |at: &usize| matches!(cluster.history[*at].result, Some(Ok(_)));
     let keys: Vec<usize> = (0..written.len()).filter(|&n| written[n].iter().all(is_acknowledged)).collect();

@@ -1,4 +1,4 @@
-//! Writes that end where they begin, beside the same writes on the way that all others take.
+//! Writes of a sole owner, compared with the same writes on the usual path.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,12 +25,12 @@ fn put(value: impl Into<Bytes>) -> Write {
     Write { condition: Condition::Always, change, wants_previous: false }
 }
 
-/// One step of a client: a write of a key, and some time afterwards.
+/// One step of a client: a write of a key, and a pause afterwards.
 #[derive(Clone, Debug)]
 struct Step {
     key: Bytes,
     write: Write,
-    /// Whether the version that the key was seen with last is asked for.
+    /// Whether the write's condition is the last version that the client has seen.
     wants_version: bool,
     pause: Duration,
 }
@@ -63,10 +63,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// A member that is alone, and the client that writes there.
+/// The only member of a cluster, with the client that writes there.
 struct Writer {
     cluster: Cluster,
-    /// The versions that keys were seen with last.
+    /// The last versions seen of the keys.
     seen: BTreeMap<Bytes, Version>,
 }
 
@@ -76,7 +76,7 @@ impl Writer {
         Self { cluster: Cluster::settled(1, config, 1), seen: BTreeMap::new() }
     }
 
-    /// Does a write, at once where that can be, and says whether it was.
+    /// Writes, on the fast path if possible, and returns whether it was.
     fn write(&mut self, step: &Step) -> (Result<Written, OperationError>, bool) {
         let (Step { key, write, wants_version, pause }, cluster) = (step.clone(), &mut self.cluster);
         let version = self.seen.get(&key).copied().unwrap_or(Version::NONE);
@@ -105,7 +105,8 @@ impl Writer {
     }
 }
 
-/// Without versions: listeners make new topologies, and are told of expired entries by writes.
+/// Returns the result without versions, because listeners cause new topologies, and expired entries are removed by
+/// writes for them.
 fn unversioned(written: Written) -> Written {
     let previous = written.previous.map(|stored| Stored { version: Version::NONE, ..stored });
     Written { version: Version::NONE, previous, ..written }
@@ -114,7 +115,7 @@ fn unversioned(written: Written) -> Written {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
-    /// Who listens has to be told, so that writes take the long way: what they do is the same.
+    /// A listener needs events, so that writes take the usual path: their effects are the same.
     #[test]
     fn writes_of_who_is_alone_do_what_others_do(steps in steps()) {
         let (mut short, mut long) = (Writer::new(), Writer::new());

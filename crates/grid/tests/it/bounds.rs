@@ -1,4 +1,4 @@
-//! What members can make others keep has bounds.
+//! The state that members can make other members keep is bounded.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use consort_group::{Address, Time, View, ViewId};
 
 use crate::cluster::address;
 
-/// As the coordinator has it.
+/// The coordinator's limit.
 const CACHES_MAX: u32 = 8_192;
 
 fn open(node: &mut Node, n: u32, local: Address) {
@@ -40,7 +40,7 @@ fn a_cluster_has_so_many_caches_and_who_opens_more_is_told_so() {
         .collect();
     let name = format!("c{CACHES_MAX}");
     assert_eq!(refused, [OpenError::TooMany { cache: name.as_str().into(), limit: CACHES_MAX }]);
-    // Who has it open already may join.
+    // A member that has the cache open already may join.
     open(&mut nodes[0], 7, address(0));
     carry(&mut nodes);
     let joined = CacheConfig::new("c7").id();

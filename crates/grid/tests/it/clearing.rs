@@ -1,4 +1,5 @@
-//! What walks give to who clears a cache: also keys whose removal is under way, which an owner gives that has not heard of it.
+//! The keys that an iteration returns to a caller that clears a cache: also keys whose removal is in progress, from
+//! an owner that has not received the removal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::flags;
 use crate::iteration::{begin, key, next, populated, remove};
 
-/// Keys that a walk gives without waiting for anybody.
+/// Returns the keys that an iteration returns without waiting for other members.
 fn given_at_once(cluster: &mut Cluster, n: usize, what: What) -> Vec<Bytes> {
     let id = begin(cluster, n, Publication { what, ..Publication::default() });
     let mut keys = Vec::new();
@@ -21,7 +22,7 @@ fn given_at_once(cluster: &mut Cluster, n: usize, what: What) -> Vec<Bytes> {
     keys
 }
 
-/// What this one of three members says is on its way for long.
+/// Delays all frames of one of three members.
 fn keep_back(cluster: &mut Cluster, member: usize) {
     for other in (0..3).filter(|other| *other != member) {
         cluster.slow.insert((member, other), Duration::from_secs(5));
@@ -81,7 +82,7 @@ fn removals_that_begin_while_a_walk_is_in_their_segment_come_to_it() {
         let Next::Items(items) = next(&mut cluster, primary, id) else { panic!("it has some") };
         came.extend(items.into_iter().map(|item| item.key));
     }
-    // All of them, those of the segment in which the walk is as well.
+    // All of them, including those of the iteration's current segment.
     for n in &own {
         cluster.submit(primary, key(*n), remove(), TIMEOUT);
     }

@@ -1,4 +1,4 @@
-//! Clients of members: each does one thing after another.
+//! Clients of members: each runs one operation after another.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use consort_grid::Action;
 
 use crate::cluster::Cluster;
 
-/// How long an operation may take.
+/// Timeout of an operation.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Client {
@@ -19,7 +19,7 @@ struct Client {
 pub(crate) struct Clients(Vec<Client>);
 
 impl Clients {
-    /// Starts members at different times, each with so many clients.
+    /// Starts members at different times, each with this many clients.
     pub(crate) fn start(cluster: &mut Cluster, members: u64, each: usize) -> Self {
         let mut all = Self::default();
         for _ in 0..members {
@@ -35,7 +35,7 @@ impl Clients {
         self.0.extend((0..count).map(|_| Client { member, running: None }));
     }
 
-    /// Those that wait for nothing begin what is next, if there is something.
+    /// Begins the next operation of each idle client, if there is one.
     pub(crate) fn begin(
         &mut self,
         cluster: &mut Cluster,
@@ -52,14 +52,14 @@ impl Clients {
         }
     }
 
-    /// Lets a millisecond go by. What has ended meanwhile, as places in the history.
+    /// Lets 1 ms pass. Returns the operations that have ended, as indexes in the history.
     pub(crate) fn pass(&mut self, cluster: &mut Cluster) -> Vec<usize> {
         let step = cluster.now + Duration::from_millis(1);
         while cluster.step(step) {}
         self.note_ended(cluster)
     }
 
-    /// Clients whose operations have ended wait for nothing. What has ended, as places in the history.
+    /// Marks clients whose operations have ended as idle. Returns these operations, as indexes in the history.
     pub(crate) fn note_ended(&mut self, cluster: &mut Cluster) -> Vec<usize> {
         let ended = std::mem::take(&mut cluster.ended);
         for client in &mut self.0 {

@@ -1,5 +1,5 @@
-//! A cluster of nodes in virtual time: a channel that keeps the order of what one member says to another, views that
-//! come to each member at a time of its own, and clients that do one operation after the other.
+//! A cluster of nodes in virtual time: a channel that keeps the order of frames between two members, views that
+//! arrive at each member at a different time, and clients that run one operation after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 use consort_memory::ProcessMemory;
 use consort_sim::{Beside, Clocks};
 
-/// An operation as a client saw it.
+/// An operation in the history of its client.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) member: usize,
@@ -25,7 +25,8 @@ pub(crate) struct Done {
     /// `None` = its member has ended before.
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<Result<Outcome, OperationError>>,
-    /// Whether its member was cut off without knowing it, or reads in a minority: it may miss what others do.
+    /// Whether its member was cut off without knowing it, or reads in a minority: it may miss writes of other
+    /// members.
     pub(crate) is_apart: bool,
 }
 
@@ -43,11 +44,11 @@ pub(crate) struct Member {
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,
     pub(crate) refused: bool,
-    /// How often a reader was told that there is something.
+    /// Number of times that a reader was woken.
     pub(crate) woken: usize,
-    /// Answers after which it expects the next request at once.
+    /// Number of responses after which the member expects the next request at once.
     pub(crate) expecting: usize,
-    /// Cut off from the majority, and does not know it or is allowed to read all the same.
+    /// Whether the member is cut off from the majority, and does not know it or may read all the same.
     pub(crate) is_apart: bool,
     pub(crate) beside: Option<Beside>,
     /// Listeners whose readers were woken.
@@ -58,16 +59,16 @@ pub(crate) struct Member {
 
 #[cfg(feature = "planted")]
 thread_local! {
-    /// The bug of all clusters that this thread makes.
+    /// The planted bug of all clusters that this thread creates.
     pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::Planted>> = const { std::cell::Cell::new(None) };
 }
 
-/// An empty container for such a cache, without a bound and without a store.
+/// Returns an empty container for a cache, without a bound and without a store.
 pub(crate) fn container_of(config: &CacheConfig) -> Arc<Container> {
     Arc::new(container_with(config, None))
 }
 
-/// The same with a bound.
+/// Returns an empty container with a bound.
 pub(crate) fn container_with(config: &CacheConfig, bound: Option<MemoryBound>) -> Container {
     let settings = ContainerSettings {
         segment_count: config.segments,
@@ -82,29 +83,29 @@ pub(crate) struct Cluster {
     pub(crate) now: Time,
     pub(crate) rng: Rng,
     pub(crate) config: CacheConfig,
-    /// Merge policies that all members know.
+    /// Merge policies that all members have registered.
     pub(crate) merges: Vec<(&'static str, Arc<MergeFn>)>,
     pub(crate) members: Vec<Option<Member>>,
-    /// Which side of a partition each is on.
+    /// The partition of each member.
     pub(crate) sides: Vec<u8>,
     pub(crate) history: Vec<Done>,
-    /// What ends after this step.
+    /// The operations that have ended since the last step.
     pub(crate) ended: Vec<usize>,
-    /// How long a view may take to each member.
+    /// Maximum delay of a view to each member.
     pub(crate) view_delay_max: Duration,
-    /// How long a frame may take.
+    /// Maximum delay of a frame.
     pub(crate) delay_max: Duration,
-    /// Links on which everything is lost, one way.
+    /// Links on which all frames are lost, in one direction.
     pub(crate) mute: BTreeSet<(usize, usize)>,
-    /// How much longer than others frames take on a link at least.
+    /// Minimum additional delay of frames on a link.
     pub(crate) slow: BTreeMap<(usize, usize), Duration>,
-    /// Another cache of all members. What becomes of its operations nobody looks at.
+    /// Another cache of all members. Tests ignore the results of its operations.
     pub(crate) aside: Option<CacheConfig>,
-    /// The memory of members that have limited memory, also of those that are still to start.
+    /// The memory of members with limited memory, including members that are not started yet.
     pub(crate) memory: BTreeMap<usize, ProcessMemory>,
-    /// How many members miss a view that is no merge's.
+    /// The fraction of members that miss a view that is not a merge.
     pub(crate) missed: f64,
-    /// A bug that all members have.
+    /// The planted bug of all members.
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<consort_grid::Planted>,
     queue: BTreeMap<(Time, u64), Event>,
@@ -112,7 +113,7 @@ pub(crate) struct Cluster {
     last: BTreeMap<(usize, usize), Time>,
     last_view: BTreeMap<usize, Time>,
     next_view: u64,
-    /// The last view of the time of the last cut.
+    /// The last view at the time of the last cut.
     cut_view: u64,
     pub(crate) story: Vec<String>,
     pub(crate) frames: u64,
@@ -126,7 +127,7 @@ fn number(address: &Address) -> usize {
     address.uuid().map_or(0, |uuid| uuid.least as usize - 1)
 }
 
-/// How long a frame may take, unless a test wants it to take longer.
+/// Default maximum delay of a frame.
 const DELAY_MAX: Duration = Duration::from_millis(3);
 
 impl Cluster {
@@ -160,7 +161,7 @@ impl Cluster {
         }
     }
 
-    /// So many members that have come one after the other, and nothing moves.
+    /// Returns a settled cluster of this many members, which have joined one after the other.
     pub(crate) fn settled(seed: u64, config: CacheConfig, members: usize) -> Self {
         let mut cluster = Self::new(seed, config);
         for _ in 0..members {
@@ -199,7 +200,7 @@ impl Cluster {
         self.start_as(config, Capacity::default())
     }
 
-    /// The same for a member that takes so much.
+    /// Starts a member with this configuration and capacity.
     pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: Capacity) -> usize {
         let container = match self.memory.get(&self.members.len()) {
             Some(memory) => Arc::new(container_with(&config, None).within(memory.clone())),
@@ -208,7 +209,7 @@ impl Cluster {
         self.start_on(config, capacity, container, None)
     }
 
-    /// Starts a member over a container that may have something, with what is beside it.
+    /// Starts a member with a container that may have entries, and with an optional store.
     pub(crate) fn start_on(
         &mut self,
         config: CacheConfig,
@@ -254,7 +255,7 @@ impl Cluster {
         n
     }
 
-    /// All alive members of each side get a view, each at a time of its own.
+    /// Sends a view to all live members of each partition, each with a different delay.
     pub(crate) fn announce(&mut self, is_merge: bool) {
         let sides: BTreeSet<u8> = self.alive().iter().map(|&n| self.sides[n]).collect();
         for side in sides {
@@ -274,7 +275,7 @@ impl Cluster {
                 if !is_merge && self.missed > 0.0 && self.rng.chance(self.missed) {
                     continue;
                 }
-                // Each gets them in order.
+                // Each member gets them in order.
                 let last = self.last_view.entry(to).or_default();
                 let at = (self.now + after).max(*last);
                 *last = at;
@@ -292,12 +293,12 @@ impl Cluster {
         }
     }
 
-    /// Members that do not want to leave.
+    /// Returns the number of members that are not leaving.
     pub(crate) fn staying(&self) -> usize {
         self.members.iter().flatten().filter(|member| !member.is_leaving).count()
     }
 
-    /// Members are on these sides from now on; views follow.
+    /// Moves members to these partitions; views follow.
     pub(crate) fn cut(&mut self, sides: Vec<u8>) {
         let alive = self.alive();
         for &n in &alive {
@@ -312,20 +313,20 @@ impl Cluster {
         self.cut_view = self.next_view;
     }
 
-    /// All are together again.
+    /// Reunites all partitions.
     pub(crate) fn heal(&mut self) {
         self.tell("heals".to_owned());
         self.sides.iter_mut().for_each(|side| *side = 0);
         self.announce(true);
     }
 
-    /// Who is cut off or dead may be the last that wanted to stay.
+    /// Crashes a member, which may be the last that is not leaving if the others are cut off.
     pub(crate) fn crash(&mut self, n: usize) {
         self.tell(format!("M{n} crashes"));
         self.members[n] = None;
     }
 
-    /// Begins an operation for a client. Returns its place in the history.
+    /// Submits an operation of a client. Returns its index in the history.
     pub(crate) fn submit(&mut self, n: usize, key: Bytes, action: Action, timeout: Duration) -> usize {
         self.submit_with(n, key, action, Flags::NONE, timeout)
     }
@@ -440,7 +441,7 @@ impl Cluster {
         }
     }
 
-    /// The next thing happens, if it is before `until`.
+    /// Runs the next event, if it is before `until`.
     pub(crate) fn step(&mut self, until: Time) -> bool {
         let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= until) else {
             self.now = until;
@@ -450,7 +451,7 @@ impl Cluster {
         self.now = at;
         match event {
             Event::Frame { from, to, bytes } => {
-                // What crosses a cut is lost, as it is when the channel's members have excluded each other.
+                // Frames across a cut are lost, as when the channel's members have excluded each other.
                 if self.sides.get(from) != self.sides.get(to) || self.mute.contains(&(from, to)) {
                     return true;
                 }
@@ -489,13 +490,13 @@ impl Cluster {
         while self.step(until) {}
     }
 
-    /// Whether everybody has a topology.
+    /// Whether every member has a topology.
     pub(crate) fn all_know(&self) -> bool {
         let cache = self.cache();
         self.members.iter().flatten().all(|member| member.is_left || member.node.topology(cache).is_some())
     }
 
-    /// Whether all members have one stable topology with exactly these members.
+    /// Whether all members have the same stable topology with exactly these members.
     pub(crate) fn is_settled(&self) -> bool {
         let alive: Vec<&Member> = self.members.iter().flatten().filter(|member| !member.is_left).collect();
         let cache = self.cache();
@@ -503,7 +504,7 @@ impl Cluster {
         first.is_none_or(|first| {
             let owners = usize::from(self.config.owner_count()).min(alive.len());
             first.members.len() == alive.len()
-                // Until the owners of a member that crashed are replaced, another crash may take the last one.
+                // Until the owners of a crashed member are replaced, another crash may hit the last one.
                 && first.current.segments().all(|segment| first.current.owners(segment).len() == owners)
                 && first.phase == consort_grid::Phase::Stable
                 && first.availability == Availability::Available
@@ -511,7 +512,7 @@ impl Cluster {
         })
     }
 
-    /// What each owner of each segment has must be the same.
+    /// Checks that all owners of each segment have the same entries.
     pub(crate) fn check_agreement(&self) {
         let cache = self.cache();
         let Some(first) = self.members.iter().flatten().find(|member| !member.is_left) else { return };
@@ -528,7 +529,7 @@ impl Cluster {
                 let is_same = left.len() == right.len()
                     && left.iter().zip(right).all(
                         |((key, (value, version)), (other, (theirs, their_version)))| {
-                            // Where only a store has the value, the version says enough.
+                            // Where only a store has the value, equal versions suffice.
                             let is_known = value.is_some() && theirs.is_some();
                             key == other && version == their_version && (value == theirs || !is_known)
                         },
@@ -539,7 +540,7 @@ impl Cluster {
     }
 }
 
-/// Values and versions by key; no value where only the store has it.
+/// Values and versions by key; `None` where only the store has the value.
 type Contents = BTreeMap<Bytes, (Option<Bytes>, u64)>;
 
 pub(crate) fn entries(container: &Container, segment: Segment, now: Time) -> Contents {
@@ -551,7 +552,7 @@ pub(crate) fn entries(container: &Container, segment: Segment, now: Time) -> Con
 }
 
 impl Cluster {
-    /// What each member knows, for people.
+    /// Returns the state of each member as text.
     pub(crate) fn state(&self) -> String {
         let cache = self.cache();
         let mut text = String::new();

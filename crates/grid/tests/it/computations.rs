@@ -13,7 +13,7 @@ use crate::iteration::{begin, populated};
 
 const NAME: &str = "costly";
 
-/// Makes the function known to all members, and counts its calls.
+/// Registers the function on all members, and counts its calls.
 fn register(cluster: &mut Cluster, is_reduction: bool) -> Arc<AtomicUsize> {
     let calls = Arc::new(AtomicUsize::new(0));
     let cache = cluster.cache();
@@ -46,7 +46,7 @@ fn publication(what: What) -> Publication {
     Publication { what, transform, ..Publication::default() }
 }
 
-/// Runs one step of each member that has one, as long as `may_go_on` says. How many there were.
+/// Runs one step of each member that has one, as long as `may_go_on` returns true. Returns the number of steps.
 fn run_steps(cluster: &mut Cluster, mut may_go_on: impl FnMut() -> bool) -> usize {
     let mut steps = 0;
     for n in 0..cluster.members.len() {
@@ -58,7 +58,7 @@ fn run_steps(cluster: &mut Cluster, mut may_go_on: impl FnMut() -> bool) -> usiz
     steps
 }
 
-/// All that comes, by key, and how many steps it took.
+/// Returns all items by key, and the number of steps.
 fn drain(
     cluster: &mut Cluster,
     id: IterationId,
@@ -140,7 +140,7 @@ fn request_that_is_repeated_while_its_step_waits_or_runs_waits_once() {
     let cache = cluster.cache();
     let _ = cluster.with(0, |node, now| node.take(now, cache, id));
     let step = cluster.with(0, |node, now| node.take_computation(now)).flatten().expect("a step");
-    // The reader asks again after a second, and later again.
+    // The reader repeats the request after 1 s, and again later.
     cluster.run(Duration::from_secs(10));
     assert!(cluster.with(0, |node, now| node.take_computation(now)).flatten().is_none());
     let computed = step.run(|| true);

@@ -1,4 +1,4 @@
-//! What is left of a cache of which too many members are away.
+//! Degraded caches, of which too many members are unreachable.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::cluster::Cluster;
 
 const KEYS: u8 = 32;
 
-/// Much longer than an answer takes, much shorter than an operation may.
+/// Much longer than a response takes, much shorter than the timeout of an operation.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
 fn key(n: u8) -> Bytes {
     Bytes::from(vec![n])
 }
 
-/// Two members of which each is the primary of some keys, and has all of them.
+/// Creates two members of which each is the primary of some keys, and has all of them.
 fn cluster(partitions: PartitionHandling) -> Cluster {
     cluster_of(2, CacheMode::Replicated, partitions)
 }
@@ -38,7 +38,7 @@ fn cluster_of(members: usize, mode: CacheMode, partitions: PartitionHandling) ->
     cluster
 }
 
-/// How many keys were read as they are, and for how many it was said that it is not possible.
+/// Returns the number of keys that were read, and the number of keys refused as degraded.
 fn told(cluster: &Cluster, asked: &[usize]) -> (usize, usize) {
     let (mut read, mut refused) = (0, 0);
     for at in asked {
@@ -66,7 +66,7 @@ fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
     ] {
         let mut cluster = cluster(partitions);
         cluster.crash(1);
-        // Nobody knows it yet.
+        // No member has detected it yet.
         let early = ask(&mut cluster, from);
         cluster.run(AT_ONCE);
         cluster.announce(false);
@@ -83,7 +83,7 @@ fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
                 assert!(early.0 > 0 && early.1 > 0, "each is the primary of some: {early:?}");
             }
             _ => {
-                // What was here to be read was, until it was known.
+                // Local entries were read until the loss was detected.
                 assert!(early.0 > 0 && early.0 + early.1 == all, "{early:?}");
                 assert_eq!(late, (0, all));
             }
@@ -91,7 +91,7 @@ fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
     }
 }
 
-/// Whether the first member, which ends, leaves the cache behind at once.
+/// Whether the first member, which ends, leaves the cache at once.
 fn leaves_behind(cluster: &mut Cluster) -> bool {
     let cache = cluster.cache();
     let is_done = cluster.with(0, |node, now| node.leave_behind(now, cache)).expect("it lives");
@@ -136,7 +136,7 @@ fn nothing_is_left_behind_that_only_this_member_has_or_that_others_here_may_be_g
     assert!(!leaves_behind(&mut stays), "it does not want to leave");
 }
 
-/// What is missing then is its vote, as after a crash; nothing that was written is.
+/// The leaver's vote is missing then, as after a crash; no written data is missing.
 #[test]
 fn who_was_only_cut_off_goes_on_with_what_was_left_behind() {
     let mut cluster = cluster(PartitionHandling::DenyReadWrites);

@@ -1,4 +1,4 @@
-//! Entries that live for a while.
+//! Entries with a lifetime.
 
 use std::time::Duration;
 
@@ -43,12 +43,12 @@ fn replicated(members: usize) -> Cluster {
     Cluster::settled(7, config, members)
 }
 
-/// Copies of all entries.
+/// Returns the number of copies of all entries.
 fn held(cluster: &Cluster) -> u64 {
     cluster.members.iter().flatten().map(|one| one.container.len()).sum()
 }
 
-/// That nothing is left to wait for.
+/// Asserts that no member has a pending timeout.
 fn nobody_waits(cluster: &Cluster) {
     let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
     assert_eq!(wakes, 0);
@@ -95,7 +95,7 @@ fn what_lives_for_a_moment_does_not_wait_for_what_lives_long() {
     assert_eq!(held(&cluster), 1);
 }
 
-/// An owner that a write reaches when the time of what was written is over does not go on with what was there before.
+/// An owner that gets a write after the entry's lifespan does not keep the previous entry.
 #[test]
 fn what_an_owner_hears_of_when_its_time_is_over_replaces_what_was_before() {
     for seconds in [2, 4] {
@@ -104,7 +104,7 @@ fn what_an_owner_hears_of_when_its_time_is_over_replaces_what_was_before() {
         cluster.run(Duration::from_secs(1));
         cluster.sides[2] = 1;
         let at = cluster.submit(0, Bytes::from_static(b"k"), put_for(1), TIMEOUT);
-        // Later, its primary has taken it out.
+        // In the later case its primary has removed the entry.
         cluster.run(Duration::from_secs(seconds));
         assert_eq!(cluster.history[at].result, None);
         cluster.sides[2] = 0;
@@ -217,7 +217,7 @@ fn readers_anywhere_find_what_was_used_in_time_and_nothing_else() {
     every_seed(20, |seed, _| {
         let mut cluster = Cluster::settled(seed, CacheConfig::new("idle"), 4);
         let keys: [&'static [u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
-        // When each was used last; none if it is not there.
+        // Time of the last use of each; `None` if it is absent.
         let mut used = [None; 6];
         for _ in 0..300 {
             let pause = cluster.rng.duration(Duration::ZERO, IDLE / 2);
@@ -248,7 +248,7 @@ fn readers_anywhere_find_what_was_used_in_time_and_nothing_else() {
     });
 }
 
-/// Members that may be used and go on.
+/// Returns the ready members that are not leaving.
 fn users(cluster: &Cluster) -> Vec<usize> {
     let is_user = |n: &usize| {
         let member = cluster.members[*n].as_ref();
@@ -257,7 +257,7 @@ fn users(cluster: &Cluster) -> Vec<usize> {
     cluster.alive().into_iter().filter(is_user).collect()
 }
 
-/// Somebody joins or leaves. Who has left before ends.
+/// Starts a member or makes one leave. Members that have left before end.
 fn move_owners(cluster: &mut Cluster) {
     for n in cluster.alive() {
         if cluster.members[n].as_ref().is_some_and(|one| one.is_left) {
@@ -273,7 +273,8 @@ fn move_owners(cluster: &mut Cluster) {
     }
 }
 
-/// A cluster and the keys of which member 2 is an owner. It alone uses them: what it owns it gives itself, and does not ask for.
+/// Returns a cluster and the keys of which member 2 is an owner. Only member 2 uses them, and it reads its own
+/// entries without requests.
 fn used_by_an_owner(members: usize) -> (Cluster, Vec<Bytes>) {
     let mut cluster = Cluster::settled(7, CacheConfig::new("idle"), members);
     let keys: Vec<Bytes> = (0..60).map(|n| Bytes::from(format!("k{n}"))).collect();
@@ -305,7 +306,7 @@ fn who_owns_an_entry_no_more_hands_its_last_use_on() {
     }
 }
 
-/// Whoever is lost that was told: it is not the only one.
+/// Each member that got the last use is lost in turn: another one has it, too.
 #[test]
 fn a_last_use_that_was_handed_on_outlives_one_of_those_who_know_it() {
     for lost in [0, 1, 3] {
@@ -335,7 +336,7 @@ fn is_held(cluster: &Cluster, n: usize, key: &[u8]) -> bool {
     cluster.members[n].as_ref().is_some_and(|one| one.container.peek(segment, key).is_some())
 }
 
-/// What a side has put and what has expired there is not undone by what another side still has from before it.
+/// A put in one partition whose entry has expired there is not undone by the older entry of another partition.
 #[test]
 fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
     let partitions = PartitionHandling::AllowReadWrites;
@@ -368,7 +369,7 @@ fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
     }
 }
 
-/// The same where it has been put and has expired before anybody knew that somebody is parted.
+/// Like the test above, where the entry was put and has expired before a member detected the partition.
 #[test]
 fn what_was_there_before_what_has_expired_unnoticed_does_not_come_back_at_a_merge() {
     for writer in [0, 1] {

@@ -1,5 +1,5 @@
-//! What goes wrong with a simulated cluster, drawn from its seed: members crash, join and leave, and are parted for a
-//! while. Never so much at once that entries are lost by right.
+//! The faults of a simulated cluster, drawn from its seed: members crash, join and leave, and are partitioned for a
+//! while. The faults are never so many at once that the loss of entries is allowed.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ impl Faults {
         Self { left: count, next_at, heal_at: None, has_cuts, has_joiners: true }
     }
 
-    /// The same where nobody joins.
+    /// Returns the same faults without joining members.
     pub(crate) fn without_joiners(self) -> Self {
         Self { has_joiners: false, ..self }
     }
 
-    /// Lets happen what is due. Gives the member that has joined, if one has.
+    /// Runs the faults that are due. Returns the member that has joined, if one has.
     pub(crate) fn strike(&mut self, cluster: &mut Cluster) -> Option<usize> {
         let mut joined = None;
         if cluster.now >= self.next_at && self.left > 0 && self.heal_at.is_none() {
@@ -44,19 +44,19 @@ impl Faults {
     fn next(&mut self, cluster: &mut Cluster) -> Option<usize> {
         let alive = cluster.alive();
         match cluster.rng.below(4) {
-            // A crash while something still moves may hit the only owner that has it.
+            // A crash during a rebalance may hit the only owner of an entry.
             0 if cluster.staying() > 2 && cluster.is_settled() => {
                 let victim = alive[cluster.rng.below(alive.len() as u64) as usize];
                 cluster.crash(victim);
                 cluster.announce(false);
             }
             1 if self.has_joiners => return Some(cluster.start()),
-            // The last one would take the cache with it, and the next one would begin another.
+            // The last member would take the cache with it, and the next one would begin another.
             2 if cluster.staying() > 1 && cluster.all_know() => {
                 let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];
                 cluster.leave(leaver);
             }
-            // Who has not heard of the cache yet would begin one of its own on its side.
+            // A member without the cache's topology would begin a cache of its own in its partition.
             3 if self.has_cuts
                 && cluster.staying() == alive.len()
                 && alive.len() > 2
@@ -75,7 +75,7 @@ impl Faults {
         None
     }
 
-    /// All are together again.
+    /// Reunites all partitions.
     pub(crate) fn end(&mut self, cluster: &mut Cluster) {
         if self.heal_at.take().is_some() {
             cluster.heal();

@@ -1,4 +1,4 @@
-//! Operations that do something otherwise than their cache.
+//! Flags of operations.
 
 use bytes::Bytes;
 use consort_grid::{
@@ -16,7 +16,7 @@ fn distributed(owners: u16) -> CacheConfig {
     CacheConfig { segments: 16, mode: CacheMode::Distributed { owners }, ..CacheConfig::new("flags") }
 }
 
-/// What an operation gives, and how many frames that cost.
+/// Returns the result of an operation, and the number of frames that it cost.
 fn done(
     cluster: &mut Cluster,
     n: usize,
@@ -37,7 +37,7 @@ fn found(outcome: Result<Outcome, OperationError>) -> Option<Bytes> {
     }
 }
 
-/// The key's primary, as a number.
+/// Returns the index of the key's primary.
 pub(crate) fn primary(cluster: &Cluster, key: &[u8]) -> usize {
     let cache = cluster.cache();
     let topology = cluster.members.iter().flatten().find_map(|member| member.node.topology(cache));

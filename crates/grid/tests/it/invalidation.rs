@@ -1,4 +1,4 @@
-//! Caches of which every member has its own entries, and a write takes the key away from the others.
+//! Invalidation caches: every member has its own entries, and a write invalidates the key on the others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -214,7 +214,7 @@ fn next_action(cluster: &mut Cluster, nth: usize) -> Action {
     }
 }
 
-/// What happened, and from when to when sides that all go on may not know of each other.
+/// Returns the history, and the intervals in which partitions that all go on may not know of each other.
 fn run(seed: u64, is_told: bool) -> (Cluster, Vec<(Time, Time)>) {
     let mut cluster = Cluster::new(seed, config(PartitionHandling::AllowReads));
     cluster.config.segments = 1 + cluster.rng.below(16) as u16;
@@ -264,7 +264,7 @@ fn is_write(done: &Done) -> bool {
     matches!(done.result, Some(Ok(Outcome::Written(ref written))) if written.is_done)
 }
 
-/// After a write is acknowledged no member reads what an older one has put.
+/// Checks that after a write is acknowledged no member reads an older value.
 fn check_history(cluster: &Cluster, parted: &[(Time, Time)]) {
     let mut by_value: BTreeMap<&Bytes, &Done> = BTreeMap::new();
     for done in &cluster.history {
@@ -300,7 +300,7 @@ fn check(seed: u64, is_told: bool) {
     assert!(late.is_none(), "{late:?} hangs");
     assert!(cluster.is_settled(), "no stable topology:\n{}", cluster.state());
     check_history(&cluster, &parted);
-    // Of each key one member at most has an entry, and once a key is written it is the one that wrote.
+    // At most one member has an entry of each key, and once a key is written it is the writer.
     let here: Vec<usize> = cluster
         .alive()
         .into_iter()

@@ -1,4 +1,4 @@
-//! Iterations while members join, leave and crash: every entry that is there all the time comes exactly once.
+//! Iterations while members join, leave and crash: every entry that is present throughout is returned exactly once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn remove() -> Action {
     Action::Write(Write { condition: Condition::Always, change: Change::Remove, wants_previous: false })
 }
 
-/// A settled cluster with entries.
+/// Returns a settled cluster with entries.
 pub(crate) fn populated(seed: u64, members: usize, keys: u64) -> Cluster {
     populated_as(2, PartitionHandling::default(), seed, members, keys)
 }
@@ -71,7 +71,7 @@ pub(crate) fn asked(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
     cluster.with(n, |node, _| node.asked(cache, id)).expect("alive")
 }
 
-/// A reader to whom is brought what others send, while it is busy with what was brought before.
+/// A reader whose queue gets other members' responses, while it consumes earlier ones.
 #[derive(Default)]
 struct Ahead {
     brought: VecDeque<Next>,
@@ -80,7 +80,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Brings what has come.
+    /// Queues the responses that have arrived.
     fn bring(&mut self, cluster: &mut Cluster, n: usize, id: IterationId) {
         let cache = cluster.cache();
         while !matches!(self.brought.back(), Some(Next::End { .. })) {
@@ -105,7 +105,7 @@ impl Ahead {
     }
 }
 
-/// All keys with how often they came, and the count at the end.
+/// Returns all keys with the number of times that they were returned, and the count at the end.
 pub(crate) fn drain(cluster: &mut Cluster, n: usize, id: IterationId) -> (BTreeMap<Bytes, usize>, u64) {
     let mut found = BTreeMap::new();
     for _ in 0..100_000 {
@@ -159,7 +159,7 @@ fn run(seed: u64, guarantee: Guarantee) {
             Next::Nothing => cluster.run(Duration::from_millis(1)),
             Next::End { .. } => break cluster.now,
         }
-        // Others write: what is there all the time must come all the same.
+        // Other members write: entries that are present throughout must be returned all the same.
         if writes < 200 {
             writes += 1;
             let n = 1_000 + cluster.rng.below(50);
@@ -269,7 +269,7 @@ fn s004_4_lanes_share_the_batch_however_many_members_there_are() {
     }
 }
 
-/// Requests that are on their way when the reader first has to wait, or is at the end.
+/// Returns the number of outstanding requests when the reader first has to wait, or is at the end.
 fn asked_at_once(members: usize, publication: Publication) -> usize {
     let mut cluster = populated(8, members, 600);
     let id = begin(&mut cluster, 0, publication);
@@ -330,7 +330,7 @@ fn whoever_answers_a_reader_that_asks_nobody_else_expects_its_next_request() {
         let id = begin(&mut cluster, 0, Publication { batch: 8, lanes, ..Publication::default() });
         assert_eq!(drain(&mut cluster, 0, id).1, 600);
         let [own, b, c] = expecting(&cluster);
-        // A third of the keys is theirs only.
+        // A third of the keys is owned only by other members.
         let others = b + c;
         assert!(own == 0 && if does_expect { others > 10 } else { others == 0 }, "{lanes}: {own} {b} {c}");
     }
@@ -344,7 +344,7 @@ fn entries_are_counted_where_they_are() {
     assert_eq!((found.len(), count), (0, 400));
 }
 
-/// Makes the reduction known that [`total`] reads: how many keys there are, and the sum of their numbers.
+/// Registers the reduction that [`total`] reads: the number of keys, and the sum of their numbers.
 fn register_sum(cluster: &mut Cluster) {
     let cache = cluster.cache();
     for n in 0..cluster.members.len() {
@@ -368,7 +368,7 @@ fn summing(guarantee: Guarantee) -> Publication {
     Publication { what: What::Reduced, transform, guarantee, ..Publication::default() }
 }
 
-/// What has come of a reduction, and in how many parts. `meanwhile` happens when something is waited for.
+/// Returns the result of a reduction, and its number of parts. `meanwhile` runs when the reader waits.
 fn total(
     cluster: &mut Cluster,
     n: usize,
@@ -481,7 +481,7 @@ fn an_unknown_transform_names_the_member() {
     assert!(error.to_string().ends_with("has no transform nothing"), "{error}");
 }
 
-/// Takes until nothing is there, and loses what is asked for then.
+/// Takes items until none is there, and drops the requests of that time.
 fn wait_in_vain(cluster: &mut Cluster, n: usize, id: IterationId) {
     let cache = cluster.cache();
     let lose = |node: &mut consort_grid::Node, now| {
@@ -536,8 +536,8 @@ fn a_walk_goes_on_with_owners_who_are_here_where_both_sides_may_read() {
     }
 }
 
-/// Somebody goes through everything again and again while members come, go and are parted. How often that was complete, and
-/// how often it ended because owners were away.
+/// A member iterates over everything again and again while members join, leave and are partitioned. Returns how often
+/// that was complete, and how often it failed because owners were unreachable.
 fn walk_again_and_again(seed: u64) -> (usize, usize) {
     let keys = 200;
     let of = [PartitionHandling::DenyReadWrites, PartitionHandling::AllowReads][(seed % 2) as usize];
@@ -565,7 +565,7 @@ fn walk_again_and_again(seed: u64) -> (usize, usize) {
             (reader, cluster.with(reader, |node, _| node.iterate(cache, publication)).and_then(Result::ok))
         });
         let Some(id) = id else {
-            // It has not opened the cache yet, or has left it.
+            // The member has not opened the cache yet, or has left it.
             cluster.run(Duration::from_millis(5));
             walk = None;
             continue;
@@ -590,7 +590,7 @@ fn walk_again_and_again(seed: u64) -> (usize, usize) {
                 walk = None;
                 cluster.run(Duration::from_millis(50));
             }
-            // It has left or crashed.
+            // The member has left or crashed.
             None | Some(Err(IterationError::Operation(OperationError::Closed))) => walk = None,
             Some(Err(error)) => panic!("{error}"),
         }
@@ -624,7 +624,7 @@ fn who_waits_for_entries_of_a_cache_that_is_closed_is_told() {
     assert_eq!(before, 1);
 }
 
-/// A side of a partition may have nobody who takes entries.
+/// A partition may have no member with a capacity above zero.
 #[test]
 fn a_walk_where_nobody_has_anything_ends() {
     let config = CacheConfig {

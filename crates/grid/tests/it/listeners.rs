@@ -1,4 +1,4 @@
-//! Listeners, while nothing happens but writes, and while members join, leave, crash and are cut off.
+//! Listeners, with writes only, and while members join, leave, crash and are cut off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,8 @@ fn what_expires_is_told_once_and_also_if_its_primary_is_lost_before() {
     assert_eq!(held, 0);
 }
 
-/// Whenever that is, also after the last look for it of who had the segment, and before the first of who has it then.
+/// At any time, also after the former primary's last check for expired entries and before the new primary's first
+/// one.
 #[test]
 fn what_expires_while_its_segment_moves_is_told_once() {
     for pause in (0..30).map(|n| Duration::from_millis(10 * n)) {
@@ -111,8 +112,8 @@ fn what_expires_while_its_segment_moves_is_told_once() {
     }
 }
 
-/// What comes of a segment while it is pulled is not taken for something that only a store has had, when it has to be asked for
-/// again: who becomes its primary then tells of its end.
+/// Entries that a member receives in an interrupted transfer are not taken for stale entries of a store when the
+/// segment is requested again: its new primary delivers the events of their expiry.
 #[test]
 fn what_expires_while_its_segment_is_asked_for_again_is_told_once() {
     for seed in 0..4 {
@@ -124,7 +125,7 @@ fn what_expires_while_its_segment_is_asked_for_again_is_told_once() {
         }
         cluster.run(Duration::from_secs(2));
         let mut reader = listen(&mut cluster, 0, Listen::default());
-        // Who joins asks two of the others in vain.
+        // The joining member asks two of the others in vain.
         cluster.mute.extend([(3, 1), (3, 2)]);
         start(&mut cluster, &stores[3], None, false);
         cluster.run(Duration::from_millis(200));
@@ -142,7 +143,7 @@ fn what_expires_while_its_segment_is_asked_for_again_is_told_once() {
     }
 }
 
-/// Who asks for it is told what was there before, also of what expires; writers and other listeners are not.
+/// A listener with that option gets the previous value, also of expired entries; writers and other listeners do not.
 #[test]
 fn what_was_there_before_is_told_to_those_who_ask_for_it() {
     for owners in [1, 2, 3] {
@@ -331,7 +332,7 @@ fn a_member_that_has_stopped_holds_up_writes_for_seconds_and_is_told_of_a_gap() 
     cluster.run(Duration::from_secs(2));
     let mut reader = listen(&mut cluster, listener, with_state());
     write(&mut cluster, 0, 1, put("before", None));
-    // It hears nothing, and nobody has excluded it yet.
+    // The listener's member gets no frames, and no member has excluded it yet.
     cluster.sides[listener] = 1;
     let at = cluster.submit(0, key(2), put("meanwhile", None), TIMEOUT);
     cluster.run(Duration::from_secs(4));
@@ -375,7 +376,7 @@ fn who_begins_while_primaries_are_away_is_told_so_and_may_wait() {
     assert_eq!(kinds(&reader), [EventKind::Existing, EventKind::Created]);
 }
 
-/// Clients write, readers listen, members come and go.
+/// Clients write, readers listen, members join and leave.
 fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
     let mut config = CacheConfig::new("heard");
     let mut cluster = Cluster::new(seed, config.clone());
@@ -473,7 +474,8 @@ fn check(seed: u64, is_told: bool) -> (usize, usize) {
     counts
 }
 
-/// Each acknowledged change exactly once, in the order of versions of its key, unless the reader is told of a gap.
+/// Each acknowledged change is delivered exactly once, in the order of versions of its key, unless the reader gets a
+/// gap.
 #[test]
 fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
     let counts = every_seed(40, check);
@@ -481,7 +483,8 @@ fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
     assert!(events > 20 * gaps, "{events} events, {gaps} gaps: gaps are for cuts and slow readers");
 }
 
-/// Two of three owners are lost one after the other, the second while what the first had is still being sent again.
+/// Two of three owners are lost one after the other, the second while the unfinished writes of the first are still
+/// being repeated.
 pub(crate) fn lose_two(seed: u64, is_told: bool) -> usize {
     let mut config = CacheConfig { segments: 4, ..CacheConfig::new("heard") };
     config.mode = CacheMode::Distributed { owners: 3 };
@@ -500,7 +503,7 @@ pub(crate) fn lose_two(seed: u64, is_told: bool) -> usize {
     let first = cluster.now + cluster.rng.duration(Duration::from_millis(200), Duration::from_millis(500));
     let second = first + cluster.rng.duration(Duration::from_millis(1), Duration::from_millis(400));
     let mut crashes = [(first, victims[0]), (second, victims[1])].into_iter().peekable();
-    // Of what they sent to some in the last moments nothing comes: a crash takes what was queued with it.
+    // Their last frames to some members are lost, because a crash also drops queued frames.
     let mut mutes = Vec::new();
     for (at, victim) in crashes.clone() {
         let ago = cluster.rng.duration(Duration::ZERO, Duration::from_millis(150));

@@ -1,4 +1,4 @@
-//! Readers of listeners, and what they must have been told.
+//! Readers of listeners, and checks of the events that they got.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use consort_group::Time;
 use crate::cluster::{Cluster, entries};
 use crate::swarm::version_of;
 
-/// A listener and everything that its reader has taken.
+/// A listener and all events that its reader has taken.
 pub(crate) struct Reader {
     pub(crate) member: usize,
     pub(crate) id: ListenerId,
     pub(crate) options: Listen,
-    /// Since when it is told of everything.
+    /// Time since which it gets all changes.
     pub(crate) ready: Option<Time>,
     pub(crate) events: Vec<(Time, Event)>,
     pub(crate) failed: Option<ListenError>,
@@ -41,7 +41,7 @@ impl Reader {
             && cluster.members[self.member].as_ref().is_some_and(|member| !member.is_leaving)
     }
 
-    /// Takes what there is if the reader was woken.
+    /// Takes the waiting events if the reader was woken.
     pub(crate) fn poll(&mut self, cluster: &mut Cluster) {
         let member = cluster.members[self.member].as_mut();
         if self.failed.is_none() && member.is_some_and(|member| member.told.remove(&self.id)) {
@@ -55,7 +55,7 @@ impl Reader {
         if self.ready.is_none() && cluster.with(self.member, is_ready) == Some(Ok(true)) {
             self.ready = Some(cluster.now);
         }
-        // Until there is nothing more, as a stream is polled.
+        // Until there are no more, as a stream is polled.
         while let Some(taken) = cluster.with(self.member, |node, now| node.take_events(now, cache, id)) {
             match taken {
                 Ok(events) if events.is_empty() => break,
@@ -85,8 +85,8 @@ impl Reader {
         self.events.iter().filter(|(_, event)| *event == Event::Gap).count()
     }
 
-    /// Versions of a key that came since the last gap only grow, each of them comes once, and what has happened follows
-    /// from what was, which is told with it if that is wanted.
+    /// Checks that versions of a key since the last gap only grow, without duplicates. The kind of each event must
+    /// follow from the previous state, which the event has if the listener wants it.
     pub(crate) fn check_order(&self) {
         let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
         for (_, event) in &self.events {
@@ -101,10 +101,10 @@ impl Reader {
             assert!(self.options.with_previous || event.previous.is_none(), "{event:?}");
             let is_absent = |kind| matches!(kind, EventKind::Removed | EventKind::Expired);
             let before = last.insert(&event.key, event);
-            // What was there may have been read after this change, and lack it.
+            // The present entries may have been read after this change, and lack it.
             let Some(before) = before else { continue };
             assert!(before.version < event.version, "{event:?} comes after {before:?}");
-            // What is read may be ahead of its change, which is then left out.
+            // A present entry that was read may be newer than a change, whose event is then skipped.
             if event.kind != EventKind::Existing {
                 let was_there = event.kind != EventKind::Created;
                 assert_eq!(was_there, !is_absent(before.kind), "{event:?} comes after {before:?}");
@@ -114,7 +114,7 @@ impl Reader {
                 let told = event.previous.as_ref();
                 let version = was_there.then_some(before.version);
                 assert_eq!(told.map(|told| told.version), version, "{event:?} comes after {before:?}");
-                // What was overwritten before it could be told is not known here.
+                // A value that was overwritten before its event was delivered is unknown here.
                 let is_known = |value: &&Bytes| Some(*value) == told.map(|told| &told.value);
                 assert!(
                     before.value.as_ref().is_none_or(|value| is_known(&value)),
@@ -124,8 +124,8 @@ impl Reader {
         }
     }
 
-    /// Every acknowledged change that began after the listener was ready, and after the last gap, was told, or what a later
-    /// one has left was read before; and what was told of it is right.
+    /// Checks that every acknowledged change that began after the listener was ready, and after the last gap, was
+    /// delivered, or that the reader got the result of a later change before. Delivered events must be right.
     pub(crate) fn check_changes(&self, cluster: &Cluster) {
         let Some(ready) = self.ready else { panic!("{:?} of M{} was never ready", self.id, self.member) };
         let gap = self.events.iter().rev().find(|(_, event)| *event == Event::Gap).map(|(at, _)| *at);
@@ -160,7 +160,7 @@ impl Reader {
         }
     }
 
-    /// A reader that keeps what it is told has what is there.
+    /// Checks that the entries reconstructed from the events are the present ones.
     pub(crate) fn check_replica(&self, cluster: &Cluster) {
         let mut replica = Replica::default();
         self.events.iter().for_each(|(_, event)| replica.note(event));
@@ -180,7 +180,7 @@ impl Reader {
     }
 }
 
-/// A write of a value.
+/// Returns a write of a value.
 pub(crate) fn put(value: impl Into<Bytes>, lifespan: Option<Duration>) -> Action {
     let change = Change::Put { value: value.into(), lifetime: Lifetime { lifespan, max_idle: None } };
     Action::Write(Write { condition: consort_grid::Condition::Always, change, wants_previous: false })

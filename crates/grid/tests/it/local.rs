@@ -1,4 +1,4 @@
-//! Caches that a member keeps to itself.
+//! Local caches.
 
 use std::time::Duration;
 

@@ -14,10 +14,10 @@ use crate::cluster::{Cluster, address, container_with};
 
 const MIB: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A size of the allocator's blocks: a value counts the block that it takes.
+/// A size class of the allocator: a value counts its whole block.
 const VALUE_BYTES: usize = 96 * 1024;
 
-/// A process that may use 16 MiB: writes are refused above 12, and nothing is fetched above 14.
+/// Returns a process memory of 16 MiB: writes are refused above 12, and nothing is fetched above 14.
 fn memory() -> ProcessMemory {
     ProcessMemory::new(vec![MemoryLimit { bytes: 16 * MIB, of: "--memory".into() }])
 }
@@ -95,9 +95,9 @@ fn shortage_of_a_backup_refuses_writes_at_the_primary_until_it_ends() {
     let mut cluster = replicated(2);
     assert!((0..20).all(|key| put(&mut cluster, 0, key, 1_000).is_ok()));
     let full = cluster.memory[&1].clone();
-    // Whatever else takes it in that process.
+    // Other parts of that process use the memory.
     full.note_used(&[13 * MIB]);
-    // What primaries have ordered until they hear of it is taken all the same.
+    // Writes that primaries have ordered before they know of the shortage are accepted.
     let results: Vec<_> = (20..120).map(|key| put(&mut cluster, 0, key, 1_000)).collect();
     let at_first = results.iter().take_while(|result| result.is_ok()).count();
     assert!(at_first < 60, "{at_first}");

@@ -1,4 +1,4 @@
-//! Sides of a partition that have all gone on: what each has written, and what the merge policy makes of it.
+//! Merges of partitions that have all gone on: the writes of each, and the results of the merge policies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn config(merge: MergePolicy) -> CacheConfig {
     CacheConfig {
         segments: 16,
-        // Each side has everything when they part.
+        // Each partition has all entries at the split.
         mode: CacheMode::Replicated,
         partitions: PartitionHandling::AllowReadWrites,
         merge,
@@ -48,21 +48,22 @@ pub(crate) fn read(cluster: &mut Cluster, member: usize, key: &str) -> Option<St
     }
 }
 
-/// Six members of which so many own each key, and forty keys that are not there yet.
+/// Returns six members with this many owners of each key, and forty keys that are not written yet.
 pub(crate) fn six(seed: u64, owners: u16) -> (Cluster, Vec<String>) {
     let mode = CacheMode::Distributed { owners };
     let config = CacheConfig { mode, ..config(MergePolicy::PreferredNonNull) };
     (Cluster::settled(seed, config, 6), (0..40).map(|n| format!("key {n}")).collect())
 }
 
-/// The same, and the keys are there.
+/// Like `six`, with the keys written.
 pub(crate) fn filled(seed: u64, owners: u16) -> (Cluster, Vec<String>) {
     let (mut cluster, keys) = six(seed, owners);
     keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
     (cluster, keys)
 }
 
-/// Four members with ten keys of each kind; they are parted, each side changes what it changes, and they are merged.
+/// Runs four members with ten keys of each kind: they are partitioned, each partition changes its keys, and they are
+/// merged.
 fn parted_and_merged(merge: MergePolicy, sides: [u8; 4]) -> Cluster {
     let mut cluster = Cluster::new(11, config(merge));
     cluster.merges.push(("both", Arc::new(both)));
@@ -92,7 +93,7 @@ fn parted_and_merged(merge: MergePolicy, sides: [u8; 4]) -> Cluster {
     cluster.run(Duration::from_secs(5));
     assert!(cluster.is_settled(), "{}\n{}", cluster.story.join("\n"), cluster.state());
     cluster.check_agreement();
-    // What only one side has changed.
+    // Keys that only one partition has changed.
     for n in 0..10 {
         for member in [0, 3] {
             let mut is = |key: &str, value: Option<&str>| {
@@ -110,7 +111,7 @@ fn parted_and_merged(merge: MergePolicy, sides: [u8; 4]) -> Cluster {
     cluster
 }
 
-/// What became of the keys that both have changed: put by both, and removed here and put there.
+/// Returns the values after the merge of keys that both partitions have changed: put by both, and removed here and put there.
 fn conflicts(cluster: &mut Cluster) -> (Option<String>, Option<String>) {
     let first = read(cluster, 1, "both 0");
     let second = read(cluster, 1, "removed here, put there 0");
@@ -195,7 +196,7 @@ fn a_removal_that_a_parted_member_has_not_seen_stands() {
         write(&mut cluster, 0, std::str::from_utf8(key).unwrap(), Some("before"));
     }
     cluster.cut(OURS.to_vec());
-    // Nobody knows of the cut yet.
+    // No member has detected the cut yet.
     let removal = Write { condition: Condition::Always, change: Change::Remove, wants_previous: false };
     let removals: Vec<usize> = keys
         .iter()
@@ -256,8 +257,8 @@ fn who_means_another_merge_policy_does_not_join() {
     assert!(cluster.members[other].as_ref().is_some_and(|member| member.refused));
 }
 
-/// A side may have lost all owners of a segment and not given it new ones when the others are back, who have done nothing
-/// meanwhile: what they have of it is merged like anything else.
+/// A partition may have lost all owners of a segment and not assigned new ones when the other members return, which
+/// have changed nothing meanwhile. Their entries of the segment are merged like others.
 #[test]
 fn what_only_others_have_of_a_lost_segment_is_there_after_the_merge() {
     for seed in 0..16 {
@@ -280,8 +281,8 @@ fn what_only_others_have_of_a_lost_segment_is_there_after_the_merge() {
     }
 }
 
-/// A coordinator may have missed members that have not missed it: they are in its next view, which is no merge. What is
-/// there with them goes on, whoever else is lost meanwhile.
+/// A coordinator may have lost members that have not lost it: they are in its next view, which is no merge. The cache
+/// goes on with their data, whichever other member is lost meanwhile.
 #[test]
 fn who_was_missed_comes_back_without_a_merge() {
     let mode = CacheMode::Distributed { owners: 2 };
@@ -305,7 +306,7 @@ fn who_was_missed_comes_back_without_a_merge() {
     assert_eq!((topology.members.len(), topology.away().len()), (2, 0));
 }
 
-/// Who missed the view that left it out is in the next one as before, and has heard of nothing.
+/// A member that missed the view without it is in the next view as before, and has noticed nothing.
 #[test]
 fn who_was_left_out_and_does_not_know_is_taken_in_again_without_a_merge() {
     for partitions in [PartitionHandling::AllowReads, PartitionHandling::AllowReadWrites] {
@@ -334,8 +335,8 @@ fn who_was_left_out_and_does_not_know_is_taken_in_again_without_a_merge() {
     }
 }
 
-/// One side lacks segments until a member comes back to it that has them; then what it changes there is its change alone, and
-/// so is what that member has changed before.
+/// One partition lacks segments until it is merged with a member that has them. Later changes of these segments are
+/// changes of that partition alone, and so are earlier changes of that member.
 #[test]
 fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
     for (seed, is_before) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -368,22 +369,22 @@ fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
     }
 }
 
-/// One side parts once more.
+/// Splits a partition once more.
 fn part_again(cluster: &mut Cluster, sides: [u8; 6]) {
     cluster.sides = sides.to_vec();
     cluster.announce(false);
     cluster.run(Duration::from_secs(2));
 }
 
-/// Two sides are merged, and one stays away.
+/// Merges two partitions, while a third stays apart.
 fn merge_some(cluster: &mut Cluster, sides: [u8; 6]) {
     cluster.sides = sides.to_vec();
     cluster.announce(true);
     cluster.run(Duration::from_secs(3));
 }
 
-/// Six members of which three part from the others and write; then one of these three parts once more, and the two that are left
-/// are merged with the three that they had parted from.
+/// Six members, of which three split from the others and write. Then one of these three splits from the other two,
+/// and those two are merged with the three members of the first partition.
 fn parted_twice(seed: u64, before: impl Fn(&mut Cluster), between: impl Fn(&mut Cluster)) -> Cluster {
     let mut cluster = Cluster::settled(seed, config(MergePolicy::RemoveAll), 6);
     write(&mut cluster, 0, "at first", Some("old"));
@@ -406,7 +407,7 @@ fn heal_and_check(cluster: &mut Cluster, key: &str, wanted: Option<&str>) {
     }
 }
 
-/// A part of a side replaces what the other part still has, and is merged with a third side.
+/// A part of a partition replaces an entry that the other part still has, and is merged with a third partition.
 pub(crate) fn replace_before_a_merge(seed: u64, key: &str, value: Option<&str>) {
     let old = |cluster: &mut Cluster| write(cluster, 3, key, Some("old"));
     let mut cluster = parted_twice(seed, old, |cluster| write(cluster, 4, key, value));
@@ -423,7 +424,7 @@ fn what_a_merged_side_has_replaced_does_not_come_back_with_who_had_parted_from_i
     }
 }
 
-/// A part of a side replaces what the other part still has when that is merged with a third side.
+/// A part of a partition replaces an entry that the other part still has when that is merged with a third partition.
 pub(crate) fn replace_what_is_taken_over(seed: u64, key: &str, old: Option<&str>) {
     let twice = |cluster: &mut Cluster| {
         write(cluster, 3, key, Some("before"));
@@ -443,7 +444,7 @@ fn what_was_taken_over_in_a_merge_does_not_stand_against_who_has_replaced_it() {
     }
 }
 
-/// The same where the change comes after the merge.
+/// Like the test above, with the change after the merge.
 #[test]
 fn what_was_taken_over_and_then_changed_has_changed_once() {
     for seed in 0..4 {
@@ -453,7 +454,7 @@ fn what_was_taken_over_and_then_changed_has_changed_once() {
     }
 }
 
-/// What both have changed since they parted is for the policy to decide, however they have parted.
+/// The policy decides keys that both partitions have changed since their split, however they have split.
 #[test]
 fn what_two_sides_have_changed_of_what_a_third_had_is_a_conflict() {
     for seed in 0..4 {
@@ -469,8 +470,8 @@ fn what_two_sides_have_changed_of_what_a_third_had_is_a_conflict() {
     }
 }
 
-/// Four members part from two; one of the four parts once more, and the three that are left are merged with the two. `both` is done
-/// before, on either side, and `last` by the one that comes back last.
+/// Four members split from two. One of the four splits once more, and the other three are merged with the two. `both`
+/// runs before the second split, in both partitions, and `last` by the member that returns last.
 fn parted_and_left(
     merge: MergePolicy,
     both: impl Fn(&mut Cluster),
@@ -512,7 +513,8 @@ fn what_a_custom_policy_has_chosen_does_not_stand_against_who_has_replaced_it() 
     assert_eq!(left.as_deref(), Some("m"));
 }
 
-/// Who comes back has put the key again after one of the two sides has removed it, and knows nothing of what the other has put.
+/// The member that returns has put the key again after one of the two partitions has removed it, and has not seen the
+/// other partition's put.
 #[test]
 fn that_a_policy_has_removed_a_key_is_a_change_also_where_it_was_removed() {
     let both = |cluster: &mut Cluster| {
@@ -523,7 +525,8 @@ fn that_a_policy_has_removed_a_key_is_a_change_also_where_it_was_removed() {
     assert_eq!(parted_and_left(MergePolicy::RemoveAll, both, last), None);
 }
 
-/// The same where both have removed it: whoever has seen the one removal has not seen the other.
+/// Like the test above, where both partitions have removed the key: a partition that has seen one removal has not
+/// seen the other.
 #[test]
 fn of_two_sides_that_have_removed_a_key_the_removal_of_either_counts() {
     for sides in [[0, 0, 0, 0, 1, 1], [1, 1, 0, 0, 0, 0]] {
@@ -533,7 +536,7 @@ fn of_two_sides_that_have_removed_a_key_the_removal_of_either_counts() {
         cluster.run(Duration::from_secs(2));
         write(&mut cluster, 0, "key", None);
         write(&mut cluster, 5, "key", None);
-        // One of the two that are fewer.
+        // One of the two members of the smaller partition.
         let last = sides.iter().rposition(|side| *side == 1).unwrap();
         cluster.sides[last] = 2;
         cluster.announce(false);

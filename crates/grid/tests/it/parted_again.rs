@@ -1,4 +1,5 @@
-//! Members that part again while sides are merged: what each side has written is there in the end, whoever has heard of the merge.
+//! Members that split again while partitions are merged: the writes of each partition are there in the end, whichever
+//! members know of the merge.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::cluster::{Cluster, address, entries};
 use crate::listening::Reader;
 use crate::merging::{TIMEOUT, config, filled, read, six, write};
 
-/// Members are told of a view that others hear nothing of.
+/// Sends a view to these members, of which the other members get nothing.
 fn view_of(cluster: &mut Cluster, members: &[usize]) {
     let id = ViewId { creator: address(members[0]), id: 1_000 };
     let view = View::new(id, members.iter().map(|&n| address(n)).collect::<Vec<_>>());
@@ -29,7 +30,7 @@ fn is_merging(cluster: &Cluster, member: usize) -> bool {
     topology(cluster, member).is_some_and(|topology| !topology.merging.is_empty())
 }
 
-/// Runs until it is so, for seconds at most.
+/// Runs until the condition holds, for 5 s at most.
 fn run_until(cluster: &mut Cluster, is_so: impl Fn(&Cluster) -> bool) {
     let until = cluster.now + Duration::from_secs(5);
     while !is_so(cluster) {
@@ -37,12 +38,12 @@ fn run_until(cluster: &mut Cluster, is_so: impl Fn(&Cluster) -> bool) {
     }
 }
 
-/// Runs until members have a topology that merges others.
+/// Runs until these members have a topology that merges partitions.
 fn run_until_merging(cluster: &mut Cluster, members: &[usize]) {
     run_until(cluster, |cluster| members.iter().all(|&n| is_merging(cluster, n)));
 }
 
-/// All are together again, and every key has this.
+/// Reunites all partitions, and checks the value of every key.
 fn heal_and_check_all<'a>(
     cluster: &mut Cluster,
     seed: u64,
@@ -58,12 +59,14 @@ fn heal_and_check_all<'a>(
     }
 }
 
-/// A coordinator takes in a side that never hears of it, and is merged with a third one by another coordinator meanwhile.
+/// A coordinator adds a partition that never learns of it, and that another coordinator merges with a third partition
+/// meanwhile.
 #[test]
 fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it_has() {
     for seed in 0..12 {
         let mut cluster = Cluster::settled(seed, config(MergePolicy::PreferredAlways), 6);
-        // Who goes on counts further than the one that has taken it in, or not, as it comes out after some partitions.
+        // The members that go on have a higher topology id than the coordinator that has added them, or a lower one:
+        // it depends on the number of earlier partitions.
         for _ in 0..seed / 3 {
             cluster.cut(vec![0, 0, 0, 1, 1, 1]);
             cluster.run(Duration::from_secs(1));
@@ -74,7 +77,7 @@ fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it
         keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
         cluster.cut(vec![0, 0, 2, 1, 1, 2]);
         cluster.run(Duration::from_secs(2));
-        // What they have is known to the coordinator after a while, and by then nothing comes through any more.
+        // The coordinator gets their status after a while, and by then its links to them are cut.
         cluster.slow = (1..6).map(|n| ((n, 0), Duration::from_millis(300))).collect();
         cluster.heal();
         cluster.run(Duration::from_millis(100));
@@ -91,7 +94,8 @@ fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it
     }
 }
 
-/// Owners of the side that merges are lost while it does: those who are left merge what the other side has.
+/// Owners of the merging partition are lost during the merge: the remaining members merge the other partition's
+/// entries.
 #[test]
 fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_same() {
     for seed in 0..8 {
@@ -101,7 +105,7 @@ fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_s
         keys.iter().for_each(|key| write(&mut cluster, 3, key, Some("theirs")));
         cluster.heal();
         run_until_merging(&mut cluster, &[0]);
-        // They hear of it, and what they give does not come.
+        // They learn of the merge, and their chunks are lost.
         cluster.mute = [3, 4, 5].into_iter().flat_map(|from| [0, 1, 2].map(|to| (from, to))).collect();
         run_until_merging(&mut cluster, &[1, 2, 3, 4, 5]);
         cluster.run(Duration::from_millis(10));
@@ -116,7 +120,8 @@ fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_s
     }
 }
 
-/// One side removes what another one lacks and a third one still has. While the first two are merged somebody begins to listen.
+/// One partition removes keys that another one lacks and a third one still has. While the first two are merged, a
+/// member adds a listener.
 #[test]
 fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_meanwhile() {
     for seed in 0..24 {
@@ -135,7 +140,8 @@ fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_mean
     }
 }
 
-/// Of three sides one is heard of at once and another one late: what the first has put for a while ends meanwhile.
+/// Of three partitions the frames of one arrive at once and those of another late: the first one's entries expire
+/// meanwhile.
 #[test]
 fn what_is_merged_grows_older_while_another_side_is_waited_for() {
     let mut cluster = Cluster::settled(1, config(MergePolicy::PreferredNonNull), 6);
@@ -150,7 +156,7 @@ fn what_is_merged_grows_older_while_another_side_is_waited_for() {
     }
     cluster.heal();
     run_until_merging(&mut cluster, &[0]);
-    // What the third one gives does not come for long.
+    // The chunks of the third partition are late.
     cluster.slow = [0, 1, 2].map(|to| ((5, to), Duration::from_secs(5))).into();
     cluster.run(Duration::from_millis(4_500));
     cluster.slow.clear();
@@ -166,8 +172,8 @@ fn what_is_merged_grows_older_while_another_side_is_waited_for() {
     assert!(cluster.is_settled(), "{}", cluster.state());
 }
 
-/// Of three members that go on without the others one is lost, too, while the two get what only that has, and to one of them has
-/// come more than to the other.
+/// Of three members that go on without the others one is lost, too, while the other two receive entries that only it
+/// has. One of the two has received more than the other.
 #[test]
 fn what_had_come_to_one_of_new_owners_all_of_them_have_when_who_gave_it_is_lost() {
     for seed in 0..8 {
@@ -193,8 +199,9 @@ fn what_had_come_to_one_of_new_owners_all_of_them_have_when_who_gave_it_is_lost(
     }
 }
 
-/// A member was merged with another one, which is to give it the segments that both have now, and parts from it before they have
-/// come. It knows of writes there that it does not have. A third member that merges it still has what those have replaced.
+/// A member was merged with another one, from which it is to receive the segments of both, and splits from it before
+/// it has received them. Its history has writes whose entries it lacks. A third member, with which it is merged,
+/// still has the entries that those writes have replaced.
 #[test]
 fn a_side_whose_segments_have_not_come_whole_makes_no_older_value_stand() {
     for seed in 0..8 {

@@ -82,7 +82,7 @@ pub(crate) fn get(cluster: &mut Cluster, n: usize, key: Bytes) -> Option<Bytes> 
     }
 }
 
-/// Puts so many entries through members in turn.
+/// Puts this many entries through members in turn.
 pub(crate) fn fill(cluster: &mut Cluster, members: usize, count: usize) {
     let all: Vec<usize> = (0..count).map(|n| cluster.submit(n % members, key(n), put(n), TIMEOUT)).collect();
     cluster.run(Duration::from_secs(2));
@@ -149,7 +149,7 @@ fn evicted_values_are_read_from_the_store_and_count_everywhere() {
         }
         let held = cluster.members.iter().flatten().map(|member| member.container.len()).sum::<u64>();
         assert_eq!((held, passive(&cluster)), (400, 340));
-        // A condition on a value, and a previous value, are of what the store has.
+        // A condition on a value, and a previous value, use the store's value.
         let previous = Action::Write(Write {
             condition: Condition::Value(value(0)),
             change: Change::Put { value: value(1000), lifetime: Lifetime::FOREVER },
@@ -190,7 +190,7 @@ fn walk(cluster: &mut Cluster, n: usize, what: What) -> Vec<(Bytes, Bytes)> {
     panic!("no end: {}", cluster.state());
 }
 
-/// S004-21's half for stores: what a walk gives comes from memory and stores alike.
+/// S004-21's half for stores: an iteration returns entries from memory and from stores alike.
 #[test]
 fn walks_counts_and_transfers_have_what_only_the_store_has() {
     let mut cluster = Cluster::new(3, config());
@@ -226,7 +226,7 @@ fn walks_counts_and_transfers_have_what_only_the_store_has() {
     assert_eq!(all, 600, "two owners each, and nothing left with those who own it no more");
 }
 
-/// What is put is large, and one of two members has no room for it.
+/// The new value is large, and one of two members has no room for it.
 #[test]
 fn who_has_no_room_for_a_write_does_not_keep_what_was_before() {
     let large = Bytes::from(vec![7; 20_000]);
@@ -305,7 +305,7 @@ fn a_full_disk_is_told_to_the_caller_and_what_it_has_not_taken_is_taken_later() 
     };
     assert!(why.contains("no space left"), "{why}");
     assert!(matches!(errors.last(), Some(OperationError::StoreFails { .. })), "{errors:?}");
-    // Reads go on, also of what the store has not taken.
+    // Reads go on, also of entries that the store has not accepted.
     let first = 60 - errors.len();
     assert_eq!(get(&mut cluster, 0, key(first)), Some(value(first)));
     assert_eq!(get(&mut cluster, 0, key(3)), Some(value(3)));

@@ -1,4 +1,4 @@
-//! How far a rebalance is, as the member says it that waits for segments.
+//! The progress of a rebalance, as reported by the member that waits for segments.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn progress(cluster: &Cluster, n: usize) -> Progress {
     node.progress(cluster.cache())
 }
 
-/// Issue 3: segments and bytes left. With a small budget little comes at a time, so the estimate is seen often.
+/// Issue 3: segments and bytes left. With a small budget chunks are small, so the estimate is checked often.
 #[test]
 fn what_is_left_of_a_rebalance_is_told_in_segments_and_bytes() {
     let mode = CacheMode::Distributed { owners: 1 };
@@ -63,7 +63,8 @@ fn what_is_left_of_a_rebalance_is_told_in_segments_and_bytes() {
     }
 }
 
-/// Seed 8034 of `sim --grid --members 2`: the rebalance was taken for done, and what had not come was lost.
+/// Seed 8034 of `sim --grid --members 2`: the rebalance was taken for complete, and the entries that were not
+/// transferred were lost.
 #[test]
 fn segments_of_members_that_are_away_are_waited_for() {
     let partitions = PartitionHandling::DenyReadWrites;
@@ -76,7 +77,7 @@ fn segments_of_members_that_are_away_are_waited_for() {
     while progress(&cluster, 1).bytes_pulled == 0 {
         assert!(cluster.step(cluster.now + Duration::from_secs(5)), "it begins to pull");
     }
-    // The other one is stopped, and knows nothing of it.
+    // The other member is cut off, and does not know it.
     cluster.sides = vec![0, 1];
     let alone = View::new(ViewId { creator: address(1), id: 100 }, vec![address(1)]);
     cluster.with(1, |node, now| node.handle_view(now, &alone));

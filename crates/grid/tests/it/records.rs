@@ -1,4 +1,4 @@
-//! Records of writes, which owners keep until the callers have said that they are finished.
+//! Records of writes, which owners keep until the callers report that they are finished.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::persistence::{TIMEOUT, put};
 use crate::seeds::every_seed;
 use crate::swarm::check_history;
 
-/// The primary knows that it is, and so has nothing to send when the caller has gone.
+/// The primary knows that the write is finished, and so sends nothing when the caller has gone.
 #[test]
 fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_caller_has_gone() {
     let mut cluster = Cluster::settled(1, CacheConfig::new("grid"), 2);
@@ -42,8 +42,9 @@ fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_call
     assert_eq!(records(&cluster), 0);
 }
 
-/// Who was the primary and is an owner no more has the only record of a write, which the next primary gets late: the topology after
-/// that waits for it. Its primary would hear of the write from nobody, and do it once more.
+/// A former primary that is no longer an owner has the only record of a write, and the next primary gets the record
+/// late: the topology after that waits for it. Otherwise the primary of that topology would not learn of the write,
+/// and would carry it out once more.
 #[test]
 fn what_the_last_but_one_primary_has_ordered_is_done_once() {
     for seed in 0..20 {
@@ -53,7 +54,7 @@ fn what_the_last_but_one_primary_has_ordered_is_done_once() {
         cluster.start();
         cluster.run(Duration::from_millis(150));
         cluster.start();
-        // While the first of them gets its segments, and until it has them all.
+        // While the first of them receives its segments, and until it has all of them.
         for n in 0..150 {
             cluster.submit(1, key(n), put(1), TIMEOUT);
             cluster.run(Duration::from_millis(5));
@@ -66,7 +67,7 @@ fn what_the_last_but_one_primary_has_ordered_is_done_once() {
     }
 }
 
-/// A member crashes, once, when that time has come.
+/// Crashes a member, once, at that time.
 fn crash_at(cluster: &mut Cluster, at: &mut Option<Time>, lost: usize) {
     if at.take_if(|at| cluster.now >= *at).is_some() {
         cluster.crash(lost);
@@ -74,7 +75,7 @@ fn crash_at(cluster: &mut Cluster, at: &mut Option<Time>, lost: usize) {
     }
 }
 
-/// Lets everything that is under way come to its end; what has happened is told where somebody looks for a seed.
+/// Lets all pending operations end; prints the story in a run of one seed.
 fn settle(cluster: &mut Cluster, is_told: bool) {
     cluster.run(Duration::from_secs(15));
     if is_told {
@@ -82,7 +83,7 @@ fn settle(cluster: &mut Cluster, is_told: bool) {
     }
 }
 
-/// No write has two versions, as far as those tell that followed it.
+/// Checks that no write has two versions, as far as the writes after it show.
 fn check_done_once(cluster: &Cluster) {
     let mut versions: BTreeMap<(&Bytes, &Bytes), Version> = BTreeMap::new();
     for done in &cluster.history {
@@ -102,22 +103,22 @@ fn check_done_once(cluster: &Cluster) {
     }
 }
 
-/// What the primary sends to a member that joins is lost, one way, while another owner gives it the segment. When the primary
-/// is lost, too, the new one has entries of writes that are sent again.
+/// The primary's frames to a joining member are lost, in one direction, while another owner sends it the segment.
+/// When the primary is lost, too, the new one has the entries of writes that are repeated.
 pub(crate) fn lose_backups(seed: u64, is_told: bool) {
-    // Of few segments the one who joins may be the primary of none, and then it has no records to wait for.
+    // With few segments the joining member may be the primary of none, and then it waits for no records.
     let config = CacheConfig { segments: 1 + (seed % 4) as u16, ..CacheConfig::new("grid") };
     let mut cluster = Cluster::settled(seed, config, 3);
     let mut clients = Clients::default();
-    // The coordinator is heard.
+    // The coordinator's frames arrive.
     let lost = cluster.rng.between(1, 2) as usize;
     (0..3).filter(|member| *member != lost).for_each(|member| clients.add(member, 3));
     cluster.mute.insert((lost, 3));
     let joins_at = cluster.now + cluster.rng.duration(Duration::ZERO, Duration::from_millis(50));
-    // Some segments are asked of the one who is not heard first, and of others when they have not come for two seconds.
+    // Some segments are requested first from the muted member, and from others after 2 s without a response.
     let crash = joins_at + cluster.rng.duration(Duration::from_secs(2), Duration::from_secs(5));
     let (mut crashes_at, end) = (Some(crash), crash + Duration::from_secs(1));
-    // Writes go on while there is still more to come.
+    // Writes go on while the transfer is in progress.
     let (chunk_bytes, delay_max) = (cluster.rng.between(1, 100) as u32, cluster.rng.between(1, 10));
     cluster.delay_max = Duration::from_millis(delay_max);
     cluster.members.iter_mut().flatten().for_each(|member| member.node.set_chunk_bytes(chunk_bytes));
@@ -150,8 +151,8 @@ fn who_pulls_a_segment_carries_out_nothing_again_of_what_it_was_sent_no_backup()
     every_seed(60, lose_backups);
 }
 
-/// A caller leaves the cache while it writes, and goes on with another one, so that owners hear that all it had under way is
-/// finished. A primary that is late for some is lost.
+/// A caller leaves the cache while it writes, and goes on with another cache, so that owners learn that all its
+/// operations are finished. A primary whose frames to some owners are late is lost.
 pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     let mut config = CacheConfig { segments: 2, ..CacheConfig::new("grid") };
     config.mode = CacheMode::Distributed { owners: 3 };
@@ -165,7 +166,8 @@ pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     let caller = cluster.start_as(config, Capacity::ZERO);
     cluster.run(Duration::from_secs(2));
     let lost = cluster.rng.between(1, 3) as usize;
-    // What it sends others is late and ends in the midst of what it has to say of the leaver; the coordinator hears it.
+    // Its frames to other owners are late and end in the midst of its commands about the leaver; those to the
+    // coordinator arrive.
     let (aside, leaves_at) = (cluster.aside.as_ref().map(CacheConfig::id), cluster.now);
     let mut mutes = Vec::new();
     for to in (1..4).filter(|to| *to != lost) {

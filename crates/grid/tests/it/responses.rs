@@ -1,5 +1,5 @@
-//! Values on their way from their owner to a reader are bounded at both: the reader asks for as many bytes as it takes, and the
-//! owner carries out reads only while there is room for the responses, and each of them once.
+//! Values in transfer from their owner to a reader are bounded at both: the reader requests as many bytes as it
+//! accepts, and the owner carries out reads only while there is room for the responses, and each of them once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const BURST_BYTES: u64 = 4 * 1024 * 1024;
 const READS: usize = 200;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes of values that an owner may be sending to a reader.
+/// Returns the maximum bytes of values that an owner may be sending to a reader.
 fn owner_bytes_max() -> u64 {
     ResponseLimits::default().owner_bytes
 }
@@ -62,7 +62,7 @@ impl Pair {
         pair
     }
 
-    /// Gives the frames of a node to the other. Returns their bytes.
+    /// Delivers the frames of a node to the other one. Returns their bytes.
     fn carry(&mut self, from: usize) -> usize {
         let mut bytes = 0;
         while let Some(frame) = self.nodes[from].poll_frame() {
@@ -95,7 +95,7 @@ impl Pair {
         self.nodes[1].handle_room(|| now, &reader, is_open, BURST_BYTES);
     }
 
-    /// Reads that have ended with the value.
+    /// Returns the number of reads that have ended with the value.
     fn ended(&mut self) -> usize {
         let finished = std::iter::from_fn(|| self.nodes[0].poll_finished());
         let is_value = |outcome: Outcome| matches!(outcome, Outcome::Read(Some(read)) if read.value.len() == VALUE_BYTES);
@@ -103,7 +103,8 @@ impl Pair {
     }
 }
 
-/// What the pair says to each other until it is quiet, and how many operations of the reader have ended with the value.
+/// Exchanges frames until the pair is quiet. Returns their bytes, and the number of operations of the reader that
+/// have ended with the value.
 fn finish(pair: &mut Pair) -> (usize, usize) {
     let (mut bytes, mut ended) = (0, pair.ended());
     loop {
@@ -214,9 +215,9 @@ fn repeated_read_is_not_answered_again_while_its_response_waits_or_is_on_its_way
     let mut pair = Pair::new();
     pair.room(true);
     pair.read(1);
-    // The owner says how large the value is, and is asked for it.
+    // The owner responds with the size of the value, and gets a request for it.
     assert!(pair.carry(0) > 0 && pair.carry(1) < 1_000 && pair.carry(0) > 0);
-    // The response is on its way, and arrives late.
+    // The response is in transfer, and arrives late.
     let response = pair.nodes[1].poll_frame().expect("a response");
     pair.room(false);
     pair.read(READS);
@@ -238,14 +239,15 @@ fn repeated_read_is_not_answered_again_while_its_response_waits_or_is_on_its_way
     assert!(bytes < READS * (VALUE_BYTES + 1_000), "{bytes}");
 }
 
-/// A large response takes its time: its owner is not silent, and is not asked again, before that is over.
+/// A large response takes long: until that time is over its owner does not count as silent, and the request is not
+/// repeated.
 #[test]
 fn read_is_not_repeated_within_the_time_that_its_response_takes() {
     let mut pair = Pair::new();
     pair.read(12);
     assert!(pair.carry(0) > 0 && pair.carry(1) < 2_000 && pair.carry(0) > 0);
     let before = pair.nodes[0].counters().repeated;
-    // 12 MiB take 3 s at 4 MiB/s, and a response is waited for 1 s besides.
+    // 12 MiB take 3 s at 4 MiB/s, and the reader waits 1 s in addition.
     for (span, is_repeated) in [(3_750, false), (1_000, true)] {
         for _ in 0..span / 250 {
             pair.pass(Duration::from_millis(250));

@@ -1,4 +1,4 @@
-//! Whole clusters end and begin again with what their stores have kept.
+//! Restarts of whole clusters with the data of their stores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn start_all(cluster: &mut Cluster, stores: &[Arc<dyn Store>]) -> Vec<usize> {
     stores.iter().map(|store| start(cluster, store, None, false)).collect()
 }
 
-/// Three members with stores, and so many keys.
+/// Returns three members with stores, and this many keys.
 fn filled(seed: u64, keys: usize) -> (Cluster, Vec<Arc<dyn Store>>) {
     let mut cluster = Cluster::new(seed, config());
     let stores = memory_stores(3);
@@ -75,7 +75,7 @@ fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
         assert_eq!(get(&mut cluster, last, key(n)), (n != 7).then(|| value(n)));
     }
     cluster.check_agreement();
-    // And a third life, after writes in the second.
+    // A third restart, after writes in the second.
     assert!(result(&mut cluster, last, key(7), put(7)).is_ok());
     assert!(result(&mut cluster, last, key(8), remove()).is_ok());
     crash_all(&mut cluster);
@@ -98,11 +98,11 @@ fn what_is_left_is_used_without_those_who_do_not_come_back_if_that_is_said() {
     cluster.with(back[1], |node, now| node.make_available(now, cache));
     cluster.run(Duration::from_secs(3));
     assert!(cluster.is_settled(), "{}", cluster.state());
-    // Two owners each, so one that is missing takes nothing along.
+    // Two owners each, so that the loss of one member loses no entries.
     for n in 0..200 {
         assert_eq!(get(&mut cluster, back[n % 2], key(n)), Some(value(n)));
     }
-    // Who comes later finds a living cache, and has nothing to say.
+    // A member that joins later finds a running cache, and has no say.
     assert!(result(&mut cluster, back[0], key(5), remove()).is_ok());
     let late = start(&mut cluster, &stores[2], None, false);
     cluster.run(Duration::from_secs(3));
@@ -121,7 +121,7 @@ fn a_member_that_had_gone_before_brings_nothing_back() {
         assert!(result(&mut cluster, 1, key(n), remove()).is_ok());
     }
     crash_all(&mut cluster);
-    // The one that had gone first is back first, and does not go on by itself.
+    // The member that had stopped first is back first, and does not go on by itself.
     let stale = start(&mut cluster, &stores[0], None, false);
     cluster.run(Duration::from_secs(3));
     assert!(!is_open(&cluster, stale));
@@ -134,8 +134,8 @@ fn a_member_that_had_gone_before_brings_nothing_back() {
     assert_eq!(stores.iter().map(stored).sum::<u64>(), 100);
 }
 
-/// Of two sides that have ended without having been merged, that goes on which is back first. Who comes with what the other one had
-/// gives that up, however far that had counted.
+/// Of two partitions that have stopped without a merge, the one that is back first goes on. A member that returns
+/// with the other one's data discards it, however high its topology id is.
 #[test]
 fn who_comes_back_from_another_side_gives_up_what_that_had() {
     let mut cluster =
@@ -163,8 +163,8 @@ fn who_comes_back_from_another_side_gives_up_what_that_had() {
     assert_eq!(stores.iter().map(stored).sum::<u64>(), 40);
 }
 
-/// Whether the first member of a cluster goes on alone, whose store was slow while all that it had moved to a second one, and
-/// something was written there.
+/// Returns whether the first member of a cluster goes on alone after a restart. Its store was slow while all its
+/// segments moved to a second member, and a write was applied there.
 fn goes_on_alone(mut cluster: Cluster) -> bool {
     cluster.config.mode = CacheMode::Distributed { owners: 1 };
     let stores = memory_stores(2);
@@ -281,8 +281,8 @@ fn a_local_cache_is_there_again() {
     }
 }
 
-/// What two owners have of a key when all is quiet again, after their cluster was killed: before, the first one had written something
-/// that lived for so long, and the other one had not heard of it.
+/// Returns the entries of a key at two owners after a restart of their killed cluster. Before the kill, the first
+/// owner had applied a write with this lifespan, and the second had not received it.
 fn after_an_end_while_they_begin(lifespan: Duration) -> Vec<Option<Bytes>> {
     let (mut cluster, stores) = (Cluster::new(8, config()), memory_stores(2));
     start_all(&mut cluster, &stores);
@@ -306,7 +306,7 @@ fn after_an_end_while_they_begin(lifespan: Duration) -> Vec<Option<Bytes>> {
     assert!(cluster.is_settled(), "{}", cluster.state());
     let held = back.iter().map(|&n| get(&mut cluster, n, key(known))).collect();
     cluster.check_agreement();
-    // It is gone for good, or there for good.
+    // The key stays absent, or stays present.
     crash_all(&mut cluster);
     let again = start_all(&mut cluster, &stores);
     cluster.run(Duration::from_secs(2));
@@ -314,7 +314,7 @@ fn after_an_end_while_they_begin(lifespan: Duration) -> Vec<Option<Bytes>> {
     held
 }
 
-/// Whatever had been written before it, and the other one has, goes as well, or stays with both.
+/// The previous entry, which the other owner has, is removed as well, or both owners have the new entry.
 #[test]
 fn what_ends_while_a_cluster_begins_again_ends_for_all_owners() {
     for millis in 1..200 {
@@ -325,8 +325,8 @@ fn what_ends_while_a_cluster_begins_again_ends_for_all_owners() {
     assert_eq!(held, [Some(value(1000)), Some(value(1000))]);
 }
 
-/// Sides of a cluster that has begun again know that they all had what was there before, be it that something of it expires as they
-/// begin.
+/// Partitions of a restarted cluster know that all of them had the data from before the restart, even if some of it
+/// expires during the restart.
 #[test]
 fn what_a_side_replaces_that_was_kept_is_its_change_alone() {
     let settings = CacheConfig {
@@ -352,7 +352,7 @@ fn what_a_side_replaces_that_was_kept_is_its_change_alone() {
     start(&mut cluster, &stores[1], None, false);
     cluster.run(Duration::from_secs(3));
     assert!(cluster.is_settled(), "{}", cluster.state());
-    // While they waited for the last one, what was to live for ten seconds has expired.
+    // While they waited for the last member, the entries with a lifespan of 10 s have expired.
     cluster.cut(vec![0, 0, 0, 0, 1, 0]);
     cluster.run(Duration::from_secs(2));
     let there: Vec<usize> = (0..20).filter(|&n| get(&mut cluster, back, key(n)).is_some()).collect();
@@ -368,16 +368,16 @@ fn what_a_side_replaces_that_was_kept_is_its_change_alone() {
     }
 }
 
-/// What may be read of a key.
+/// The allowed values of a key.
 #[derive(Default)]
 struct Allowed {
-    /// The last that was acknowledged.
+    /// The last acknowledged value.
     sure: Option<Bytes>,
-    /// What was asked for since, in order, and may have been done.
+    /// The values of later requests, in order, which may have been applied.
     perhaps: Vec<Option<Bytes>>,
 }
 
-/// A cluster under load is killed at any moment, again and again, while members come and go.
+/// Kills a cluster under load at random times, again and again, while members join and leave.
 fn lives(seed: u64, durability: Durability, crash: Crash) {
     let mut cluster = Cluster::new(seed, config());
     let count = 1 + cluster.rng.below(4) as usize;
@@ -403,7 +403,7 @@ fn lives(seed: u64, durability: Durability, crash: Crash) {
                 *allowed = Allowed { sure: found, perhaps: Vec::new() };
             }
         }
-        // Clients with a key at a time each, until everything ends.
+        // Clients with one key at a time each, until all members stop.
         let mut running: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         let end = cluster.now + cluster.rng.duration(Duration::from_millis(10), Duration::from_millis(900));
         while cluster.now < end {
@@ -456,7 +456,7 @@ fn a_power_failure_of_all_members_loses_no_acknowledged_write_that_was_synced() 
     all_seeds(Durability::Disk, Crash::PowerLoss);
 }
 
-/// All members are killed again while they begin again, at any moment of it; or some of them, which come back.
+/// Kills all members again during their restart, at random times; or some of them, which return.
 fn interrupted(seed: u64) {
     let mut cluster = Cluster::new(seed, config());
     let count = 2 + cluster.rng.below(3) as usize;
@@ -483,7 +483,7 @@ fn interrupted(seed: u64) {
         let moment = cluster.rng.duration(Duration::ZERO, Duration::from_millis(60));
         cluster.run(moment);
         let all = cluster.rng.chance(0.5);
-        // Once it has begun, more than half have to stay, as ever.
+        // Once the cache is open, more than half of the members have to stay, as always.
         let has_begun = running.iter().flatten().any(|&n| is_open(&cluster, n));
         for place in &mut running {
             if all || !has_begun && cluster.rng.chance(0.4) {
@@ -493,7 +493,7 @@ fn interrupted(seed: u64) {
         cluster.announce(false);
         let pause = cluster.rng.duration(Duration::from_millis(30), Duration::from_millis(100));
         cluster.run(pause);
-        // It may have begun before the crash was known, and then only first owners have everything.
+        // The cache may have opened before the crash was detected, and then only first owners have all entries.
         let has_begun = running.iter().flatten().any(|&n| is_open(&cluster, n));
         if has_begun && running.contains(&None) {
             crash_all(&mut cluster);

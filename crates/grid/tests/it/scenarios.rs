@@ -1,4 +1,4 @@
-//! Bugs that are planted on purpose and are found by a scenario that is made for them.
+//! Planted bugs that a scenario of their own finds.
 
 use std::panic::catch_unwind;
 
@@ -21,7 +21,7 @@ fn judge(bug: Planted, seed: u64) {
     }
 }
 
-/// No seed before this one found the bug when all of them were run last.
+/// Returns a seed before which no seed found the bug in the last run of all seeds.
 fn first(bug: Planted) -> u64 {
     match bug {
         Planted::WritingForgotten => 3_880,

@@ -1,9 +1,9 @@
-//! Runs of many seeds: `SEEDS` says of how many, `SEED` of which one, with all that happens.
+//! Runs of many seeds: `SEEDS` sets their number, `SEED` selects one seed and prints its story.
 
 use std::panic::{RefUnwindSafe, catch_unwind};
 
-/// Runs so many seeds, unless the environment says otherwise, and tells which fail; `run` is also told whether to print
-/// what happens. Gives what the runs have.
+/// Runs this many seeds, unless the environment sets another number, and reports which fail; `run` also gets whether
+/// to print its story. Returns the results of the runs.
 pub(crate) fn every_seed<T>(usual: u64, run: impl Fn(u64, bool) -> T + RefUnwindSafe) -> Vec<T> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("SEED") {

@@ -1,4 +1,4 @@
-//! Owners from which nothing comes although they are members: reads go to other owners.
+//! Silent owners that are still members: reads go to other owners.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::listening::put;
 
 const KEYS: u64 = 40;
 
-/// A cluster of four with keys that have two owners, of which the last member says nothing any more.
+/// Returns a cluster of four with keys that have two owners, of which the last member is silent.
 fn hung(seed: u64) -> Cluster {
     let mut cluster = settled(seed, 4, 2);
     for n in 0..KEYS {
@@ -41,7 +41,7 @@ fn reads_at_an_owner_from_which_nothing_comes_move_to_another_owner() {
         assert!(waiting > 0, "seed {seed}: none was asked for at the silent member");
         cluster.run(Duration::from_millis(850));
         assert!(reads.iter().all(|at| is_found(&cluster, *at)), "seed {seed}");
-        // Later reads go elsewhere at once, until something comes.
+        // Later reads go to other owners at once, until a frame of the silent one arrives.
         let reads: Vec<usize> = (0..KEYS).map(|n| read(&mut cluster, n, ReadFrom::Nearest)).collect();
         cluster.run(Duration::from_millis(50));
         assert!(reads.iter().all(|at| is_found(&cluster, *at)), "seed {seed}");
@@ -58,7 +58,7 @@ fn reads_go_elsewhere_at_once_when_the_channel_says_that_an_owner_is_silent() {
     assert!(under_way.iter().chain(&later).all(|at| is_found(&cluster, *at)));
 }
 
-/// What only the primary may answer is answered by nobody else.
+/// Reads at the primary are served by no other member.
 #[test]
 fn reads_at_a_silent_primary_wait_for_it() {
     let mut cluster = hung(2);
@@ -72,7 +72,7 @@ fn reads_at_a_silent_primary_wait_for_it() {
     assert!(reads.iter().all(|at| is_found(&cluster, *at)));
 }
 
-/// The only owner is asked again and again, not more often than before.
+/// The reader repeats its request to the only owner, as often as usual.
 #[test]
 fn a_read_with_one_owner_is_not_moved() {
     let mut cluster = settled(3, 3, 1);

@@ -1,4 +1,4 @@
-//! Writes of which listeners are not told.
+//! Writes without events for listeners.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::listeners::{key, kinds, listen, settled, write};
 use crate::listening::{Reader, put, remove};
 use crate::seeds::every_seed;
 
-/// With the flag for it nobody is told, neither on owners nor elsewhere; what follows is told as what it is.
+/// A write with the flag causes no event, neither on owners nor on other members; the events of later writes have the
+/// right kind.
 #[test]
 fn a_silent_write_is_told_nobody_and_what_follows_it_is() {
     for owners in [1, 2, 3] {
@@ -51,7 +52,7 @@ fn silently(cluster: &mut Cluster, member: usize, n: u64, action: Action) {
     assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
 }
 
-/// Writes are sent again when members are lost and come: also by those who were not asked to be silent.
+/// Writes are repeated when members are lost or join: also by members that did not get the flag from the caller.
 #[test]
 fn a_silent_write_stays_silent_when_it_is_sent_again() {
     let resent = every_seed(20, |seed, _| {

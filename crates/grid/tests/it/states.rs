@@ -1,4 +1,4 @@
-//! What is there when somebody begins to listen, and walks through what primaries have.
+//! The present entries for a new listener, and iterations over the primaries' entries.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn a_walk_through_what_primaries_have_asks_them() {
     }
 }
 
-/// It is asked again meanwhile, and that does not make what comes an answer to something else.
+/// The reader repeats its request meanwhile, and still accepts the response to the first one.
 #[test]
 fn a_walk_gets_on_where_answers_take_long() {
     let mut cluster = populated(6, 3, 100);
@@ -36,7 +36,8 @@ fn a_walk_gets_on_where_answers_take_long() {
     assert_eq!(drain(&mut cluster, 0, id).1, 100);
 }
 
-/// Its copies were on their way for long, and so live longer: the primary's have ended, and it has told nobody, as nobody listened.
+/// The transfer of the copies took long, so they expire later. The primary's have expired without an event, because
+/// there was no listener.
 #[test]
 fn what_has_ended_at_its_primary_is_not_there_for_who_begins_to_listen() {
     let mode = CacheMode::Distributed { owners: 2 };
@@ -60,6 +61,6 @@ fn what_has_ended_at_its_primary_is_not_there_for_who_begins_to_listen() {
     reader.poll(&mut cluster);
     reader.check_replica(&cluster);
     assert_eq!(count(&cluster, late), 0);
-    // It has told the end of those that it is the primary of now.
+    // It has delivered the expiry of the entries whose primary it is now.
     assert!(reader.entries().any(|event| event.kind == EventKind::Expired));
 }

@@ -1,4 +1,5 @@
-//! Clients read and write while members join, leave, crash and are cut off; then everything is checked.
+//! Clients read and write while members join, leave, crash and are cut off; then the tests check the history and all
+//! entries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -89,7 +90,7 @@ fn is_removal(done: &Done) -> bool {
     matches!(&done.action, Action::Write(write) if write.change == Change::Remove)
 }
 
-/// Whether a write has failed, and nothing was changed.
+/// Whether a write has failed without a change.
 fn is_undone(done: &Done) -> bool {
     let may_be_done = |error: &OperationError| {
         matches!(
@@ -100,7 +101,7 @@ fn is_undone(done: &Done) -> bool {
     matches!(&done.result, Some(Err(error)) if !may_be_done(error))
 }
 
-/// After a write is acknowledged, reads give it or something newer; and what they give was written.
+/// Checks that after a write is acknowledged, reads return its value or a newer one, and only written values.
 pub(crate) fn check_history(cluster: &Cluster) {
     let mut by_key: BTreeMap<&Bytes, Vec<&Done>> = BTreeMap::new();
     for done in &cluster.history {
@@ -141,7 +142,7 @@ pub(crate) fn check_history(cluster: &Cluster) {
                     let may_follow = |done: &&&Done| {
                         is_removal(done)
                             && done.began <= ended
-                            // What has failed may still be done.
+                            // A failed write may still be applied.
                             && (matches!(done.result, Some(Err(_))) || done.ended.is_none_or(|at| at >= last.began))
                             && version_of(done).is_none_or(|own| own >= *version)
                     };

@@ -1,4 +1,5 @@
-//! Members whose releases speak different versions of the wire: none waits for another, and who cannot open a cache is told why.
+//! Members whose releases speak different versions of the wire protocol: none waits for another, and a member that
+//! cannot open a cache gets the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn topology(node: &Node) -> Option<&Topology> {
     node.topology(config().id())
 }
 
-/// Some seconds, in which frames are carried: those of member 2 are of version 3, and it takes those of others for that.
+/// Carries frames for some seconds: those of member 2 have version 3, and it gets the frames of others as version 3.
 fn carry(nodes: &mut [Node]) -> Vec<(usize, FrameError)> {
     let mut told = Vec::new();
     for tick in 0..12 {
@@ -85,7 +86,7 @@ fn who_speaks_another_version_is_told_so_and_nobody_waits_for_it() {
     assert_eq!(open(&mut nodes[2], address(2)), Err(error), "at once from then on");
     assert_eq!(refusals(&mut nodes[1]), []);
 
-    // Who coordinates next asks everybody that can answer.
+    // The next coordinator asks every member that can respond.
     let without = view(3, &[1, 2]);
     nodes[1..].iter_mut().for_each(|node| node.handle_view(Time::ZERO, &without));
     carry(&mut nodes);
@@ -105,7 +106,7 @@ fn an_old_coordinator_that_speaks_another_version_has_nothing_of_ours() {
             OpenError::OtherVersion { cache: "c".into(), member: address(2).into(), theirs: 3, ours: 2 };
         assert_eq!(refusals(node), [error]);
     }
-    // Once it has gone, they have the cache to themselves.
+    // Once that member has left, the others have the cache to themselves.
     let rest = view(2, &[0, 1]);
     nodes[..2].iter_mut().for_each(|node| node.handle_view(Time::ZERO, &rest));
     (0..2).for_each(|n| open(&mut nodes[n], address(n)).unwrap());

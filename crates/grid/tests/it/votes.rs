@@ -1,5 +1,6 @@
-//! Whose votes count for whom: members are parted again and again within moments, at every phase of a rebalance, with views
-//! that overlap and come late to some. No two sides acknowledge writes to one key that do not know of each other.
+//! Votes for coordinators: members are partitioned again and again within moments, in every phase of a rebalance,
+//! with views that overlap and reach some members late. No two partitions that do not know of each other acknowledge
+//! writes of one key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +58,7 @@ fn pass(
     is_reached(cluster)
 }
 
-/// Members on random sides, of which at least two have somebody.
+/// Puts members into random partitions, of which at least two have members.
 fn draw_sides(cluster: &mut Cluster) -> Vec<u8> {
     let mut sides = cluster.sides.clone();
     let alive = cluster.alive();
@@ -84,7 +85,7 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
     }
     cluster.config = config;
     cluster.view_delay_max = Duration::from_millis(1 + cluster.rng.below(60));
-    // Frames that come late, and views that somebody misses; or those that come at once.
+    // Frames are late and members miss views; or both arrive at once.
     let is_late = cluster.rng.chance(0.5);
     if is_late {
         cluster.delay_max = Duration::from_millis(2 + cluster.rng.below(40));
@@ -97,7 +98,8 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
         cluster.state()
     );
     for _ in 0..1 + cluster.rng.below(3) {
-        // Of one member more or less any two majorities have somebody in common: it takes two.
+        // Any two majorities that differ by one member have a member in common: a violation takes a difference of
+        // two.
         let count = 1 + cluster.rng.below(2);
         match cluster.rng.below(4) {
             0 | 1 => {
@@ -116,8 +118,8 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
             }
             _ => {}
         }
-        // Whoever has not heard of the cache would begin one of its own. Then at the moment when somebody has the n-th of
-        // the topologies that follow.
+        // First until every member has a topology, because a member without one would begin a cache of its own. Then
+        // until a member has the n-th of the topologies that follow.
         pass(&mut cluster, &mut clients, Duration::from_secs(1), Cluster::all_know);
         let wanted = newest(&cluster) + cluster.rng.below(5) as u32;
         pass(&mut cluster, &mut clients, Duration::from_millis(300), |cluster| newest(cluster) >= wanted);
@@ -163,8 +165,8 @@ fn written(done: &Done) -> Option<&Written> {
     }
 }
 
-/// Every acknowledged write has a version of its own, newer than those that were acknowledged before it began; it has seen
-/// the one before it; and what is there in the end is no older than any of them.
+/// Checks that every acknowledged write has a version of its own, newer than those acknowledged before it began, and
+/// has seen the one before it. The final entry must be no older than any of them.
 fn judge(cluster: &Cluster) {
     for n in 0..KEYS {
         let of_key = || cluster.history.iter().filter(|done| done.key == key(n));
@@ -214,7 +216,7 @@ mod planted {
     /// Seeds after which a bug counts as not found.
     const SEEDS_MAX: u64 = 4_000;
 
-    /// No seed before this one found the bug when all of them were run last.
+    /// Returns a seed before which no seed found the bug in the last run of all seeds.
     fn first(bug: Planted) -> u64 {
         match bug {
             Planted::PromiseForgotten => 2_810,
