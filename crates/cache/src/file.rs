@@ -1,7 +1,7 @@
-//! A manager's file: the cluster to join, this member's place, and the settings of caches by name, in the elements and
-//! attributes of Infinispan's XML.
+//! A manager's file: the cluster to join, this member's location, and the settings of caches by name, in the elements
+//! and attributes of Infinispan's XML.
 //!
-//! What nobody knows is refused, with file, line and the nearest name that is known.
+//! Unknown names are refused, with file, line and the nearest known name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,28 +17,28 @@ use consort_group::config::{Position, parse_bytes, parse_duration};
 use crate::file_persistence::read_persistence;
 use crate::persistence::Persistence;
 
-/// The outermost element.
+/// The root element.
 pub(crate) const ROOT: &str = "infinispan";
 
-/// The settings of one cache: what all members share, and what each has for itself.
+/// The settings of one cache: those that all members share, and those of this member.
 #[derive(Clone, Debug)]
 pub struct CacheSettings {
-    /// What all members must agree on.
+    /// The configuration that all members must agree on.
     pub config: CacheConfig,
-    /// How much this member takes of it.
+    /// The share of the cache that this member owns, relative to the others.
     pub capacity: Capacity,
-    /// How much memory this member has for it; what there is, unless it is said.
+    /// The memory limit on this member; none by default.
     pub memory: Option<MemoryBound>,
-    /// How long entries live that are written without saying so.
+    /// The default lifetime of entries.
     pub lifetime: Lifetime,
-    /// What its handles do otherwise, unless it is said.
+    /// The default flags of its handles.
     pub flags: Flags,
-    /// What keeps it on this member beyond memory; nothing, unless it is said.
+    /// The store on this member; none by default.
     pub persistence: Option<Persistence>,
 }
 
 impl CacheSettings {
-    /// The settings of a cache of which nothing is said.
+    /// Returns the default settings of a cache.
     pub fn new(name: &str) -> Self {
         Self::from(CacheConfig::new(name))
     }
@@ -57,12 +57,12 @@ impl From<CacheConfig> for CacheSettings {
     }
 }
 
-/// What a file says.
+/// The contents of a manager's file.
 #[derive(Clone, Debug)]
 pub(crate) struct ManagerFile {
-    /// The file.
+    /// The name of the file.
     pub(crate) source: String,
-    /// The channel's stack: a file, or the name of one that comes along.
+    /// The channel's stack: a file, or the name of a built-in one.
     pub(crate) stack: String,
     pub(crate) cluster: Option<String>,
     /// This member's name.
@@ -103,7 +103,7 @@ const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("ALLOW_READ_WRITES", PartitionHandling::AllowReadWrites),
 ];
 
-/// The values of `merge-policy`; what a program has registered itself is `custom:` and its name.
+/// The values of `merge-policy`; a registered policy is `custom:` and its name.
 const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("PREFERRED_ALWAYS", MergePolicy::PreferredAlways),
     ("PREFERRED_NON_NULL", MergePolicy::PreferredNonNull),
@@ -169,7 +169,7 @@ impl ManagerFile {
                 return Err(tree.unknown_element(container, node, IN_CONTAINER));
             }
         }
-        // Caches may stand above their templates.
+        // Caches may precede their templates.
         for node in &container.children {
             let Some(kind) = KINDS.iter().position(|(cache, ..)| *cache == node.name) else { continue };
             let settings = read_cache(tree, node, kind, &templates)?;
@@ -198,7 +198,7 @@ impl ManagerFile {
             machine: text("machine").map(Into::into),
         };
         if let Some(stack) = text("stack") {
-            // As in Infinispan, stock stacks go by their names without `.xml`, too.
+            // As in Infinispan, the names of stock stacks may lack `.xml`.
             let stock = format!("{stack}.xml");
             let is_stock = consort_conf::STOCK.iter().any(|(name, _)| *name == stock);
             self.stack = match stacks.get(&stack) {
@@ -214,7 +214,7 @@ impl ManagerFile {
     }
 }
 
-/// `<stack-file name="…" path="…"/>`: relative to the file that names it.
+/// Reads `<stack-file name="…" path="…"/>`: the path is relative to the file that names it.
 fn read_stacks(tree: &Tree, node: &Node, stacks: &mut BTreeMap<String, String>) -> Result<(), ConfigError> {
     tree.check_attributes(node, &[])?;
     for child in &node.children {
@@ -356,12 +356,12 @@ fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigEr
     Ok(limit.map(|limit| MemoryBound { limit, when_full: when_full.unwrap_or(WhenFull::Remove) }))
 }
 
-/// A limit that leaves room for something.
+/// Returns a limit, which must not be 0.
 fn some(limit: u64) -> Result<u64, String> {
     if limit == 0 { Err("with 0 there is room for nothing".to_owned()) } else { Ok(limit) }
 }
 
-/// Nothing stands within it.
+/// Checks that an element has no children.
 pub(crate) fn leaf(tree: &Tree, node: &Node) -> Result<(), ConfigError> {
     node.children.first().map_or(Ok(()), |child| Err(tree.unknown_element(node, child, &[])))
 }
@@ -373,7 +373,7 @@ pub(crate) fn required<'n>(tree: &Tree, node: &'n Node, name: &str) -> Result<&'
     }
 }
 
-/// An attribute's value, if it is there.
+/// Returns an attribute's value, if it is present.
 pub(crate) fn parsed<V>(
     tree: &Tree,
     node: &Node,
@@ -397,7 +397,7 @@ pub(crate) fn one_of<V: Clone>(text: &str, all: &[(&str, V)]) -> Result<V, Strin
     })
 }
 
-/// A span; -1 is for ever, as in Infinispan.
+/// Returns a duration; -1 is unlimited, as in Infinispan.
 fn span(text: &str) -> Result<Option<Duration>, String> {
     if text == "-1" { Ok(None) } else { parse_duration(text).map(Some) }
 }

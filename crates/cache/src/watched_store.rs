@@ -1,9 +1,9 @@
-//! Watches a cache's store for writes that fail, as on a full disk: it logs when they begin to fail, every minute while they
-//! do, and when they succeed again, and health and metrics ask it. Where small writes succeed and large ones fail by turns, that
-//! is two lines a minute.
+//! Failing writes of a cache's store, as on a full disk. The log has a line when writes begin to fail, every minute
+//! while they do, and when they succeed again; health and metrics read the state. If small writes succeed and large
+//! ones fail by turns, these are two lines a minute.
 //!
-//! The node tries again every second to write what was not stored (`consort_grid::node::persistence`), so that the end is
-//! noticed without a write of a client.
+//! The node repeats every second the writes that were not stored (`consort_grid::node::persistence`), so that the end
+//! is detected without a write of a client.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consort_store::{Change, Entries, Entry, Part, Stats, Store, StoreError};
 
-/// How often the log says that writes still fail.
+/// Interval of the log's lines while writes fail.
 const FAILING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// How a cache's store is on this member.
+/// The health of a cache's store on this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StoreHealth {
     /// The error of the last write, if it has failed.
     pub failing: Option<String>,
-    /// Writes and maintenance that have failed since the cache was opened.
+    /// Number of writes and maintenance runs that have failed since the cache was opened.
     pub failures: u64,
-    /// Changes and orders that wait for the store.
+    /// Number of changes and orders that wait for the store.
     pub pending: u64,
     /// Bytes that the file system of the store has free for this process; none if the store has no directory.
     pub free_bytes: Option<u64>,
 }
 
-/// Since when writes fail.
+/// The current failure of writes.
 struct Failing {
     error: String,
     since: Instant,
@@ -38,14 +38,14 @@ struct Failing {
     is_logged: bool,
 }
 
-/// Whether writes fail, and when that was logged last.
+/// Whether writes fail, and the time of the last log line.
 #[derive(Default)]
 struct State {
     failing: Option<Failing>,
     logged_at: Option<Instant>,
 }
 
-/// What is known of a store's writes.
+/// The watch of a store's writes.
 pub(crate) struct StoreWatch {
     cache: Arc<str>,
     directory: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub(crate) struct StoreWatch {
     failures: AtomicU64,
 }
 
-/// Whether an error says that the store cannot write, and not that the caller has asked for what is not possible.
+/// Whether an error means that the store cannot write, rather than an invalid request of the caller.
 const fn is_failure(error: &StoreError) -> bool {
     !matches!(error, StoreError::TooLarge { .. } | StoreError::NoSuchSegment { .. } | StoreError::Closed)
 }
@@ -67,7 +67,7 @@ impl StoreWatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write has ended so at this time. `is_proof`: with its success it is known that the store writes again.
+    /// Records the result of a write. `is_proof`: its success proves that the store writes again.
     fn note_write(&self, now: Instant, is_proof: bool, result: &Result<(), StoreError>) {
         match result {
             Err(error) if is_failure(error) => self.note_failure(now, error),
@@ -76,7 +76,7 @@ impl StoreWatch {
         }
     }
 
-    /// Maintenance has ended so. No client waits for it, and its failure is counted only.
+    /// Records the result of maintenance. No client waits for it, and its failure is only counted.
     fn note_maintenance<T>(&self, result: &Result<T, StoreError>) {
         if result.as_ref().is_err_and(is_failure) {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -138,12 +138,12 @@ impl StoreWatch {
         Some(of.f_bavail.saturating_mul(of.f_frsize))
     }
 
-    /// The error of the last write, if it has failed.
+    /// Returns the error of the last write, if it has failed.
     pub(crate) fn failure(&self) -> Option<String> {
         self.state().failing.as_ref().map(|failing| failing.error.clone())
     }
 
-    /// As it is now, with so much that waits.
+    /// Returns the current health, with this number of waiting changes.
     pub(crate) fn health(&self, pending: u64) -> StoreHealth {
         StoreHealth {
             failing: self.failure(),
@@ -192,7 +192,7 @@ impl Store for WatchedStore {
     }
 
     fn store(&self, changes: &[Change]) -> Result<(), StoreError> {
-        // A removal of what is not in the store writes nothing.
+        // A removal of a key that is not in the store writes nothing.
         let is_proof = changes.iter().any(|change| matches!(change, Change::Put(_)));
         self.write(is_proof, self.store.store(changes))
     }

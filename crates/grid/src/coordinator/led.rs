@@ -1,4 +1,4 @@
-//! One cache as its coordinator sees it: the newest topology, who has confirmed it, and what is to come next.
+//! The coordinator's state of one cache: the newest topology, the members that have confirmed it, and pending changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,30 +20,31 @@ pub(super) struct Led {
     /// Members of the view that have the cache open.
     pub(super) present: BTreeSet<Address>,
     confirmed: BTreeSet<Address>,
-    /// The last rebalance that each member has pulled.
+    /// The last rebalance of which each member has received all its segments.
     pub(super) pulled: BTreeMap<Address, u32>,
-    /// Members that have merged where they are primary in this topology.
+    /// Members that have merged all segments of which they are primary in this topology.
     merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
     joining: Vec<CacheMember>,
-    /// What members have come back with that want to join.
+    /// The persisted state of members that want to join.
     returning: BTreeMap<Address, Restored>,
-    /// Members of the topology that are here and have nothing of it: others have left them out.
+    /// Members of the topology that are in the view and have none of the cache's data, because they were removed in another
+    /// partition.
     empty: BTreeSet<Address>,
-    /// What is to follow when all have installed that members are left out.
+    /// The removal of members that follows when all members have installed the topology that announces it.
     announced: Option<Announced>,
     published: Time,
 }
 
-/// Members are left out with the next topology.
+/// The removal of members with the next topology.
 #[derive(Clone, Copy)]
 struct Announced {
-    /// Somebody has gone on in a degraded cache.
+    /// Whether a member has continued in a degraded cache.
     was_degraded: bool,
 }
 
 impl Led {
-    /// A cache that nobody else has open.
+    /// Begins a cache that no other member has open.
     pub(super) fn begin(cx: &mut Cx, config: CacheConfig, member: CacheMember, view: &View) -> Self {
         let mut topology = Topology::first(1, member, config.owner_count(), config.segments);
         topology.ballot = cx.leads.clone();
@@ -53,7 +54,7 @@ impl Led {
         led
     }
 
-    /// A cache that goes on from a topology.
+    /// Continues a cache from a topology.
     pub(super) fn resume(config: CacheConfig, topology: Topology) -> Self {
         Self {
             config,
@@ -79,7 +80,7 @@ impl Led {
         &self.config
     }
 
-    /// Whether nobody has it open any more.
+    /// Returns whether no member has the cache open any more.
     pub(super) fn is_over(&self) -> bool {
         self.topology.members.is_empty() && self.joining.is_empty()
     }
@@ -91,7 +92,7 @@ impl Led {
             || !self.joining.is_empty()
     }
 
-    /// What it waits for, for people.
+    /// Describes the pending confirmations and changes, for people.
     pub(super) fn describe(&self) -> String {
         format!(
             "topology {} {:?}, without {:?} next, not confirmed by {:?}, pulled {:?}, merging {} merged {:?}, leaving {:?}, joining {}",
@@ -112,20 +113,21 @@ impl Led {
         members.filter(|member| self.counts(member) && !self.confirmed.contains(member)).cloned().collect()
     }
 
-    /// Whether a member is here with what it should have.
+    /// Returns whether a member is present and has the data that it should have.
     fn counts(&self, member: &Address) -> bool {
         self.present.contains(member)
             && !self.empty.contains(member)
             && !self.topology.forgone.contains(member)
     }
 
-    /// Notes that a member that is here has nothing. Returns whether that matters: others count on it. That nobody does of one
-    /// that has never been a member and is one here: it has not heard of that, and its vote stands for nothing that it knew.
+    /// Notes that a present member has no data. Returns whether that matters because other members rely on its data. They do not
+    /// rely on a fresh member, which has been a member only here: it has not received its topology, and its vote carries no
+    /// knowledge.
     pub(super) fn note_empty(&mut self, member: &Address, is_fresh: bool) -> bool {
         let topology = &self.topology;
         let votes = topology.quorums().any(|quorum| quorum.contains(member));
         let is_read = topology.read_owners().segments_of(member).next().is_some();
-        // What a member of such a cache has, nobody else reads.
+        // No other member reads the entries of a member of an invalidation cache.
         let has_to_have = is_read && self.config.mode != CacheMode::Invalidation;
         let matters = topology.contains(member) && (has_to_have || (!is_fresh && (votes || is_read)));
         if matters {
@@ -134,7 +136,7 @@ impl Led {
         matters
     }
 
-    /// Sends the topology to everybody who is here.
+    /// Sends the topology to all present members.
     pub(super) fn publish(&mut self, cx: &mut Cx) {
         self.confirmed.clear();
         self.merged.clear();
@@ -172,9 +174,9 @@ impl Led {
         }
     }
 
-    /// Goes on after the coordinator has changed: under a new id for all, and as if all owners had changed, because what
-    /// the others have heard of the last changes may differ. `others` are sides that come back with entries of their own;
-    /// `was_degraded`: somebody has gone on in a degraded cache, whoever was away.
+    /// Continues after a change of coordinators. All segments get a new topology id, as if all owners had changed, because
+    /// members may have received different topologies last. `others` are partitions that rejoin with entries of their own;
+    /// `was_degraded`: a member has continued in a degraded cache, whichever members were unreachable.
     pub(super) fn go_on(
         &mut self,
         cx: &mut Cx,
@@ -184,7 +186,7 @@ impl Led {
         was_degraded: bool,
     ) {
         self.present.retain(|member| view.contains(member));
-        // Who has gone on elsewhere comes anew, also if it was not missed here.
+        // A member that has continued in another partition joins anew, even if this partition has not missed it.
         let is_elsewhere = |member: &Address| {
             others.iter().flat_map(|(_, members)| members).any(|one| one.address == *member)
         };
@@ -194,7 +196,7 @@ impl Led {
             topology.begin_line(&cx.local);
         }
         if was_degraded && topology.availability == Availability::Available {
-            // What was written there was not told to those who were away.
+            // Members that were unreachable have not received the events of writes there.
             topology.renew_listening();
         }
         let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();
@@ -212,8 +214,8 @@ impl Led {
         self.advance(cx);
     }
 
-    /// Segments that have lost all owners get new ones at once: what other sides have of them is merged by their primaries. Who
-    /// has come with a side before has still what that side had, which is not this one's.
+    /// Assigns new owners at once to segments that have lost all owners. Their primaries merge the entries that other partitions
+    /// have of them. A member that has rejoined with a partition is no new owner, because it still has that partition's entries.
     fn fill(&self, topology: &mut Topology) {
         let is_kept = |one: &&Membership| topology.merging.iter().any(|side| side.since == one.since);
         let own = || topology.members.iter().filter(|one| !is_kept(one)).map(|one| &one.member);
@@ -222,21 +224,21 @@ impl Led {
         let takers = if staying.is_empty() { own().cloned().collect() } else { staying };
         let target = topology.current.rebalanced(takers);
         match &mut topology.pending {
-            // Where it has nobody, nobody is to be read either.
+            // A segment without pending owners has no owners to be read either.
             Some(pending) => *pending = pending.or(&target),
             None => topology.current = topology.current.or(&target),
         }
     }
 
-    /// All members give up what they have: of what sides have written that did not know of each other, nobody may read
-    /// what is older.
+    /// Makes all members drop their entries. Partitions have written without knowing of each other, so no member may read older
+    /// entries.
     pub(super) fn renew(&mut self, id: u32) {
         let renewed = |one: &Membership| Membership { since: id, ..one.clone() };
         self.topology.members = self.topology.members.iter().map(renewed).collect();
     }
 
-    /// A topology that leaves out members that are not here with the next one, or is degraded if they are too many. Where
-    /// all sides may go on, those who are not here are out at once.
+    /// Returns a topology that announces the removal of absent members, or is degraded if too many are absent. If all partitions
+    /// may continue, absent members are removed at once.
     fn without_the_lost(&mut self, cx: &Cx, id: u32, was_degraded: bool) -> Topology {
         self.announced = None;
         let topology = &self.topology;
@@ -260,13 +262,13 @@ impl Led {
             self.empty.clear();
             return next;
         }
-        // Who is no member any more does not install what the others have to.
+        // A removed member does not install the topologies that the members have to install.
         let votes = |member: &&Address| topology.contains(member) && counts(member);
         let is_most = |quorum: &Arc<[Address]>| 2 * quorum.iter().filter(votes).count() > quorum.len();
         let has_votes = topology.quorums().all(is_most) || cx.has(Planted::AbsentCounted);
         let readers = topology.read_owners();
         let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(counts);
-        // Who is lost now may be the only one that has what was acknowledged in the life before.
+        // During a cold start, a lost member may be the only one with writes acknowledged in the previous incarnation.
         let is_too_much = !has_votes || readers.segments().any(is_lost) || topology.phase == Phase::Restoring;
         if is_too_much {
             return topology.succeeded(id, |next| next.availability = Availability::Degraded { away });
@@ -287,14 +289,14 @@ impl Led {
         next
     }
 
-    /// All have installed that members are left out: they are.
+    /// Removes the announced members, once all members have installed the announcement.
     fn leave_out(&mut self, cx: &mut Cx, announced: Announced) {
         self.announced = None;
         self.empty.clear();
         self.topology = self.topology.succeeded(self.topology.id + 1, |next| {
             next.leave_out();
             if announced.was_degraded {
-                // What was written there was not told to those who were away.
+                // Members that were unreachable have not received the events of writes there.
                 next.renew_listening();
             }
         });
@@ -330,7 +332,7 @@ impl Led {
             ToCoordinator::Listen(interest) if self.topology.interest(from) != interest => {
                 self.listen(cx, from, interest);
             }
-            // Others have seen it silent under the topology that all have now.
+            // The reporting member has observed the stalled member under the topology that all members have now.
             ToCoordinator::Deaf(member)
                 if topology == self.topology.id && self.topology.interest(&member) != Interest::Nothing =>
             {
@@ -341,7 +343,7 @@ impl Led {
         self.advance(cx);
     }
 
-    /// A member is told something else of all changes.
+    /// Changes the set of events that a member receives.
     fn listen(&mut self, cx: &mut Cx, member: &Address, interest: Interest) {
         if self.topology.contains(member) {
             let id = self.topology.id + 1;
@@ -360,14 +362,14 @@ impl Led {
         if self.topology.contains(&member.address)
             && !self.topology.absent().any(|one| *one == member.address)
         {
-            // It has not heard that it is a member.
+            // The member has not received the topology that contains it.
             return cx.install(&member.address, self.config.id(), &self.topology);
         }
         self.handle_late(cx, config, member, restored);
         self.advance(cx);
     }
 
-    /// A member that is to be taken in when there is time.
+    /// Notes a member that is to be added to the topology later.
     pub(super) fn handle_late(
         &mut self,
         cx: &mut Cx,
@@ -388,7 +390,7 @@ impl Led {
         if let Some(restored) = restored {
             self.returning.insert(member.address.clone(), restored.clone());
         }
-        // After a change of coordinators it knows those only who had the cache open then.
+        // After a change of coordinators, `present` has only the members that had the cache open then.
         if !cx.has(Planted::JoinerNotAwaited) {
             self.present.insert(member.address.clone());
         }
@@ -397,7 +399,7 @@ impl Led {
         }
     }
 
-    /// The next topology, if everybody has confirmed the last and there is something to do.
+    /// Publishes the next topology, if all members have confirmed the last one and a change is pending.
     fn advance(&mut self, cx: &mut Cx) {
         if !self.unconfirmed().is_empty() && !cx.has(Planted::PhaseTooEarly) {
             return;
@@ -449,7 +451,7 @@ impl Led {
         }
     }
 
-    /// Members that wanted to leave may, now that nobody has a topology with them any more.
+    /// Lets leaving members close the cache, once no member has a topology that contains them.
     fn let_go(&mut self, cx: &mut Cx) {
         let (staying, left) =
             std::mem::take(&mut self.leaving).into_iter().partition(|member| self.topology.contains(member));
@@ -469,7 +471,7 @@ impl Led {
         })
     }
 
-    /// Whether the first owner of each segment has the newest of what all have.
+    /// Returns whether the first owner of each segment has the newest entries of all owners.
     fn is_restored(&self) -> bool {
         let is_done = |member: &Address| {
             self.pulled.get(member).is_some_and(|pulled| *pulled >= self.topology.rebalance)
@@ -477,7 +479,7 @@ impl Led {
         self.topology.addresses().all(is_done)
     }
 
-    /// Begins once more, if members were lost while the cache began again and all of them are back with their stores.
+    /// Restarts a cold start, if members were lost during it and all of them have returned with their stores.
     pub(super) fn begins_again(&self, cx: &mut Cx) -> Option<Restoring> {
         let topology = &self.topology;
         if topology.phase != Phase::Restoring || topology.away().is_empty() {
@@ -501,7 +503,7 @@ impl Led {
         Some(restoring)
     }
 
-    /// The first owners have everything, and the others fetch what they lack.
+    /// Returns the topology in which the first owners have everything and the other owners receive the entries that they lack.
     fn restored(&self, id: u32) -> Topology {
         let all = self.topology.current.clone();
         let first = all.primaries();
@@ -518,10 +520,11 @@ impl Led {
         })
     }
 
-    /// Takes in who wants to join, lets go who wants to leave and owns nothing, and begins to move what is to be moved.
+    /// Adds joining members, removes leaving members that own nothing, and begins to move segments.
     fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
         let joining = std::mem::take(&mut self.joining);
-        // Who was on another side in a life before may have counted further, and is to know that it has missed something.
+        // A joining member that was in another partition in an earlier incarnation may have a higher topology id. The new id
+        // exceeds it, so that the member notices that it has missed changes.
         let remembered = joining.iter().filter_map(|member| self.returning.get(&member.address));
         let remembered = remembered.map(|restored| restored.topology.id).max();
         let id = remembered.map_or(id, |last| id.max(last.saturating_add(1)));
@@ -538,14 +541,14 @@ impl Led {
             .filter(|member| !self.leaving.contains(&member.address))
             .collect();
         if owners.is_empty() && !members.is_empty() {
-            // The last ones take the cache with them.
+            // The last members leave, and the cache ends.
             for one in members.iter().chain(&left) {
                 cx.send(&one.member.address, self.config.id(), 0, Body::Left);
             }
             self.topology.members = Arc::from([]);
             return None;
         }
-        // Where those who stay take nothing, what the others have goes with them.
+        // If the staying members own nothing because of their capacity factors, the leaving members' entries are lost.
         let target = current.rebalanced(owners);
         let is_moved = !current.has_owners_of(&target);
         let quorum: Arc<[Address]> = staying(&members, &self.leaving);
@@ -555,7 +558,7 @@ impl Led {
         }
         Some(self.topology.succeeded(id, |next| {
             next.members = members.into();
-            // Where each has its own, nothing has to be there before a member is read.
+            // In an invalidation cache, a member is read without a state transfer before.
             if is_moved && self.config.mode != CacheMode::Invalidation {
                 next.phase = Phase::ReadOldWriteAll;
                 next.pending = Some(target);
@@ -571,7 +574,7 @@ impl Led {
     }
 }
 
-/// Whether a member means another cache by this name, and was told so.
+/// Refuses a member whose configuration of this name differs. Returns whether it differs.
 pub(super) fn refuse_differing(
     cx: &mut Cx,
     ours: &CacheConfig,
@@ -585,7 +588,7 @@ pub(super) fn refuse_differing(
     true
 }
 
-/// The members that want to stay: of them more than half must be there.
+/// Returns the members that do not leave. More than half of them must be present.
 fn staying(members: &[Membership], leaving: &BTreeSet<Address>) -> Arc<[Address]> {
     let addresses = members.iter().map(|one| &one.member.address);
     addresses.filter(|member| !leaving.contains(member)).cloned().collect()
