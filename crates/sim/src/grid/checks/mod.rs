@@ -7,9 +7,9 @@
 //! | reads at the primary are linearizable | [`linear`] |
 //! | compare-and-swap counts exactly | [`counters`] |
 //! | owners agree once the cluster is quiet, so do their stores, and no other member has entries | [`agreement`] |
-//! | stores on disks that work refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
-//! | if each member has its own entries, no member reads a value that an acknowledged write has replaced | [`invalidation`] |
-//! | iterations return the entries that exist all the time as often as guaranteed, or fail because owners are unreachable | [`walks`] |
+//! | stores on working disks refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
+//! | in invalidation mode, no member reads a value that an acknowledged write has replaced | [`invalidation`] |
+//! | iterations return each lasting entry as often as guaranteed, or fail because owners are unreachable | [`walks`] |
 //! | listeners receive each acknowledged change once, in order, and no other event | [`listeners`] |
 //! | entries from before a clear are gone after it | [`cleared`] |
 //! | no operation returns an expired entry, and expired entries leave memory | [`expiry`] |
