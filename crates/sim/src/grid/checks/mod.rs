@@ -7,7 +7,7 @@
 //! | reads at the primary are linearizable | [`linear`] |
 //! | compare-and-swap counts exactly | [`counters`] |
 //! | owners agree once the cluster is quiet, so do their stores, and no other member has entries | [`agreement`] |
-//! | stores on working disks refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
+//! | working disks refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
 //! | in invalidation mode, no member reads a value that an acknowledged write has replaced | [`invalidation`] |
 //! | iterations return each lasting entry as often as guaranteed, or fail because owners are unreachable | [`walks`] |
 //! | listeners receive each acknowledged change once, in order, and no other event | [`listeners`] |
