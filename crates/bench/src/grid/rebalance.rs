@@ -1,4 +1,4 @@
-//! The rebalance of a member that joins three others while reads go on, beside the rate of one TCP stream.
+//! One more member joins three, gets its part, and reads go on: beside what one TCP stream carries.
 
 use serde_json::Value;
 
@@ -11,20 +11,20 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// The part of one TCP stream's rate that a rebalance has to reach.
+/// What a rebalance has to reach of what one TCP stream carries.
 const TARGET: f64 = 0.5;
 
-/// The memory of a member with a million values of 1 KB, per byte of value.
+/// What a member of a million values of 1 KB takes of memory, beside their bytes.
 const MEMORY_PER_VALUE: f64 = 1.6;
 
-/// The conditions under which a member joins.
+/// How a member joins.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Invokers of each member that read meanwhile: one at a time shows the delays of reads, and leaves the CPUs to the
+    /// Invokers of each member that read meanwhile: one at a time shows how long reads wait, and leaves the CPUs to the
     /// rebalance.
     invokers: u32,
-    /// Whether the member takes the memory that it will need before it joins: otherwise the host of a virtual machine may
-    /// have to find it meanwhile.
+    /// The member takes the memory that it will need before it joins: else the host of a virtual machine may have to find it
+    /// meanwhile.
     reserves: bool,
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
     findings.add("rebalance", outcome);
 }
 
-/// The rate of one TCP stream.
+/// What one TCP stream carries.
 #[derive(Default)]
 struct Streams {
-    /// The received bytes are dropped.
+    /// If nothing is done with it.
     dropped: Runs,
-    /// The received bytes are kept, as many as the rebalance moves.
+    /// If it is kept, as much as is moved.
     kept: Runs,
 }
 
