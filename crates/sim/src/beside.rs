@@ -22,7 +22,7 @@ const DELAY_MAX: Duration = Duration::from_millis(2);
 /// The number of requests after which the store compacts its files once, as a writer does between its batches.
 const MAINTAIN_EVERY: u64 = 16;
 
-/// The bytes that one compaction may move.
+/// The byte budget of one compaction.
 const MAINTAIN_BYTES: u64 = 64 * 1024;
 
 /// One moment as two clocks show it.

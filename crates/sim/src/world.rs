@@ -267,8 +267,8 @@ impl World {
     }
 
     /// Returns whether the node's address may be used again: no live member has ever had it in a view, and none of its
-    /// packets is still in transit. JGroups' wire does not tell a removed member that comes back from one that begins anew,
-    /// so a member that has had it in a view would take the new node's multicasts for the old one's.
+    /// packets is still in transit. JGroups' wire does not distinguish a removed member that comes back from one that begins
+    /// anew. So a member that has had the address in a view would take the new node's multicasts for the old one's.
     pub(crate) fn is_unknown(&self, node: usize) -> bool {
         let one = &self.nodes[node];
         let has_seen = |node: &Node| node.log.views.iter().any(|(_, view)| view.contains(&one.address));

@@ -54,9 +54,9 @@ fn sides_that_come_together_in_any_order_keep_their_guarantees() {
     }
 }
 
-/// As above, with stores. A partition did not know yet that the other members had gone on. A response answered a request that
-/// was sent again. A segment that no member read was not merged. A partition's earlier merge was ignored. A segment was
-/// transferred to an owner that still had its own partition's entries.
+/// As above, with stores. The causes were: a partition that did not know yet that the other members had gone on; a response
+/// to a request that was sent again; entries for which no member was read; the records of a partition that was merged before;
+/// and a segment that was transferred to an owner that still had its own partition's entries.
 #[test]
 fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
     for (members, seed) in [(4, 1_271), (3, 2_196), (3, 3_188), (6, 3_447), (5, 3_460), (6, 7_128)] {
@@ -112,13 +112,15 @@ fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
     }
 }
 
-/// As above: of two topologies of one number, the primary's was without a member whose listeners it had found unreachable.
+/// As above: of two topologies of one number, the primary's was without a member with listeners that it had found
+/// unresponsive.
 #[test]
 fn who_is_told_by_another_owner_is_waited_for_though_the_primary_has_given_it_up() {
     run(&plain(3), 841_036).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// As above: a member that had never learned of its own membership counted as one that had lost its state.
+/// As above: a member that had never learned of its own membership counted as one that had lost the information it had
+/// received.
 #[test]
 fn who_has_not_heard_that_it_is_a_member_becomes_one() {
     for seed in [1_576, 1_650, 6_010, 6_595] {
@@ -126,8 +128,8 @@ fn who_has_not_heard_that_it_is_a_member_becomes_one() {
     }
 }
 
-/// As above: an owner that did not know of a rebalance yet transferred a segment to its new owner, and went on without the
-/// new owner under a topology of the same number.
+/// As above: an owner that did not know of a rebalance yet transferred a segment to its new owner. It went on without the new
+/// owner under a topology of the same number.
 #[test]
 fn what_is_written_before_a_rebalance_is_known_is_not_lost_in_it() {
     run(&plain(3).without_stores(), 130_183).unwrap_or_else(|violation| panic!("{violation}"));
@@ -271,9 +273,9 @@ fn with_two_of_five_seeds_members_have_stores() {
 
 /// Members and seeds with stores that have broken a rule. With passivation a backup learned that a write was superseded,
 /// because its primary had the value only in its store. A cluster that was killed while members joined waited for members
-/// that had never been members to any other. One waited for members of a topology before its last life. A write that waited
-/// for a value was done twice. A write that a member had under way when it left was not handed over, because it had counted
-/// as finished.
+/// that no node had ever been. One waited for members of a topology before its last life. A write that waited for a value was
+/// done twice. A write that a member had under way when it left was not handed over, because the member had given it up and
+/// counted it as finished.
 #[test]
 fn stores_keep_what_is_promised_where_they_once_did_not() {
     for (members, seed) in
@@ -294,9 +296,9 @@ fn nothing_is_kept_of_callers_that_have_gone() {
 }
 
 /// A cache went on from a topology before its degradation, and a member that had been unreachable received no gap. A removal
-/// was undone with its primary after its event. An event was lost with a link. A change was undone after its event, because
-/// the primary and the member that had sent the event were removed at once. The same happened when the primary was lost and
-/// the owner that had sent the event was an owner no more.
+/// was undone with its primary after its event. Another removal was lost with a link, and had no event. A change was undone
+/// after its event, because the primary and the member that had sent the event were removed at once. The same happened when
+/// the primary was lost and the owner that had sent the event was an owner no more.
 #[test]
 fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
     for (members, seed) in [(6, 90_028), (5, 700_104)] {

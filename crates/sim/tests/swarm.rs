@@ -52,11 +52,11 @@ fn stacks_that_ask_routers_are_refused_with_the_reason() {
 }
 
 /// Seeds that have broken a rule. A member that views without it had not reached lacked the messages that it had sent
-/// meanwhile (838055). Three times the checkers were wrong: about messages at the moment of a view (826122), about an
-/// application that was slow for longer than healing may take (837119), and about messages that a receiver had taken for lost
-/// three times and a merge brought in the end (175). A member started again under its old address while others were merging
-/// with the process before it (7786769). A sender had missed a merge (7770082), or had asked for credits before its receiver
-/// had joined (7794159), and did not know that it lacked some.
+/// meanwhile (838055). Three times the checkers were wrong. One judged messages at the moment of a view (826122). One judged
+/// an application that was slow for longer than healing may take (837119). One judged messages that a receiver had taken for
+/// lost three times and a merge brought in the end (175). A member started again under its old address while others were
+/// merging with the process before it (7786769). A sender had missed a merge (7770082), or had asked for credits before its
+/// receiver had joined (7794159), and did not know that it lacked some.
 #[test]
 fn what_has_failed_once_passes() {
     for (stack, members, seed) in [

@@ -2,7 +2,7 @@
 //! each of four situations, and unfinished messages on the ports of members.
 //!
 //! Each cell has the bytes that the servers sent for each byte of requests, the peak memory of the control group, and the
-//! slowest request of a healthy client meanwhile, which a server's thread delays while it is busy.
+//! slowest request of a healthy client meanwhile. A server's thread that is busy for longer delays that request.
 
 mod attack;
 mod healthy;

@@ -7,18 +7,19 @@
 //! * When a coordinator crashes, its last broadcasts have reached some members and not others. A sender forwards each message
 //!   that it has not received back to the next coordinator, which has an order of its own. No sender forwards again a message
 //!   that it received back but other members did not.
-//! * When groups merge, or a member that has founded a group of its own joins another, a former coordinator's last broadcasts
-//!   arrive as late as flow control and losses make them, among those of the new one.
+//! * A former coordinator's last broadcasts arrive among those of the new one, as late as flow control and losses make them.
+//!   That happens when groups merge, or when a member that has founded a group of its own joins another.
 //!
 //! None of that is excused in general. These rules hold for members that live to the end:
 //!
 //! * A sender receives back every message that it has sent, whichever coordinators led meanwhile.
-//! * A message that was sent in the last reign, or was sent before and came back to its sender in that reign, reaches every
-//!   member that was together with sender and coordinator then. Excepted is the first message that the sender received back,
-//!   if it was sent before: the coordinator that crashed may have brought the first of its pieces to some members only.
+//! * A message of the last reign reaches every member that was together with sender and coordinator then. Such a message was
+//!   sent in the reign, or was sent before and came back to its sender in it. Excepted is the first message that the sender
+//!   received back, if it was sent before: the coordinator that crashed may have brought the first of its pieces to some
+//!   members only.
 //!
-//! In every reign, also one that ended with a crash, a member that was there when a message was sent does not get a message
-//! that was broadcast after it without the message itself, as long as the receiver never leaves.
+//! One rule holds in every reign, also one that ended with a crash. A member that was there when a message was sent, and
+//! never leaves, gets no later broadcast without the message itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +65,9 @@ impl Reigns {
 
     /// Returns a sender's multicasts that a receiver must have got, if both are alive.
     ///
-    /// A sender receives back all of its messages. Another receiver gets those that were sent in the reign that both are in
-    /// now, and those sent before that came back to the sender in it, if receiver, sender and coordinator were together then.
+    /// A sender receives back all of its messages. Another receiver gets the multicasts that were sent in the reign that both
+    /// are in now. It also gets earlier ones that came back to the sender in that reign. Both hold if receiver, sender and
+    /// coordinator were together then.
     pub(super) fn wanted(&self, world: &World, sender: usize, receiver: &Node) -> BTreeSet<u64> {
         let (index, sender) = (sender, &world.nodes[sender]);
         let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());

@@ -6,7 +6,7 @@
 //! and everything is checked. The same seed gives the same run.
 //!
 //! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners and no member
-//! is cut off, and a member opens the cache when it sees a member that has it.
+//! is cut off. A member opens the cache when it sees a member that has it.
 
 mod above;
 mod checks;
@@ -88,8 +88,8 @@ pub(crate) struct Grid {
     parted: BTreeMap<(u32, Address), Time>,
     /// Members that a newer topology has removed, or has taken in anew, and that do not know it: since when.
     left_out: BTreeMap<usize, Time>,
-    /// Members without which the others went on, and when: they have crashed, or were removed. A use that only they know of
-    /// is lost.
+    /// Members without which the others went on, and when: they have crashed, or were removed. No other member knows of uses
+    /// that only they have seen.
     pub(crate) lost: Vec<(usize, Time)>,
     /// The merged partitions.
     sides: checks::merges::Sides,

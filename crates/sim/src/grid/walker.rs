@@ -116,7 +116,7 @@ impl Walkers {
         let some = rng.chance(0.1).then(|| (0..segments).filter(|_| rng.chance(0.5)).map(Segment));
         let segments = some.map(|some| Arc::from(some.collect::<Vec<_>>()));
         let (batch, lanes) = (rng.between(1, 40) as usize, rng.between(1, 5) as usize);
-        // As good as drawn, and earlier seeds stay the same runs.
+        // This choice is as good as a drawn one, and earlier seeds stay the same runs.
         let whole = batch.is_multiple_of(2);
         let from = if batch.is_multiple_of(5) { ReadFrom::Primary } else { ReadFrom::Nearest };
         Publication { what, guarantee, transform: None, segments, batch, lanes, from, whole }

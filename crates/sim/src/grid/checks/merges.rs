@@ -15,7 +15,7 @@
 //!   writes of both have the same value, or one partition has seen and replaced the other's last value.
 //!
 //! Only the first rule is judged if the whole preferred partition was lost while it merged the other partitions' entries,
-//! because the merge is given up then.
+//! because those entries are given up then.
 //!
 //! The history of the topology that a caller had during its whole write tells in which partition the write was acknowledged.
 
