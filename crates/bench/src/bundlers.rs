@@ -16,8 +16,8 @@ const NAME: &str = "bundlers";
 /// The default, then the others, as configurations name them.
 const BUNDLERS: [&str; 3] = ["per-destination", "transfer-queue", "no-bundler"];
 
-/// How much cheaper than the default another may look before the default is not the cheapest: what runs of the same
-/// bundler differ by.
+/// How much cheaper than the default another bundler may look before the default is not the cheapest: the difference between
+/// runs of the same bundler.
 const NOISE: f64 = 0.05;
 
 /// One load with one bundler.
@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// `None` if nothing came while it was measured.
+    /// Returns the cost; `None` if no message arrived in the measurement.
     fn cost(&self) -> Option<f64> {
         self.runs().median()
     }
@@ -38,7 +38,7 @@ impl Entry {
         self.consort.runs(|sample| (sample.rate > 0.0).then_some(sample.cpu_us))
     }
 
-    /// What can be compared with an earlier release.
+    /// Returns the figure that is compared with an earlier release.
     fn row(&self) -> Row {
         let cost = match self.load {
             Load::Uperf { .. } => CPU_PER_CALL,
@@ -82,7 +82,7 @@ pub(crate) fn measure(options: &Options, findings: &mut Findings<'_>) {
     findings.add(NAME, outcome);
 }
 
-/// Prints a row for each, and says whether the default is the cheapest everywhere.
+/// Prints a row for each, and returns whether the default is the cheapest everywhere.
 fn print(entries: &[Entry]) -> bool {
     let head = ["load", "bundler", "CPU us", "to the default", "spread", "a second and member", "p99.9 us"];
     let mut table = vec![head.map(str::to_owned).to_vec()];

@@ -1,7 +1,7 @@
-//! What the bench has started ends with it, however it ends.
+//! Ends all child processes with the bench, however it ends.
 //!
-//! Whoever is dropped kills what it has started, but a signal drops nobody. So the bench and all that it starts are a process
-//! group, which a thread kills when one of the signals comes that end programs.
+//! Guards kill child processes when they are dropped, but a signal drops no guard. So the bench and all its children are a
+//! process group, which a thread kills on any signal that ends programs.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use anyhow::Context;
 use rustix::process::{Signal, getpgrp, getpid, kill_current_process_group, setpgid};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// From now on everything that this process starts ends with it, also by SIGTERM, SIGINT (Ctrl-C) and SIGHUP.
+/// Makes all children of this process end with it, also by SIGTERM, SIGINT (Ctrl-C) and SIGHUP.
 ///
 /// # Errors
 ///
@@ -27,17 +27,17 @@ pub(crate) fn with_children() -> anyhow::Result<()> {
     });
     listening.context("a thread for signals")?;
     tells.recv().context("the thread for signals has ended")?.context("signals")?;
-    // Who leads a group already was started by a shell, whose Ctrl-C goes to that group: so it stays one.
+    // A process that already leads a group was started by a shell, whose Ctrl-C goes to that group: it keeps the group.
     if !is_leader {
         setpgid(None, None).context("a process group")?;
-        // Ctrl-C goes to whoever waits for us, and ends that.
+        // Ctrl-C goes to the waiting parent process, and ends that.
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).context("the parent's end")?;
     }
     Ok(())
 }
 
-/// Waits for a signal that ends programs, and kills all of the group. `listens` is called when none is missed any more.
+/// Waits for a signal that ends programs, and kills the whole group. `listens` is called when no signal is missed any more.
 fn listen(listens: impl FnOnce()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
@@ -66,11 +66,11 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that has something to end.
+    /// Set in the process that has children to end.
     const VARIABLE: &str = "CONSORT_BENCH_ENDS";
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// This test's program again, as one that has started another, whose id it says.
+    /// Starts this test's program again, as one that has started another process and prints its id.
     fn starter() -> (Child, u32) {
         let mut starter = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "ending::tests::what_was_started_ends_by_a_signal", "--nocapture"])
@@ -84,7 +84,7 @@ mod tests {
         (starter, started.expect("it has started something"))
     }
 
-    /// Whether a process runs; one that nobody has looked after since its end does not.
+    /// Returns whether a process runs; a zombie does not.
     fn runs(id: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
@@ -94,7 +94,7 @@ mod tests {
     fn what_was_started_ends_by_a_signal() {
         if std::env::var_os(VARIABLE).is_some() {
             with_children().unwrap();
-            // One that does not care for signals, and one below it.
+            // A process that ignores signals, and one below it.
             let script = "trap '' TERM INT HUP; sleep 600 & echo started $!; wait";
             let status = Command::new("sh").args(["-c", script]).status();
             panic!("it has been killed before: {status:?}");

@@ -1,4 +1,4 @@
-//! What the parts have come to, shown and written as soon as each is over: what fails later loses nothing of it.
+//! The results of the parts, printed and written as soon as each is over, so that a later failure loses none of them.
 
 use std::process::ExitCode;
 
@@ -10,39 +10,39 @@ use crate::previous::Previous;
 use crate::report::{self, Machine};
 use crate::targets::Row;
 
-/// What a part has come to.
+/// The result of a part.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// What has a target, or can be compared with an earlier release.
+    /// Figures that have a target, or are compared with an earlier release.
     pub(crate) rows: Vec<Row>,
     /// Calls that failed; messages lost, duplicated or reordered.
     pub(crate) errors: u64,
-    /// What is promised of it and does not hold, apart from the targets of its rows.
+    /// Whether a guarantee of the part does not hold, apart from the targets of its rows.
     pub(crate) is_broken: bool,
-    /// Why some of it could not be measured.
+    /// The errors of measurements that failed.
     pub(crate) failures: Vec<anyhow::Error>,
 }
 
 impl Outcome {
-    /// Nothing was measured.
+    /// The result of a part that measured nothing.
     pub(crate) fn failed(error: anyhow::Error) -> Self {
         Self { failures: vec![error], ..Self::default() }
     }
 }
 
-/// All that has been measured so far.
+/// All results so far.
 pub(crate) struct Findings<'a> {
     options: &'a Options,
-    /// As `--json` writes it, but for the rows and failures.
+    /// The content of `--json` without the rows and failures.
     content: Map<String, Value>,
     rows: Vec<Row>,
-    /// What fails the command whatever the figures are.
+    /// Failures that fail the command whatever the figures are.
     failures: Vec<String>,
     is_broken: bool,
 }
 
 impl<'a> Findings<'a> {
-    /// Nothing yet, which is written all the same: an error here comes before anything is measured.
+    /// Creates and writes empty results, so that a write error appears before the first measurement.
     pub(crate) fn new(options: &'a Options, machine: &Machine) -> anyhow::Result<Self> {
         let content = Map::from_iter([("machine".to_owned(), serde_json::to_value(machine)?)]);
         let findings = Self { options, content, rows: Vec::new(), failures: Vec::new(), is_broken: false };
@@ -50,7 +50,7 @@ impl<'a> Findings<'a> {
         Ok(findings)
     }
 
-    /// Writes everything that a part has measured so far.
+    /// Writes all measurements of a part so far.
     pub(crate) fn keep(&mut self, name: &str, content: &impl Serialize) {
         let kept = serde_json::to_value(content).map_err(anyhow::Error::from).and_then(|content| {
             self.content.insert(name.to_owned(), content);
@@ -61,7 +61,7 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// A part is over.
+    /// Adds the result of a part that is over.
     pub(crate) fn add(&mut self, part: &str, outcome: Outcome) {
         self.rows.extend(outcome.rows);
         self.is_broken |= outcome.is_broken;
@@ -76,19 +76,19 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Says how the command ends, after a comparison with an earlier release.
+    /// Returns the exit code of the command, after a comparison with an earlier release.
     pub(crate) fn verdict(&self, previous: Option<&Previous>) -> ExitCode {
         report::print_met(&self.rows);
         let is_as_before =
             previous.is_none_or(|previous| previous.compare(&self.rows, self.options.tolerance));
-        // Once more: they scrolled away long ago.
+        // Printed again, because the first print scrolled away long ago.
         for failure in &self.failures {
             eprintln!("bench: {failure}");
         }
         if self.is_good() && is_as_before { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Whether nothing failed, and nothing is missed where that counts.
+    /// Returns whether nothing failed, and with `--check` no target is missed.
     fn is_good(&self) -> bool {
         let is_missed = || self.is_broken || self.rows.iter().any(|row| row.is_met() == Some(false));
         self.failures.is_empty() && !(self.options.check && is_missed())

@@ -1,9 +1,9 @@
 //! Multicasts of Consort between hosts whose network carries 1 Gbit/s (S001-3).
 //!
-//! Every member has a network namespace of its own, joined to a bridge by a link that is limited in both directions
-//! (`tc … tbf`), as a switch does it. A member gets its own multicasts without the wire: with n members it can receive
-//! n / (n - 1) of what its link carries. The same is measured without the limit, which says whether this machine's
-//! CPUs would have been enough.
+//! Every member has a network namespace of its own, joined to a bridge by a link that is limited in both directions (`tc …
+//! tbf`), as a switch does it. A member gets its own multicasts without the wire: with n members it can receive n / (n - 1)
+//! of its link's rate. The same is measured without the limit, which shows whether this machine's CPUs would have been
+//! enough.
 
 use std::process::Stdio;
 
@@ -20,18 +20,18 @@ use crate::{report, tools};
 
 const CONFIG: &str = "udp.xml";
 
-/// What a link carries, in megabytes a second: 1 Gbit/s.
+/// The rate of a link in megabytes per second: 1 Gbit/s.
 const LINK_MB: f64 = 125.0;
 
-/// What a port of a switch may have waiting, and what it may send at once.
+/// The queue of a switch's port, and its largest burst.
 const LIMIT: &str = "rate 1gbit burst 128kb limit 1mb";
 
-/// What JGroups reached of what its network could carry.
+/// The part of the network's rate that JGroups reached.
 const TARGET: f64 = 0.84;
 
 const MB_PER_MEMBER: &str = "MB/s/member";
 
-/// Says whether this machine has such networks to give.
+/// Checks that this machine can create such networks.
 pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     networks(options).map(drop).context("gigabit cannot be measured (--only leaves it out)")
 }
@@ -53,7 +53,7 @@ fn networks(options: &Options) -> anyhow::Result<[Network; 2]> {
     Ok([Network::start(options, Some(LIMIT))?, Network::start(options, None)?])
 }
 
-/// A member on every host.
+/// A network with a member on every host.
 struct Network {
     hosts: Hosts,
     links: Links,

@@ -26,7 +26,7 @@ pub(crate) struct Jdk {
 /// The first release that has virtual threads.
 pub(crate) const VIRTUAL_THREADS: u32 = 21;
 
-/// The JDK in JAVA_HOME; without it, the newest of those that lie beside the one whose `java` is on the PATH.
+/// Finds the JDK in JAVA_HOME; without it, the newest JDK in the directory of the one whose `java` is on the PATH.
 pub(crate) fn find() -> anyhow::Result<Jdk> {
     if let Some(home) = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
         let home = PathBuf::from(home);
@@ -48,7 +48,7 @@ pub(crate) fn find() -> anyhow::Result<Jdk> {
         .with_context(|| format!("{} belongs to no JDK that says its release", java.display()))
 }
 
-/// The JDK in a directory, if there is one: its file `release` says which.
+/// Reads the JDK in a directory, if there is one, from its file `release`.
 fn jdk(home: &Path) -> Option<Jdk> {
     let java = home.join("bin/java");
     let release = std::fs::read_to_string(home.join("release")).ok()?;
@@ -56,13 +56,13 @@ fn jdk(home: &Path) -> Option<Jdk> {
     Some(Jdk { java, version })
 }
 
-/// 25 of `JAVA_VERSION="25.0.3"`.
+/// Returns 25 for `JAVA_VERSION="25.0.3"`.
 fn feature(release: &str) -> Option<u32> {
     let version = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
     version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// How the JVMs are started.
+/// The options by which JVMs are started.
 pub(crate) struct Jvms<'a> {
     pub(crate) jdk: &'a Jdk,
     pub(crate) jar: &'a Jar,
@@ -71,18 +71,18 @@ pub(crate) struct Jvms<'a> {
     pub(crate) members: usize,
 }
 
-/// JVMs that have formed a cluster. They stand still while nothing is asked of them, and are killed when dropped: idle ones of
-/// two grids take a sixth of two CPUs, and whoever is measured meanwhile waits for them.
+/// JVMs that have formed a cluster. They are stopped between requests, because idle ones of two grids take a sixth of two
+/// CPUs and delay the contestant that is measured. They are killed when dropped.
 pub(crate) struct JavaCluster {
     members: Vec<Jvm>,
-    /// Releases, as they say it.
+    /// Releases, as the JVMs print them.
     pub(crate) version: String,
 }
 
 /// Longer than JGroups' own limits for joining and for a call.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// From a line to the load, for each member: what it takes a cold JVM to make a hundred threads, on two CPUs.
+/// The time from a line to the load, for each member: a cold JVM needs it to start a hundred threads, on two CPUs.
 const START_AFTER: Duration = Duration::from_millis(300);
 
 impl JavaCluster {
@@ -123,7 +123,7 @@ impl JavaCluster {
         Ok(())
     }
 
-    /// Lets all members run while this is done.
+    /// Lets all members run during a call.
     fn awake<T>(&mut self, what: impl FnOnce(&mut Self) -> anyhow::Result<T>) -> anyhow::Result<T> {
         self.signal(Signal::CONT)?;
         let done = what(self)?;
@@ -131,7 +131,7 @@ impl JavaCluster {
         Ok(done)
     }
 
-    /// Gives the first member a line, and waits for its answer.
+    /// Sends a line to the first member, and waits for its answer.
     pub(crate) fn ask_first(&mut self, line: &str) -> anyhow::Result<Value> {
         self.awake(|cluster| {
             cluster.members[0].say(line)?;
@@ -139,18 +139,18 @@ impl JavaCluster {
         })
     }
 
-    /// CPU time of all members so far, in seconds.
+    /// Returns the CPU time of all members so far, in seconds.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.members.iter().map(|member| process::cpu_of(member.child.0.id()).as_secs_f64()).sum()
     }
 
-    /// The most memory that a member has had.
+    /// Returns the peak memory of the largest member.
     pub(crate) fn peak_memory_mb(&self) -> f64 {
         self.members.iter().map(|member| process::peak_memory_mb_of(member.child.0.id())).fold(0.0, f64::max)
     }
 
-    /// One run of load on all members at once: a time is set for all, since busy threads of one would hold up those of
-    /// another, and each would count while it has the machine for itself.
+    /// Runs a load on all members at once. The load begins at a set time: otherwise busy threads of one member would hold up
+    /// those of another, and each would measure while it has the machine for itself.
     pub(crate) fn run(&mut self, slice: &str) -> anyhow::Result<Sample> {
         self.awake(|cluster| cluster.load(slice))
     }
@@ -190,12 +190,12 @@ impl JavaCluster {
     }
 }
 
-/// Latencies from 100 ns to a minute with three digits.
+/// Returns an empty histogram of latencies from 100 ns to 60 s with three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("bounds that fit")
 }
 
-/// Adds the times that a JVM answers with.
+/// Adds the latencies of a JVM's answer.
 pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::Result<()> {
     for cell in answer["latencies"].as_array().into_iter().flatten() {
         let (value, count) = (cell[0].as_u64(), cell[1].as_u64());
@@ -205,10 +205,11 @@ pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::
     Ok(())
 }
 
-/// JGroups' members stay up while Consort runs: on the stock port the kernel would give them all that Consort multicasts.
+/// The multicast port of JGroups' members. They stay up while Consort runs: on the stock port the kernel would deliver
+/// Consort's multicasts to them.
 const JGROUPS_MCAST_PORT: u16 = 45_599;
 
-/// What Hazelcast asks for in its log; it is slower without.
+/// The options that Hazelcast recommends in its log; it is slower without.
 const HAZELCAST_OPENS: [&str; 6] = [
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -240,8 +241,8 @@ impl Jvm {
     fn grid_member(jvms: &Jvms<'_>, grid: JavaGrid, nth: usize) -> anyhow::Result<Self> {
         let (name, members) = (format!("J{nth}"), jvms.members.to_string());
         let program = ["consort.grid.Member", grid.name(), &name, &members];
-        // Infinispan answers from virtual threads, as it does where nobody says otherwise, and asks one owner at a time:
-        // on a machine whose CPUs are all busy, asking the second one after a while only doubles the work.
+        // Infinispan answers from virtual threads, its default, and asks one owner at a time: on a machine whose CPUs are all
+        // busy, asking the second one after a while only doubles the work.
         let mut properties = vec![
             "-Djava.net.preferIPv4Stack=true",
             "-Djgroups.bind.address=127.0.0.1",
@@ -255,7 +256,7 @@ impl Jvm {
         Self::start(jvms, &properties, &program, &log)
     }
 
-    /// Starts a class with its arguments; what it complains of goes to the log.
+    /// Starts a class with its arguments; its errors go to the log.
     pub(crate) fn start(
         jvms: &Jvms<'_>,
         properties: &[&str],
@@ -291,7 +292,7 @@ impl Jvm {
         Ok(Self { child, input, answers, log })
     }
 
-    /// Waits until it says that it is ready, and of which release.
+    /// Waits until it reports that it is ready. Returns its release.
     pub(crate) fn release(&mut self) -> anyhow::Result<String> {
         let ready = self.answer()?;
         let word = |name: &str| ready[name].as_str().unwrap_or("?").to_owned();

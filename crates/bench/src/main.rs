@@ -1,7 +1,7 @@
 //! Measures Consort beside JGroups, beside bare sockets and beside other data grids, in one run (`cargo xtask bench`).
 //!
-//! Runs alternate, so that what else the machine does meets both. Everything happens in a network namespace of its
-//! own. CPU is user and system time of all member processes while they measured, per operation, load included.
+//! Runs alternate, so that other load of the machine affects both. Everything happens in a network namespace of its own. CPU
+//! is user and system time of all member processes in the measurement, per operation, load included.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +43,7 @@ use crate::session::Session;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Set in the network namespace: where JGroups' jar has been prepared, if it is measured.
+/// Set in the network namespace: the path of JGroups' prepared jar, if it is measured.
 const JAR_VARIABLE: &str = "CONSORT_BENCH_JAR";
 const NETWORK_VARIABLE: &str = "CONSORT_BENCH_IN_NETWORK";
 
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Fetches what has to be fetched, then becomes this program in a network of its own.
+/// Fetches the dependencies, then runs this program in a network of its own.
 fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     let mut command = own_network(Network::Loopback);
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(NETWORK_VARIABLE, "1");
@@ -89,7 +89,7 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     Err(error).context("`unshare` (util-linux) gives this program a network of its own, and does not start")
 }
 
-/// What this machine cannot do is said first; then the parts follow each other, whatever becomes of one.
+/// Reports first which parts this machine cannot run. Then the parts follow each other, even after a failure.
 fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     ending::with_children()?;
     let jar = std::env::var_os(JAR_VARIABLE).map(Jar::in_directory);

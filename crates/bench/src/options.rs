@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,17 +27,17 @@ pub(crate) enum Part {
     Gigabit,
     /// Reads and writes of the grid, beside Infinispan and Hazelcast.
     Grid,
-    /// Going through all entries of the grid, beside Infinispan.
+    /// Iterating over all entries of the grid, beside Infinispan.
     Iterate,
     /// A rebalance of the grid, beside one TCP stream.
     Rebalance,
     /// The server and the client, beside Infinispan's, a bare socket and redis-server.
     Server,
-    /// Connections that have nothing to say, and one that has.
+    /// Idle connections, and an active one.
     Idle,
     /// Values in pieces, and small requests beside them.
     Streams,
-    /// Thousands of unknown connections and wrong passwords, beside a client at work.
+    /// Thousands of unauthenticated connections and wrong passwords, beside a legitimate client.
     Hostile,
     /// One connection for all callers, beside one for each.
     Pool,
@@ -51,7 +51,7 @@ const HOT_ROD: [Part; 5] = [Part::Server, Part::Idle, Part::Streams, Part::Hosti
 /// The parts that `--grid` runs.
 const GRID: [Part; 3] = [Part::Grid, Part::Iterate, Part::Rebalance];
 
-/// What runs if nothing else is asked for.
+/// The parts that run by default.
 const USUAL: [Part; 3] = [Part::Uperf, Part::Mperf, Part::Sockets];
 
 /// Threads that make the calls in a JVM.
@@ -95,7 +95,7 @@ pub(crate) struct Options {
     /// Seconds of a sample.
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     pub(crate) seconds: f64,
-    /// One short run of each on cold JVMs: shows that everything works, and no figure worth keeping.
+    /// One short run of each on cold JVMs: shows that everything works, but no figure worth keeping.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Members of each cluster; the parts members and senders have their own.
@@ -104,7 +104,7 @@ pub(crate) struct Options {
     /// Callers per member in uperf; bundlers and members take the first number.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "25,100")]
     pub(crate) callers: Vec<usize>,
-    /// What calls in a JVM, in uperf.
+    /// Threads that make the calls in a JVM, in uperf.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "platform,virtual")]
     pub(crate) java_threads: Vec<Threads>,
     /// Sends the calls of uperf, bundlers and members out of band; JGroups' own UPerf does not.
@@ -131,25 +131,25 @@ pub(crate) struct Options {
     /// Invokers per member of the grid.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) invokers: usize,
-    /// Keys of the grid, each with a value of 1 KB where it is read and written.
+    /// Keys of the grid, each with a value of 1 KB for reads and writes.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) keys: u32,
-    /// Bytes of the values that are gone through.
+    /// Bytes of the values over which is iterated.
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "100,1000")]
     pub(crate) entry_sizes: Vec<usize>,
     /// Entries that may be fetched and not consumed.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "512,5120")]
     pub(crate) batches: Vec<usize>,
-    /// Megabytes that one more member gets.
+    /// Megabytes that a joining member gets.
     #[arg(long, value_name = "MB", default_value_t = 1_000)]
     pub(crate) moved_mb: u64,
     /// Callers of a Hot Rod client, Java's and ours.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,22,100")]
     pub(crate) hotrod_callers: Vec<usize>,
-    /// Connections that have nothing to say.
+    /// Idle connections.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) idle: usize,
-    /// Connections that are opened at once by clients whom nobody knows.
+    /// Connections that unauthenticated clients open at once.
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     pub(crate) strangers: usize,
     /// Megabytes that go each way in pieces.
@@ -164,10 +164,10 @@ pub(crate) struct Options {
     /// Longest warm-up of JVMs for one load, in seconds; it ends before when three slices bring no new best.
     #[arg(long, value_name = "S", default_value_t = 60.0)]
     pub(crate) java_warmup: f64,
-    /// Writes everything that was measured to this file.
+    /// Writes all measurements to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// What --json wrote for an earlier release: it is shown beside, and the command fails if Consort has become slower.
+    /// The --json file of an earlier release: it is shown beside, and the command fails if Consort has become slower.
     #[arg(long, value_name = "FILE")]
     pub(crate) previous: Option<PathBuf>,
     /// How many percent more CPU per operation than before are no failure.
@@ -189,7 +189,7 @@ impl Options {
         self.all || if self.only.is_empty() { USUAL.contains(&part) } else { self.only.contains(&part) }
     }
 
-    /// Whether there is a plan of loads with contestants in turn.
+    /// Returns whether there is a plan of loads with contestants in turn.
     pub(crate) fn has_session(&self) -> bool {
         USUAL.into_iter().any(|part| self.has(part))
     }
@@ -212,32 +212,32 @@ impl Options {
             && self.java_threads.contains(&Threads::Virtual)
     }
 
-    /// Callers per member where one number is measured.
+    /// Returns the callers per member for parts that measure one number.
     pub(crate) fn first_callers(&self) -> usize {
         self.callers.first().copied().unwrap_or(25)
     }
 
-    /// Bytes per message where one size is measured.
+    /// Returns the bytes per message for parts that measure one size.
     pub(crate) fn first_size(&self) -> usize {
         self.sizes.first().copied().unwrap_or(1_000)
     }
 
-    /// Megabytes that one more member gets.
+    /// Returns the megabytes that a joining member gets.
     pub(crate) fn moved_mb(&self) -> u64 {
         if self.quick { 20 } else { self.moved_mb }
     }
 
-    /// Connections that have nothing to say.
+    /// Returns the number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         if self.quick { self.idle.min(200) } else { self.idle }
     }
 
-    /// Connections that are opened at once by clients whom nobody knows.
+    /// Returns the number of connections that unauthenticated clients open at once.
     pub(crate) fn strangers(&self) -> usize {
         if self.quick { self.strangers.min(200) } else { self.strangers }
     }
 
-    /// Megabytes that go each way in pieces.
+    /// Returns the megabytes that go each way in pieces.
     pub(crate) fn streamed_mb(&self) -> u64 {
         if self.quick { 20 } else { self.streamed_mb }
     }
@@ -246,13 +246,13 @@ impl Options {
         if self.quick { 1 } else { self.runs.max(1) }
     }
 
-    /// How long a sample is measured.
+    /// Returns the duration of a sample.
     pub(crate) fn time(&self) -> Duration {
-        // A sample over UDP may begin with a loss: JGroups waits for half a second before it asks for that.
+        // A sample over UDP may begin with a loss: JGroups waits 500 ms before it requests the lost message.
         Duration::from_secs_f64(if self.quick { 1.0 } else { self.seconds.max(0.5) })
     }
 
-    /// How long load runs before a sample begins.
+    /// Returns how long load runs before a sample begins.
     pub(crate) fn lead(&self) -> Duration {
         Duration::from_millis(if self.quick { 300 } else { 1_000 })
     }

@@ -1,17 +1,17 @@
-//! What is measured, in which order.
+//! The loads and their order.
 
 use serde::Serialize;
 
 use crate::options::{Options, Part, Threads};
 
-/// A load, and who carries it.
+/// A load.
 #[derive(Clone, Serialize)]
 #[serde(tag = "subject", rename_all = "lowercase")]
 pub(crate) enum Load {
     /// Calls.
     Uperf {
         callers: usize,
-        /// Nothing where no JVM makes them, too.
+        /// `None` if no JVM makes them, too.
         #[serde(skip_serializing_if = "Option::is_none")]
         java_threads: Option<Threads>,
     },
@@ -20,17 +20,17 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Calls, for parts that measure them with one number of callers, and Consort alone.
+    /// Returns the calls of parts that measure one number of callers, and Consort alone.
     pub(crate) fn calls(options: &Options) -> Self {
         Self::Uperf { callers: options.first_callers(), java_threads: None }
     }
 
-    /// Multicasts, for parts that measure one size.
+    /// Returns the multicasts of parts that measure one size.
     pub(crate) fn multicasts(config: &str, options: &Options) -> Self {
         Self::Mperf { config: config.to_owned(), size: options.first_size() }
     }
 
-    /// As a table shows it.
+    /// Returns its name in a table.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Uperf { callers, java_threads } => {
@@ -59,7 +59,7 @@ pub(crate) struct Group {
 pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     if options.has(Part::Uperf) {
-        // Without JVMs there is nothing to tell their threads apart.
+        // Without JVMs their threads make no difference.
         let kinds = if options.without_java { &[Threads::Platform][..] } else { &options.java_threads };
         for &java_threads in kinds {
             let load = |&callers| Load::Uperf { callers, java_threads: Some(java_threads) };

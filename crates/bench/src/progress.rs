@@ -1,4 +1,4 @@
-//! What runs, and how long it will take, on standard error.
+//! The running step and the remaining time, on standard error.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ impl Progress {
         Self { begun: Instant::now(), total: total.as_secs_f64(), done: 0.0 }
     }
 
-    /// Says what begins.
+    /// Prints the step that begins.
     pub(crate) fn step(&self, what: &str) {
         eprintln!(
             "[{:>5.1} min, about {} left] {what}",
@@ -24,17 +24,17 @@ impl Progress {
         );
     }
 
-    /// Says what came of it.
+    /// Prints the result of a step.
     pub(crate) fn result(what: &str) {
         eprintln!("    {what}");
     }
 
-    /// A step that was planned to take so long is over.
+    /// Counts a step that is over by its planned duration.
     pub(crate) fn finish(&mut self, planned: Duration) {
         self.done += planned.as_secs_f64();
     }
 
-    /// What is left of the plan, at the pace so far.
+    /// Returns the remaining time of the plan, at the pace so far.
     fn left(&self) -> String {
         let planned = (self.total - self.done).max(0.0);
         let pace = if self.done > 0.0 { self.begun.elapsed().as_secs_f64() / self.done } else { 1.0 };

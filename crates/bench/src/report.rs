@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The measurements as tables and as JSON.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::session::Record;
 use crate::targets::{Rival, Row};
 
-/// Where figures come from: without it they mean nothing.
+/// The machine of the figures: without it they mean nothing.
 #[derive(Serialize)]
 pub(crate) struct Machine {
     cpu: String,
@@ -80,7 +80,7 @@ pub(crate) fn print_met(rows: &[Row]) {
     println!("\n{} targets met, {} missed", met(true), met(false));
 }
 
-/// Writes all of it.
+/// Writes the whole content.
 pub(crate) fn write(file: &Path, content: &serde_json::Value) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(content)? + "\n";
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
@@ -98,7 +98,7 @@ fn table(other: Option<&str>, rows: &[&Row]) -> Vec<Vec<String>> {
         "target",
         "met",
     ];
-    // Nobody has neither figures nor a ratio.
+    // Figures without a contestant have neither its figures nor a ratio.
     let is_shown = |column: usize| other.is_some() || !(4..7).contains(&column);
     let shown = |cells: Vec<String>| -> Vec<String> {
         cells.into_iter().enumerate().filter(|(column, _)| is_shown(*column)).map(|(_, cell)| cell).collect()
@@ -121,7 +121,7 @@ fn table(other: Option<&str>, rows: &[&Row]) -> Vec<Vec<String>> {
     table
 }
 
-/// Three digits where they matter: 0.62, 31.0, 4,218.
+/// Formats a number with three significant digits: 0.62, 31.0, 4,218.
 pub(crate) fn number(number: Option<f64>) -> String {
     let Some(number) = number else { return "-".to_owned() };
     if number < 10.0 {
@@ -133,7 +133,7 @@ pub(crate) fn number(number: Option<f64>) -> String {
     grouped(number)
 }
 
-/// A table whose columns align; after the columns of text come numbers.
+/// Formats a table whose columns align; after the columns of text come numbers.
 pub(crate) fn markdown(rows: &[Vec<String>], text_columns: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)

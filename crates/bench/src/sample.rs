@@ -30,7 +30,7 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    /// CPU microseconds of both sides per operation.
+    /// Returns the CPU microseconds of client and servers per operation.
     pub(crate) fn system_cpu_us(&self) -> f64 {
         self.server.cpu_us + self.client_cpu_us
     }
@@ -46,7 +46,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Of a histogram of nanoseconds.
+    /// Returns the percentiles of a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
         Self { p50: at(0.5), p99: at(0.99), p999: at(0.999) }
@@ -66,17 +66,17 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// The median of a figure.
+    /// Returns the median of a figure.
     pub(crate) fn median(&self, figure: Figure) -> Option<f64> {
         self.runs(figure).median()
     }
 
-    /// Of all runs.
+    /// Returns the errors of all runs.
     pub(crate) fn errors(&self) -> u64 {
         self.samples.iter().map(|sample| sample.errors).sum()
     }
 
-    /// A figure of all runs.
+    /// Returns a figure of all runs.
     pub(crate) fn runs(&self, figure: Figure) -> Runs {
         Runs(self.samples.iter().filter_map(figure).collect())
     }
@@ -97,7 +97,7 @@ impl Runs {
         }
     }
 
-    /// Largest less smallest, in percent of the median's size; nothing of zeros.
+    /// Returns the largest less the smallest, in percent of the median's size; `None` for zeros.
     pub(crate) fn spread(&self) -> Option<f64> {
         let values = self.sorted();
         let spread = (values.last()? - values.first()?) / self.median()?.abs() * 100.0;

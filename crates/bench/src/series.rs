@@ -1,6 +1,7 @@
-//! Consort alone under a load that grows step by step: an operation must not become dearer with it.
+//! Consort alone under a load that grows step by step: the cost of an operation must not grow with it.
 //!
-//! Members share the CPUs of one machine and cannot keep their rates as more are added, but what a CPU does can stay.
+//! Members share the CPUs of one machine and cannot keep their rates as more are added, but the operations per CPU second can
+//! stay.
 
 use serde::Serialize;
 
@@ -16,7 +17,7 @@ use crate::turns::{self, Turn};
 /// How far the operations per CPU second may fall behind the first step.
 const FALL_MAX: f64 = 0.1;
 
-/// What grows.
+/// The growing number.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Growing {
@@ -34,7 +35,7 @@ impl Growing {
         }
     }
 
-    /// The word for several of it.
+    /// Returns its plural.
     const fn name(self) -> &'static str {
         match self {
             Self::Members => "members",
@@ -42,7 +43,7 @@ impl Growing {
         }
     }
 
-    /// Several of what is done, and the figure of its cost.
+    /// Returns the plural of the operation, and the figure of its cost.
     const fn operation(self) -> (&'static str, &'static str) {
         match self {
             Self::Members => ("calls", CPU_PER_CALL),
@@ -61,7 +62,7 @@ struct Step {
 }
 
 impl Step {
-    /// Operations for a second of CPU time, of all members together.
+    /// Returns the operations per second of CPU time, of all members together.
     fn per_cpu_second(&self) -> f64 {
         self.consort.median(|sample| Some(sample.cpu_us)).map_or(0.0, |cpu_us| 1e6 / cpu_us)
     }
@@ -107,7 +108,7 @@ pub(crate) fn measure(growing: Growing, options: &Options, findings: &mut Findin
 }
 
 impl Series {
-    /// Prints the series, and says whether a CPU does as much at every step.
+    /// Prints the series, and returns whether the operations per CPU second are the same at every step.
     fn print(&self) -> bool {
         let (operations, cost) = self.growing.operation();
         let first = self.steps.first().map_or(0.0, Step::per_cpu_second);
@@ -139,7 +140,7 @@ impl Series {
         stays
     }
 
-    /// The cost of every step.
+    /// Returns the cost of every step.
     fn rows(&self) -> impl Iterator<Item = Row> {
         let (_, cost) = self.growing.operation();
         self.steps.iter().map(move |step| {

@@ -31,7 +31,7 @@ impl Point {
     }
 }
 
-/// Everything that was measured, and where.
+/// All measurements, and their environment.
 #[derive(Serialize)]
 pub(crate) struct Record {
     pub(crate) java: Option<String>,
@@ -42,11 +42,11 @@ pub(crate) struct Record {
     pub(crate) points: Vec<Point>,
 }
 
-/// About how long members take to start, find each other, and go.
+/// The approximate time that members take to start, find each other, and leave.
 pub(crate) const CONSORT_OVERHEAD: Duration = Duration::from_secs(3);
 const JAVA_START: Duration = Duration::from_secs(12);
 
-/// What a new best has to be better by.
+/// The factor by which a new best must be better.
 const NEW_BEST: f64 = 1.03;
 
 /// Slices without a new best that end a warm-up.
@@ -69,7 +69,8 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Measures all groups, and tells of everything so far after each. Where one fails, the next has its turn.
+    /// Measures all groups, and calls `keep` with all results so far after each. A failure does not stop the following
+    /// groups.
     pub(crate) fn run(mut self, mut keep: impl FnMut(&Record)) -> Outcome {
         if let Some((_, jdk)) = &self.java {
             eprintln!("JGroups runs on the JDK {} in {}", jdk.version, jdk.java.display());
@@ -123,7 +124,7 @@ impl<'a> Session<'a> {
             let mut point =
                 Point { load: load.clone(), consort: Samples::default(), jgroups: None, sockets: None };
             let measured = self.load(group, cluster.as_mut(), &mut point);
-            // What there is of it, if it did not get through.
+            // The measurements so far, if the load did not complete.
             if !point.consort.samples.is_empty() {
                 record.points.push(point);
             }
@@ -172,7 +173,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The line that a JVM takes.
+    /// Returns the line for a JVM.
     fn slice(&self, load: &Load, time: Duration) -> String {
         let options = self.options;
         let times = format!("warmup_ms={} time_ms={}", options.lead().as_millis(), time.as_millis());
@@ -190,7 +191,7 @@ impl<'a> Session<'a> {
         self.options.lead() + self.options.time()
     }
 
-    /// Two thirds of the longest, as experience says.
+    /// Two thirds of the longest warm-up, by experience.
     fn planned_warmup(&self) -> Duration {
         let slice = self.planned_sample();
         if self.options.quick {
@@ -210,7 +211,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Slices of a load until several in a row bring no new best. Returns their rates.
+/// Runs slices of a load until several in a row bring no new best. Returns their rates.
 pub(crate) fn warm_up(
     options: &Options,
     mut slice: impl FnMut() -> anyhow::Result<f64>,
@@ -230,7 +231,7 @@ pub(crate) fn warm_up(
     }
 }
 
-/// Prints what came of a run, and hands it on.
+/// Prints the result of a run, and returns it.
 pub(crate) fn shown(sample: Sample) -> Sample {
     let latency =
         sample.latency.map_or_else(String::new, |latency| format!(", p99.9 {:.0} us", latency.p999));

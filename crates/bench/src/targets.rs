@@ -1,4 +1,4 @@
-//! What Consort has to reach beside JGroups and beside bare sockets, and whether it does.
+//! The targets of Consort beside JGroups, bare sockets and other contestants, and whether they are met.
 
 use serde::Serialize;
 
@@ -7,19 +7,19 @@ use crate::plan::Load;
 use crate::sample::{Figure, Runs, Samples};
 use crate::session::Point;
 
-/// Whom Consort is compared with.
+/// The contestant with which Consort is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Rival {
-    /// Java.
+    /// JGroups in Java.
     #[serde(rename = "JGroups")]
     Jgroups,
     /// The bench's own small program.
     #[serde(rename = "bare sockets")]
     Sockets,
-    /// Nobody: the figure has a bound of its own.
+    /// No contestant: the figure has a bound of its own.
     #[serde(rename = "alone")]
     Alone,
-    /// What the network can carry.
+    /// The rate of the network.
     #[serde(rename = "the wire")]
     Wire,
     /// The better of other data grids.
@@ -34,7 +34,7 @@ pub(crate) enum Rival {
     /// redis-server under redis-benchmark.
     #[serde(rename = "redis-server")]
     Redis,
-    /// The same without what is under test.
+    /// The same without the tested load.
     #[serde(rename = "without")]
     Without,
     /// The same client with a connection for each caller.
@@ -61,7 +61,7 @@ impl Rival {
         Self::Alone,
     ];
 
-    /// The head of its column.
+    /// Returns the head of its column.
     pub(crate) const fn name(self) -> Option<&'static str> {
         match self {
             Self::Jgroups => Some("JGroups"),
@@ -79,7 +79,7 @@ impl Rival {
     }
 }
 
-/// Bounds of Consort's figure divided by the other's, or of the figure itself where there is no other.
+/// Bounds of Consort's figure divided by the contestant's, or of the figure itself without one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// As a table shows it.
+    /// Returns its text in a table.
     pub(crate) fn text(self) -> String {
         match self {
             Self::AtMost(bound) => format!("≤ {bound:.2}"),
@@ -107,7 +107,7 @@ impl Target {
     }
 }
 
-/// A figure of one load, of Consort and of the other.
+/// A figure of one load, of Consort and of the contestant.
 #[derive(Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) subject: String,
@@ -124,12 +124,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether the target is reached, if there is one and both were measured.
+    /// Returns whether the target is met, if there is one and both were measured.
     pub(crate) fn is_met(&self) -> Option<bool> {
         self.met
     }
 
-    /// A figure of Consort beside that of another.
+    /// Creates a row with a figure of Consort beside a contestant's.
     pub(crate) fn beside(
         rival: Rival,
         (subject, figure): (String, &'static str),
@@ -154,7 +154,7 @@ impl Row {
         }
     }
 
-    /// A figure of Consort that has nobody beside it.
+    /// Creates a row with a figure of Consort alone.
     pub(crate) fn alone(of: (String, &'static str), consort: &Runs, target: Option<Target>) -> Self {
         Self::beside(Rival::Alone, of, consort, None, target)
     }
@@ -168,17 +168,17 @@ pub(crate) const SERVER_CPU: &str = "server CPU us/request";
 pub(crate) const SYSTEM_CPU: &str = "CPU us/request, client and server";
 pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
-/// A difference of two measurements: it has a bound of its own, and where it is near zero a change in percent says
-/// nothing, so it counts as no cost.
+/// A difference of two measurements: it has a bound of its own. It does not count as a cost, because a change in percent
+/// means nothing near zero.
 pub(crate) const NANOS_ADDED: &str = "ns added/message";
 
-/// Figures that say how dear an operation is, whatever else the machine does.
+/// Returns whether a figure is the cost of an operation, independent of the machine's other load.
 pub(crate) fn is_cost(figure: &str) -> bool {
     [CPU_PER_CALL, CPU_PER_MESSAGE, CPU_PER_REQUEST, CPU_PER_ENTRY, SERVER_CPU, SYSTEM_CPU, NANOS_PER_MESSAGE]
         .contains(&figure)
 }
 
-/// One row for every load and figure.
+/// Returns one row for every load and figure.
 pub(crate) fn rows(points: &[Point]) -> Vec<Row> {
     points.iter().flat_map(rows_of).collect()
 }
@@ -204,7 +204,7 @@ fn rows_of(point: &Point) -> Vec<Row> {
         }
         Load::Mperf { config, size } => {
             if point.jgroups.is_some() || point.sockets.is_none() {
-                // From 5 KB on copying prevails, for everybody.
+                // From 5 KB on copying prevails, for every contestant.
                 let cpu = match (*size <= 1_000, config.starts_with("udp")) {
                     (true, false) => Target::AtMost(0.6),
                     (true, true) => Target::AtMost(0.7),

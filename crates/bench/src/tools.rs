@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::plan::Load;
 use crate::sample::{Both, Latency, Sample};
 
-/// A program that was built with this one.
+/// Returns the path of a program that was built with this one.
 pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     if path.exists() {
@@ -20,20 +20,20 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// What a program has said.
+/// The output of a program.
 struct Said {
     figures: Value,
     is_success: bool,
 }
 
 impl Said {
-    /// A number that has to be there.
+    /// Returns a required number.
     fn number(&self, path: &str) -> anyhow::Result<f64> {
         let number = self.figures.pointer(path).and_then(Value::as_f64);
         number.with_context(|| format!("no {path} in {}", self.figures))
     }
 
-    /// Operations that failed, under all these names. A program that ends with a failure and tells of none counts as
+    /// Returns the failed operations, under all these names. A program that ends with a failure and reports none counts as
     /// one.
     fn errors(&self, paths: &[&str]) -> anyhow::Result<u64> {
         let counts = paths.iter().map(|path| Ok(self.number(path)? as u64));
@@ -59,7 +59,7 @@ impl Said {
         })
     }
 
-    /// Requests to servers that were watched: what both sides took.
+    /// Returns the figures of requests to measured servers, of the client and the servers.
     fn requests(&self) -> anyhow::Result<Both> {
         Ok(Both {
             server: Sample {
@@ -101,7 +101,7 @@ fn run_by(mut command: Command, name: &str, arguments: &[String]) -> anyhow::Res
     Ok(Said { figures, is_success: output.status.success() })
 }
 
-/// `consort` under a load, told more than the load says.
+/// Runs `consort` under a load, with more arguments than the load's.
 pub(crate) fn consort(
     load: &Load,
     members: usize,
@@ -111,7 +111,7 @@ pub(crate) fn consort(
     consort_by(Command::new(program("consort")?), load, members, options, more)
 }
 
-/// The same, by a command that starts `consort` somewhere else.
+/// Runs `consort` by a command that starts it in another place.
 pub(crate) fn consort_by(
     command: Command,
     load: &Load,
@@ -127,8 +127,8 @@ pub(crate) fn consort_by(
     }
 }
 
-/// A load in the words of `consort`. Nothing that changes it is left to the command's own defaults, which are others
-/// than the bench's.
+/// Returns a load as arguments of `consort`. All arguments that change the load are given, because the command's own defaults
+/// differ from the bench's.
 fn consort_arguments(load: &Load, members: usize, options: &Options) -> Vec<String> {
     let mut arguments = match load {
         Load::Uperf { callers, .. } => {
@@ -146,12 +146,12 @@ fn consort_arguments(load: &Load, members: usize, options: &Options) -> Vec<Stri
     arguments
 }
 
-/// How long all programs measure, and run before.
+/// Returns how long all programs measure, and run before.
 fn times(options: &Options) -> [String; 2] {
     [format!("--time={}", options.time().as_secs_f64()), format!("--warmup={}", options.lead().as_secs_f64())]
 }
 
-/// The bench's own program. What it loses it does not send again, and neither does it matter.
+/// Runs the bench's own program. Its lost datagrams are not sent again, and do not count as errors.
 pub(crate) fn bare_sockets(load: &Load, options: &Options) -> anyhow::Result<Sample> {
     let mut arguments = vec![format!("--members={}", options.members)];
     arguments.extend(times(options));
@@ -162,7 +162,7 @@ pub(crate) fn bare_sockets(load: &Load, options: &Options) -> anyhow::Result<Sam
     run("bare-sockets", &arguments)?.multicasts(&[])
 }
 
-/// The grid under a load: so many members, this part of the operations reads.
+/// Runs the grid under a load with `members` members; `reads` is the part of the operations that read.
 pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Result<Sample> {
     let arguments = [
         &[
@@ -182,7 +182,7 @@ pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Res
     Ok(sample)
 }
 
-/// A test of the grid that has a command of its own, in JSON. It fails where an operation does.
+/// Runs a test of the grid with a command of its own, in JSON. Fails if an operation fails.
 pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
     let said = run("consort", arguments)?;
     if !said.is_success {
@@ -206,7 +206,7 @@ pub(crate) struct Calling<'a> {
     pub(crate) reads: f64,
 }
 
-/// Our Hot Rod client under a load.
+/// Runs our Hot Rod client under a load.
 pub(crate) fn calling(load: &Calling<'_>, options: &Options) -> anyhow::Result<Both> {
     let pids: Vec<String> = load.pids.iter().map(u32::to_string).collect();
     let mut arguments = vec![
@@ -224,13 +224,13 @@ pub(crate) fn calling(load: &Calling<'_>, options: &Options) -> anyhow::Result<B
     run("consort", &arguments)?.requests()
 }
 
-/// The bench's own program: requests and answers of these sizes over one bare socket.
+/// Runs the bench's own program: requests and responses of these sizes over one bare socket.
 pub(crate) fn ping_pong(size: usize, reads: f64, options: &Options) -> anyhow::Result<Both> {
     let arguments = [&[format!("--size={size}"), format!("--reads={reads}")][..], &times(options)].concat();
     run("ping-pong", &arguments)?.requests()
 }
 
-/// The bench's own program: values in pieces, and small gets beside them.
+/// Runs the bench's own program: values in pieces, and small gets beside them.
 pub(crate) fn pieces(at: &str, options: &Options) -> anyhow::Result<Value> {
     let megabytes = format!("--megabytes={}", options.streamed_mb());
     let seconds = format!("--time={}", options.time().as_secs_f64());
@@ -240,15 +240,15 @@ pub(crate) fn pieces(at: &str, options: &Options) -> anyhow::Result<Value> {
 
 /// A client at a steady rate, of one server.
 pub(crate) struct Steady<'a> {
-    /// The server, with the user to be.
+    /// The server's URI, with the client's user.
     pub(crate) uri: &'a str,
-    /// The server's process.
+    /// The id of the server's process.
     pub(crate) pid: u32,
     pub(crate) size: usize,
     pub(crate) reads: f64,
 }
 
-/// The bench's own program: requests at a steady rate. And how many milliseconds it took to connect.
+/// Runs the bench's own program: requests at a steady rate. Also returns how many milliseconds it took to connect.
 pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Both, f64)> {
     let own = [
         format!("--server={}", load.uri),
@@ -260,7 +260,7 @@ pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Bo
     Ok((said.requests()?, said.number("/connected_ms")?))
 }
 
-/// The bench's own program: so many threads that send to one member.
+/// Runs the bench's own program: `threads` threads that send to one member.
 pub(crate) fn senders(threads: usize, options: &Options) -> anyhow::Result<Sample> {
     let arguments = [&[format!("--threads={threads}")][..], &times(options)].concat();
     run("senders", &arguments)?.multicasts(&["/lost"])
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(arguments[..4], ["mperf", "--threads=2", "--config=udp.xml", "--size=7"]);
     }
 
-    /// Whoever fails without saying of what has failed all the same.
+    /// A program that fails without reporting an error counts as failed all the same.
     #[test]
     fn a_failure_that_figures_do_not_tell_of_is_an_error() {
         let errors = |lost, end: &str| {

@@ -1,21 +1,21 @@
-//! Consort under several loads in turn, with nobody beside it.
+//! Consort under several loads in turn, without a contestant.
 
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::sample::{Sample, Samples};
 use crate::session::{CONSORT_OVERHEAD, shown};
 
-/// Something to be measured, and what was.
+/// A load to be measured, and its samples.
 pub(crate) trait Turn {
-    /// As it is announced.
+    /// Returns its name for the progress.
     fn name(&self) -> String;
     /// Measures it once.
     fn sample(&self, options: &Options) -> anyhow::Result<Sample>;
-    /// What came of it so far.
+    /// Returns the samples so far.
     fn samples(&mut self) -> &mut Samples;
 }
 
-/// Measures each in turn, as often as there are runs. What was measured before an error stays.
+/// Measures each in turn, as often as there are runs. Samples from before an error stay.
 pub(crate) fn measure<T: Turn>(turns: &mut [T], options: &Options) -> anyhow::Result<()> {
     let planned = options.time() + options.lead() + CONSORT_OVERHEAD;
     let mut progress = Progress::new(planned * (turns.len() * options.runs()) as u32);
@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
 
-    /// Works so many times.
+    /// Succeeds this many times.
     struct Fragile(usize, Samples);
 
     impl Turn for Fragile {

@@ -1,4 +1,4 @@
-//! The bench itself, with the least that there is to measure.
+//! The bench itself, with the smallest loads.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ fn figures(part: &str, arguments: &[&str]) -> Value {
         .args(["--quick", "--json"])
         .arg(&file)
         .args(arguments)
-        // What a cold JVM does is not worth compiling well.
+        // Compiling well is not worth the time in a cold JVM.
         .env("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         .output()
         .expect("the bench starts");
@@ -76,8 +76,8 @@ fn small_steps_and_senders_are_measured() {
     assert!(steps.iter().all(|step| step["consort"]["samples"][0]["errors"] == 0), "{steps:?}");
 }
 
-/// S001-3, S003-5: calls and multicasts with every bundler, and multicasts between hosts, come to figures without any of
-/// them lost.
+/// S001-3, S003-5: calls and multicasts with every bundler, and multicasts between hosts, have figures without any lost
+/// messages.
 #[test]
 fn bundlers_and_hosts_around_a_switch_are_measured() {
     let figures = figures(
@@ -99,9 +99,9 @@ fn bundlers_and_hosts_around_a_switch_are_measured() {
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }
 
-/// S002-3 to S002-7, S002-10, S002-15, S002-17: our server comes to figures beside Infinispan's under the same Java client and
-/// beside a bare socket, our client beside Java's, with connections that are idle, with values in pieces, and beside a
-/// connection for each caller.
+/// S002-3 to S002-7, S002-10, S002-15, S002-17: our server has figures beside Infinispan's under the same Java client and
+/// beside a bare socket, our client beside Java's, with idle connections, with values in pieces, and beside a connection for
+/// each caller.
 #[test]
 fn servers_and_clients_are_measured_in_one_run() {
     let figures = figures("hotrod", &["--hotrod", "--hotrod-callers=1,5", "--idle=50", "--java-heap=256m"]);
@@ -135,8 +135,8 @@ fn servers_and_clients_are_measured_in_one_run() {
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }
 
-/// A client at work comes to figures beside thousands of strangers and wrong passwords (here a few), each of which the server
-/// has refused; and so does what it holds for a stranger.
+/// A legitimate client has figures beside thousands of unauthenticated connections and wrong passwords (here a few), each of
+/// which the server has refused; so does the server's memory for an unauthenticated connection.
 #[test]
 fn a_client_beside_strangers_is_measured() {
     let figures = figures("hostile", &["--only=hostile", "--strangers=60"]);
@@ -162,8 +162,8 @@ fn a_client_beside_strangers_is_measured() {
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }
 
-/// S000-44, S004-13, S004-14, S004-19: reads and writes of the grid come to figures beside Infinispan and Hazelcast, going
-/// through everything beside Infinispan, and a rebalance beside a TCP stream.
+/// S000-44, S004-13, S004-14, S004-19: reads and writes of the grid have figures beside Infinispan and Hazelcast, iterations
+/// beside Infinispan, and a rebalance beside a TCP stream.
 #[test]
 fn grids_are_measured_in_one_run() {
     let small = ["--invokers=5", "--keys=2000", "--java-heap=256m", "--java-threads=platform"];

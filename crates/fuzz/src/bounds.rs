@@ -1,23 +1,22 @@
-//! Memory that a decoder may take.
+//! The memory limit of decoders.
 
-/// Bytes of memory per byte of input at most. What needs most is a message of seven bytes within a list: it becomes a
-/// [`consort_group::Message`], and the list may have grown to twice what it needs while it is copied to where it is
-/// larger still.
+/// The limit of memory in bytes per byte of input. The worst case is a message of seven bytes within a list: it becomes a
+/// [`consort_group::Message`], and the list may have grown to twice its size while it is copied to a larger allocation.
 pub const PER_BYTE: u64 = 96;
 
-/// What a decoder may take whatever the input is: error texts, tables, the room that a first allocation has.
+/// The memory that a decoder may take whatever the input is: error texts, tables, the capacity of a first allocation.
 pub const AT_LEAST: u64 = 16 * 1024;
 
-/// Runs a decoder and tells its result, and how much memory it had at its largest.
+/// Runs a decoder, and returns its result and its peak memory.
 ///
 /// # Panics
 ///
-/// If that is more than is in proportion to an input of `length` bytes.
+/// If the memory is out of proportion to an input of `length` bytes.
 pub fn bounded<T>(length: usize, decode: impl FnOnce() -> T) -> (T, u64) {
     bounded_by(AT_LEAST + PER_BYTE * length as u64, decode)
 }
 
-/// The same with another limit.
+/// Runs a function with another limit than [`bounded`]'s.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! A small cluster in virtual time whose wires are tapped: what passes is recorded, and foreign bytes can be put in.
+//! A small cluster in virtual time whose network is tapped: messages are recorded, and foreign bytes can be injected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,19 +16,19 @@ use consort_group::{
 use consort_net::Interface;
 use consort_sim::Schedule;
 
-/// How long everything takes from one member to another.
+/// The delay from one member to another.
 const LATENCY: Duration = Duration::from_micros(200);
 
-/// Seeds every cluster, so that what was recorded in one means the same in another.
+/// Seeds every cluster, so that a recording of one means the same in another.
 const SEED: u64 = 0x5eed;
 
-/// Seeds members whom no recorded packet names.
+/// Seeds members that no recorded packet names.
 const FRESH_SEED: u64 = 0xf4e5;
 
-/// Members that there may ever be.
+/// The limit of members.
 const NODES_MAX: usize = 8;
 
-/// Timeouts that let hours of a deployment pass in minutes.
+/// Timeouts by which minutes show the events of hours in a deployment.
 const QUICK: &[(&str, &str, &str)] = &[
     ("MERGE3", "min_interval", "1s"),
     ("MERGE3", "max_interval", "3s"),
@@ -38,7 +38,7 @@ const QUICK: &[(&str, &str, &str)] = &[
     ("GMS", "join_timeout", "500ms"),
 ];
 
-/// A way into a member.
+/// An input path of a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Way {
     /// The transport.
@@ -49,7 +49,7 @@ pub(crate) enum Way {
     Datagram,
 }
 
-/// Something that one member said to another.
+/// A message from one member to another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Passed {
     pub(crate) way: Way,
@@ -64,7 +64,7 @@ enum Happening {
     Wake { node: usize },
 }
 
-/// What a member has sent.
+/// The totals of a member's sent packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
@@ -85,18 +85,18 @@ pub(crate) struct Member {
     pub(crate) is_gone: bool,
     pub(crate) view: Option<View>,
     pub(crate) sent: Sent,
-    /// Messages that came, by their senders.
+    /// The number of received messages, by sender.
     pub(crate) got: BTreeMap<Address, u64>,
     wakes_at: Option<Time>,
 }
 
-/// Members and the wires between them.
+/// Members and the network between them.
 pub(crate) struct Cluster {
     pub(crate) now: Time,
     pub(crate) members: Vec<Member>,
-    /// Everything that passed since recording began.
+    /// All messages since recording began.
     pub(crate) tap: Option<Vec<Passed>>,
-    /// Pairs between which nothing passes.
+    /// Pairs between which no message passes.
     pub(crate) cuts: BTreeSet<(usize, usize)>,
     config: StackConfig,
     schedule: Schedule<Happening>,
@@ -106,12 +106,12 @@ pub(crate) struct Cluster {
     groups: BTreeMap<usize, Token>,
 }
 
-/// The member of this number is reached here.
+/// Returns the physical address of the member of this number.
 fn phys(node: usize) -> PhysAddr {
     PhysAddr::new([10, 0, 0, node as u8 + 1].into(), 7800)
 }
 
-/// Addresses of interfaces for selectors to choose from.
+/// Returns addresses of interfaces for selectors to choose from.
 pub(crate) fn interfaces() -> Vec<Interface> {
     ["127.0.0.1", "::1", "192.168.1.5", "10.5.5.5", "fe80::1", "2001:db8::1", "8.8.8.8"]
         .iter()
@@ -122,7 +122,7 @@ pub(crate) fn interfaces() -> Vec<Interface> {
         .collect()
 }
 
-/// The stack of a stock file with short timeouts; `changes` replaces protocols.
+/// Returns the stack of a stock file with short timeouts; `changes` replaces protocols.
 pub(crate) fn stock(name: &str, changes: &[(&str, &str)]) -> StackConfig {
     let mut config = match load_stack(name, &Variables::new()) {
         Ok(stack) => stack.config,
@@ -170,7 +170,7 @@ fn build(config: &StackConfig, node: usize, seed: u64) -> (Stack, Address) {
 }
 
 impl Cluster {
-    /// A cluster of nobody.
+    /// Creates a cluster without members.
     pub(crate) fn new(config: StackConfig) -> Self {
         Self {
             now: Time::ZERO,
@@ -186,12 +186,12 @@ impl Cluster {
         }
     }
 
-    /// A new member begins to join.
+    /// Starts a new member, which begins to join.
     pub(crate) fn start(&mut self) -> usize {
         self.start_as(SEED)
     }
 
-    /// One that nobody has heard of begins to join.
+    /// Starts a member that no recording names, which begins to join.
     pub(crate) fn start_fresh(&mut self) -> usize {
         self.start_as(FRESH_SEED)
     }
@@ -218,7 +218,7 @@ impl Cluster {
         self.schedule.add(at, happening);
     }
 
-    /// Time passes.
+    /// Runs the cluster for this time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some((at, happening)) = self.schedule.take(until) {
@@ -250,7 +250,7 @@ impl Cluster {
         }
     }
 
-    /// Something arrives at a member, said by a member or by nobody.
+    /// Delivers a message to a member, whether a member has sent it or not.
     pub(crate) fn arrive(&mut self, passed: &Passed) {
         let Passed { way, from, to, bytes } = passed;
         if self.members.get(*to).is_none_or(|member| member.is_gone) {
@@ -280,7 +280,7 @@ impl Cluster {
         }
     }
 
-    /// A member does something on its own.
+    /// Makes a member act on its own.
     pub(crate) fn act(&mut self, node: usize, act: impl FnOnce(&mut Stack, Time)) {
         if self.members.get(node).is_some_and(|member| !member.is_gone) {
             act(&mut self.members[node].stack, self.now);
@@ -288,7 +288,7 @@ impl Cluster {
         }
     }
 
-    /// A member sends so many bytes to another or to all.
+    /// Sends `length` bytes from a member to another or to all.
     pub(crate) fn send(&mut self, from: usize, to: Option<usize>, length: usize, flags: Flags) {
         let dest = to.map(|to| self.members[to].address.clone());
         let mut message = Message::bytes(dest, vec![0x5a; length]);
@@ -296,7 +296,7 @@ impl Cluster {
         self.act(from, |stack, now| stack.handle_send(now, message));
     }
 
-    /// A member vanishes.
+    /// Crashes a member.
     pub(crate) fn crash(&mut self, node: usize) {
         self.members[node].is_gone = true;
         self.listeners.retain(|_, (owner, _)| *owner != node);
@@ -316,10 +316,10 @@ impl Cluster {
         }
     }
 
-    /// Runs a member's stack and carries what comes out of it.
+    /// Runs a member's stack and delivers its output.
     fn work(&mut self, node: usize) {
         let now = self.now;
-        // A member whose layers go on asking for something is as wrong as one that goes on sending.
+        // A member whose layers go on requesting timers or actions is as wrong as one that goes on sending.
         for round in 0.. {
             assert!(round < 1_000, "a member never comes to rest");
             self.members[node].stack.run(now);
@@ -450,7 +450,7 @@ impl Cluster {
     }
 }
 
-/// Lets a stack run without peers. Returns the time at the end, which is earlier if its timers fired more often.
+/// Runs a stack without peers. Returns the time at the end, which is earlier if its timers fired more often.
 pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_max: usize) -> Time {
     let (mut now, end) = (start, start + time);
     for _ in 0..wakes_max {
@@ -498,7 +498,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
     now
 }
 
-/// A member that is alone in its cluster, on tcp.xml.
+/// Returns a member that is alone in its cluster, on tcp.xml.
 pub(crate) fn alone() -> (Stack, Time) {
     static CONFIG: OnceLock<StackConfig> = OnceLock::new();
     let (mut stack, _) = build(CONFIG.get_or_init(|| stock("tcp.xml", &[])), 0, SEED);

@@ -1,4 +1,4 @@
-//! Runs targets with inputs that a seed makes, and shows what broke so that it can be seen again.
+//! Runs targets with inputs from a seed, and shows a broken rule so that it can be replayed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -12,32 +12,32 @@ use crate::mutate::{Shape, mutated};
 use crate::rounds;
 use crate::target::{Seen, Target};
 
-/// How long one input may take before it counts as one that never ends.
+/// The time after which an input counts as one that never ends.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How a target went.
+/// The result of a target's run.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Score {
     /// Sums, and the largest peak.
     pub seen: Seen,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
 }
 
 /// An input that broke a rule.
 #[derive(Clone, Debug)]
 pub struct Broken {
-    /// Which target.
+    /// The target.
     pub target: &'static str,
     /// The seed of the run.
     pub seed: u64,
-    /// How many inputs were before it.
+    /// The number of inputs before it.
     pub nth: u64,
     /// The input.
     pub input: Vec<u8>,
 }
 
-/// The input of this number: each has a seed of its own, so that none depends on those before it.
+/// Returns the input of this number: each has a seed of its own, so that none depends on the inputs before it.
 pub fn input(target: &Target, corpus: &[Vec<u8>], seed: u64, nth: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     match target.shape {
@@ -49,7 +49,7 @@ pub fn input(target: &Target, corpus: &[Vec<u8>], seed: u64, nth: u64) -> Vec<u8
 /// The folder with committed inputs, one folder of files per target.
 const CORPORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
 
-/// Real inputs of a target, and those that are committed in `fuzz/corpus`: inputs that broke a rule once, and those
+/// Returns the real inputs of a target, and the committed ones in `fuzz/corpus`: inputs that broke a rule once, and those
 /// that `cargo xtask fuzz --coverage --keep` adds.
 ///
 /// # Panics
@@ -68,7 +68,7 @@ pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
     corpus
 }
 
-/// Gives a target things until it has had `runs` of them: inputs, or packets in rounds.
+/// Runs a target until it has had `runs` inputs, or packets in rounds.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub fn run(target: &'static Target, runs: u64, seed: u64) -> Result<Score, Box<B
     let mut score = Score::default();
     let begun = Instant::now();
     let watch = Watch::new(target.name, seed);
-    // What the facts say has to be accepted, and rounds begin with one that is as it was recorded.
+    // Inputs from the facts have to be accepted, and rounds begin with an unchanged recorded packet.
     for (nth, input) in corpus.iter().enumerate() {
         once(target, input, seed, nth as u64, &mut Score::default())?;
     }
@@ -112,7 +112,7 @@ fn once(
     }
 }
 
-/// Ends the process if an input takes for ever.
+/// Ends the process if an input takes too long.
 struct Watch {
     nth: Arc<AtomicU64>,
 }
@@ -146,7 +146,7 @@ impl Watch {
     }
 }
 
-/// Leaves out of a round what is not needed to break the rule, record by record.
+/// Removes each record of a round that is not needed to break the rule.
 pub fn shrunk(target: &'static Target, broken: &Broken) -> Vec<u8> {
     let breaks = |input: &[u8]| catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_err();
     let mut best = broken.input.clone();

@@ -1,4 +1,4 @@
-//! What a peer writes on a TCP connection.
+//! The bytes of a peer on a TCP connection.
 
 use bytes::BytesMut;
 use consort_group::{Rng, Version, wire};
@@ -8,13 +8,13 @@ use crate::bounds::{AT_LEAST, PER_BYTE, bounded_by};
 use crate::target::Seen;
 use crate::vectors::{lines, sessions};
 
-/// The longest frame: short, so that the limit itself is met.
+/// The limit of a frame: short, so that inputs reach it.
 const FRAME_LEN_MAX: usize = 32 * 1024;
 
-/// Room for a busy connection's reads.
+/// The buffer size for a busy connection's reads.
 const READ_LEN: usize = 4 * 1024;
 
-/// What has come out of a connection.
+/// The output of a connection.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Heard {
     peer: Option<String>,
@@ -22,7 +22,7 @@ struct Heard {
     wrong: Option<String>,
 }
 
-/// Reads a connection as it comes, in pieces of these sizes.
+/// Reads a connection as it arrives, in pieces of these sizes.
 fn listen(bytes: &[u8], mut piece: impl FnMut() -> usize) -> Heard {
     let mut heard = Heard::default();
     let mut input = BytesMut::new();
@@ -54,7 +54,7 @@ fn listen(bytes: &[u8], mut piece: impl FnMut() -> usize) -> Heard {
         if rest.is_empty() {
             return heard;
         }
-        // A length that lies makes nobody reserve what never comes.
+        // A false length does not reserve memory for bytes that never arrive.
         let room = read_capacity(&input, READ_LEN);
         assert!(room <= READ_LEN.max(2 * input.len()), "{room} bytes of room after {}", input.len());
         let (now, later) = rest.split_at(piece().clamp(1, room).min(rest.len()));
@@ -66,7 +66,7 @@ fn listen(bytes: &[u8], mut piece: impl FnMut() -> usize) -> Heard {
 pub(crate) fn connection(bytes: &[u8]) -> Seen {
     let limit = AT_LEAST + READ_LEN as u64 + PER_BYTE * bytes.len() as u64;
     let (heard, peak) = bounded_by(limit, || listen(bytes, || READ_LEN));
-    // However the network cuts it, the same comes out.
+    // The output is the same, however the network cuts the input.
     let mut rng = Rng::new(bytes.len() as u64);
     let in_pieces = listen(bytes, || 1 + rng.below(64) as usize);
     assert_eq!(heard, in_pieces);
@@ -77,7 +77,7 @@ pub(crate) fn connection(bytes: &[u8]) -> Seen {
             accepted |= wire::decode_packet(payload, &[]).is_ok();
         }
     }
-    // Tools read set-up bytes with a decoder of their own; both agree on how many they are.
+    // Tools read set-up bytes with a decoder of their own; both decoders agree on their number.
     let tool = wire::decode_setup(bytes);
     if let Ok(Some((peer, used))) = decode_setup(bytes, |_| true) {
         let Ok(Some((version, own, length))) = tool else { panic!("{tool:?} of set-up bytes of {peer}") };

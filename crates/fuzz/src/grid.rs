@@ -1,4 +1,4 @@
-//! The grid's member under frames of a member that has lost its mind.
+//! The grid's member under frames of a corrupt member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use consort_group::{Address, Time, Uuid, View, ViewId};
 use crate::bounds::{PER_BYTE, bounded_by};
 use crate::target::Seen;
 
-/// What a member may take for one frame whatever is in it: answers, tables, a segment's first pages.
+/// The memory that a member may take for one frame whatever its content is: responses, tables, a segment's first pages.
 const AT_LEAST: u64 = 1024 * 1024;
 
 fn address(n: u64) -> Address {
     Address::Uuid(Uuid { most: 3, least: n })
 }
 
-/// Two members with a cache, the first of which is the coordinator, and what they have said to each other.
+/// Two members with a cache, the first of which is the coordinator, and their exchanged frames.
 struct Pair {
     nodes: [Node; 2],
     now: Time,
@@ -81,7 +81,7 @@ impl Pair {
         pair
     }
 
-    /// Until both are silent.
+    /// Runs both members until they are silent.
     fn talk(&mut self) {
         for _ in 0..100 {
             let mut is_quiet = true;
@@ -105,7 +105,7 @@ impl Pair {
     }
 }
 
-/// A frame from the other member comes to the coordinator and to the one that is not; then time passes.
+/// Delivers a frame to both members, to each as a frame of the other; then time passes.
 pub(crate) fn frame(bytes: &[u8]) -> Seen {
     let frame = Bytes::copy_from_slice(bytes);
     let Pair { mut nodes, now, .. } = Pair::new();
@@ -125,7 +125,7 @@ pub(crate) fn frame(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// What two members say to each other.
+/// Returns the frames that two members exchange.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     Pair::new().said.iter().map(|frame| frame.to_vec()).collect()
 }

@@ -15,7 +15,7 @@ use crate::target::Seen;
 #[path = "../../hotrod/tests/it/messages.rs"]
 mod messages;
 
-/// What precedes a response in an input: version, opcode and intelligence of its request, as places in their tables.
+/// The bytes before a response in an input: version, opcode and intelligence of its request, as indices in their tables.
 const ASKED: usize = 3;
 
 fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
@@ -24,7 +24,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// Reads all messages with bounded memory, and again in two pieces; what was read is written and read once more.
+/// Reads all messages with bounded memory, and again in two pieces; the messages are then written and read once more.
 fn read<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&mut dyn FnMut(&mut BytesMut) -> bool, &mut BytesMut) -> Vec<T>,
@@ -47,14 +47,14 @@ fn read<T: PartialEq + std::fmt::Debug>(
     for message in &messages {
         let written = encode(message);
         let again = decode(&mut never, &mut BytesMut::from(&written[..]));
-        // Something that has more than one form becomes the one that we write, and stays that.
+        // A message that has more than one form takes the form that we write, and keeps that.
         let [again] = &again[..] else { panic!("{message:?} is not read as it was written") };
         assert_eq!(encode(again), written, "{message:?}\nbecame\n{again:?}");
     }
     Seen::one(!messages.is_empty(), peak)
 }
 
-/// Requests, one after the other; what came before one does not change it.
+/// Decodes requests, one after the other; a request does not depend on the ones before it.
 pub(crate) fn request(bytes: &[u8]) -> Seen {
     let decode = |more: &mut dyn FnMut(&mut BytesMut) -> bool, buffer: &mut BytesMut| {
         let mut decoder = RequestDecoder::new(Limits::default());
@@ -85,7 +85,7 @@ fn asked(bytes: &[u8]) -> Option<RequestContext> {
     })
 }
 
-/// Responses to one request, and events, one after the other.
+/// Decodes responses to one request, and events, one after the other.
 pub(crate) fn response(bytes: &[u8]) -> Seen {
     let Some(asked) = asked(bytes) else { return Seen::one(false, 0) };
     let decode = |more: &mut dyn FnMut(&mut BytesMut) -> bool, buffer: &mut BytesMut| {
@@ -109,7 +109,7 @@ pub(crate) fn response(bytes: &[u8]) -> Seen {
     read(&bytes[ASKED..], decode, encode)
 }
 
-/// One of each operation and version, the same ones each time.
+/// Generates one message of each operation and version, the same ones each time.
 fn of_all<T, S: Strategy<Value = T>>(
     strategy: impl Fn(ProtocolVersion, Opcode) -> S,
     mut bytes: impl FnMut(usize, usize, T) -> Vec<u8>,
@@ -127,12 +127,12 @@ fn of_all<T, S: Strategy<Value = T>>(
     all
 }
 
-/// Requests of every operation and version.
+/// Returns requests of every operation and version.
 pub(crate) fn requests() -> Vec<Vec<u8>> {
     of_all(messages::request, |_, _, request| encoded(|out| request.encode(out)).to_vec())
 }
 
-/// Responses to every operation and version, and events.
+/// Returns responses to every operation and version, and events.
 pub(crate) fn responses() -> Vec<Vec<u8>> {
     let place = |place: usize| u8::try_from(place).unwrap_or_default();
     let mut all = of_all(messages::response, |version, opcode, (asked, response)| {

@@ -1,4 +1,4 @@
-//! Files and texts by which servers and clients show what they are: users, tokens, keys, certificates, and a client's URI.
+//! Files and texts by which servers and clients identify themselves: users, tokens, keys, certificates, and a client's URI.
 
 use std::sync::OnceLock;
 
@@ -26,7 +26,7 @@ pub(crate) fn user_files() -> Vec<Vec<u8>> {
     USERS.map(|users| users.as_bytes().to_vec()).into()
 }
 
-/// What a file of users takes: for each byte a user of a few, and a file's secret.
+/// The memory limit of a file of users: for each byte a user of a few, and a file's secret.
 const USERS_MEMORY: (u64, u64) = (64 * 1024, 512);
 
 /// A file has users, or the error names the file.
@@ -41,7 +41,7 @@ pub(crate) fn users(bytes: &[u8]) -> Seen {
     Seen::one(read.is_ok(), peak)
 }
 
-/// From which the keys here are made.
+/// The seed of the keys here.
 const SEED: [u8; 32] = [7; 32];
 
 /// A key pair of Ed25519, and its public key in PEM. Every run has the same.
@@ -57,7 +57,7 @@ fn signer() -> &'static (Ed25519KeyPair, Vec<u8>) {
     })
 }
 
-/// What stands between a token's header and its claims in an input.
+/// The byte between a token's header and its claims in an input.
 const BETWEEN: u8 = b'\n';
 
 const TOKENS: [&str; 5] = [
@@ -73,8 +73,8 @@ pub(crate) fn tokens() -> Vec<Vec<u8>> {
     TOKENS.map(|token| token.as_bytes().to_vec()).into()
 }
 
-/// Signs the input's header and claims, so that the server's checks behind the signature run, too. The same bytes as a token in
-/// compact form have no valid signature, and the server refuses them.
+/// Signs the input's header and claims, so that the server's checks behind the signature run, too. The same bytes as a token
+/// in compact form have no valid signature, and the server refuses them.
 pub(crate) fn token(bytes: &[u8]) -> Seen {
     let (pair, pem) = signer();
     let at = bytes.iter().position(|byte| *byte == BETWEEN).unwrap_or(bytes.len());
@@ -92,12 +92,12 @@ pub(crate) fn token(bytes: &[u8]) -> Seen {
         Err(reason) => assert!(!reason.is_empty() && !reason.contains('\n'), "{reason:?}"),
     }
     assert!(unsigned.is_err(), "a token without a signature is {unsigned:?}'s");
-    // Tokens whose claims are read are refused for what they claim.
+    // Tokens with readable claims are refused for those claims.
     let is_read = !matches!(&owner, Err(reason) if reason == "it is no token");
     Seen::one(is_read, peak)
 }
 
-/// The claims of a token that was accepted allow that.
+/// Checks that the claims of an accepted token allow its acceptance.
 fn check_claims(owner: &str, header: &[u8], claims: &[u8]) {
     let header: Json = serde_json::from_slice(header).expect("the header was read");
     // The texts of other claims may be no UTF-8: they are not read.
@@ -112,10 +112,10 @@ fn check_claims(owner: &str, header: &[u8], claims: &[u8]) {
     assert!(claims["exp"].as_f64().is_some_and(|seconds| seconds > 1.7e9), "{claims}");
 }
 
-/// What precedes the seed in a private key of Ed25519 in DER (PKCS 8).
+/// The bytes before the seed in a private key of Ed25519 in DER (PKCS 8).
 const PKCS8: &[u8] = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 
-/// A certificate that has signed itself, with its key, in PEM and in DER. Every run has the same.
+/// A self-signed certificate with its key, in PEM and in DER. Every run has the same.
 fn certified() -> &'static (String, String, Vec<u8>) {
     static CERTIFIED: OnceLock<(String, String, Vec<u8>)> = OnceLock::new();
     CERTIFIED.get_or_init(|| {
@@ -140,10 +140,10 @@ pub(crate) fn pems() -> Vec<Vec<u8>> {
     texts.map(String::into_bytes).into()
 }
 
-/// What TLS keeps of a certificate's keys and cipher suites whatever the text is, and for each byte.
+/// The memory of TLS for a certificate's keys and cipher suites whatever the text is, and for each byte.
 const PEM_MEMORY: (u64, u64) = (512 * 1024, 256);
 
-/// A text of PEM is an identity, roots, or keys of tokens, or an error says why it is none.
+/// A text of PEM is an identity, roots, or keys of tokens, or an error gives the reason why it is none.
 pub(crate) fn pem(bytes: &[u8]) -> Seen {
     let limit = PEM_MEMORY.0 + PEM_MEMORY.1 * bytes.len() as u64;
     let ((identity, roots, keys), peak) = bounded_by(limit, || {

@@ -1,12 +1,12 @@
-//! Fuzz targets: every decoder that reads what a peer or a user wrote, and whole stacks under mutated traffic.
+//! Fuzz targets: every decoder of bytes that a peer or a user wrote, and whole stacks under mutated traffic.
 //!
-//! A target is a function of bytes. It panics if a rule is broken, and the rules are more than that nothing panics:
-//! what decodes encodes and decodes to the same value again, sizes that are computed are the sizes that are written,
-//! memory stays in proportion to the input, and a stack that was lied to still takes in a new member afterwards.
+//! A target is a function of bytes. It panics if a rule is broken, and the rules require more than the absence of other
+//! panics. A decoded value encodes and decodes to the same value again. Computed sizes are the written sizes. Memory stays in
+//! proportion to the input. A stack that received forged packets still takes in a new member afterwards.
 //!
-//! Two drivers use the same functions: [`driver`] mutates real bytes from a seed on the stable toolchain (`cargo xtask
-//! fuzz`, and a short run in the tests), and the targets of cargo-fuzz in the folder `fuzz` let libFuzzer look for new
-//! paths. Inputs of one replay in the other.
+//! Two drivers use the same functions. [`driver`] mutates real bytes from a seed on the stable toolchain (`cargo xtask fuzz`,
+//! and a short run in the tests). The targets of cargo-fuzz in the folder `fuzz` let libFuzzer search for new paths. Inputs
+//! of one replay in the other.
 
 #![forbid(unsafe_code)]
 

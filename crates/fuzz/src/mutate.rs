@@ -1,19 +1,19 @@
-//! How real bytes become hostile ones.
+//! Mutations that turn real bytes into hostile ones.
 
 use consort_group::Rng;
 
-/// What inputs look like.
+/// The shape of inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// Binary.
     Bytes,
     /// Text.
     Text,
-    /// A round of a cluster: packets and what happens between them.
+    /// A round of a cluster: packets and events between them.
     Round,
 }
 
-/// Inputs are kept below this, so that none of the two million costs a second.
+/// The limit of an input's length, so that none of the two million costs a second.
 pub const LEN_MAX: usize = 64 * 1024;
 
 /// Values at which lengths and counts go wrong.
@@ -44,7 +44,7 @@ const EDGES: &[u64] = &[
     u64::MAX,
 ];
 
-/// What texts of configurations and requests are made of.
+/// Parts of texts of configurations and requests.
 const WORDS: &[&str] = &[
     "${",
     "}",
@@ -128,7 +128,7 @@ fn span(rng: &mut Rng, length: usize) -> std::ops::Range<usize> {
     start..start + count
 }
 
-/// A mutated copy of one of these.
+/// Returns a mutated copy of one of these inputs.
 pub fn mutated(rng: &mut Rng, corpus: &[Vec<u8>], shape: Shape) -> Vec<u8> {
     let mut bytes = corpus.get(at(rng, corpus.len())).cloned().unwrap_or_default();
     let mut count = 1;
@@ -191,13 +191,13 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>], shape: Shape) 
             let fresh: Vec<u8> = (0..count).map(|_| rng.next_u64() as u8).collect();
             bytes.splice(place..place, fresh);
         }
-        // The end of another.
+        // The end of another input.
         10 => {
             let other = &corpus[at(rng, corpus.len())];
             bytes.truncate(at(rng, length + 1));
             bytes.extend_from_slice(&other[at(rng, other.len() + 1)..]);
         }
-        // A piece of another.
+        // A piece of another input.
         11 => {
             let other = &corpus[at(rng, corpus.len())];
             let piece = other[span(rng, other.len())].to_vec();
@@ -208,7 +208,7 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>], shape: Shape) 
             let place = at(rng, length + 1);
             bytes.splice(place..place, WORDS[at(rng, WORDS.len())].bytes());
         }
-        // What looks like a value is replaced.
+        // Replaces a text that looks like a value.
         14 => {
             let start = at(rng, length);
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');

@@ -1,4 +1,4 @@
-//! Queries as clients write them, and what members tell each other of them.
+//! Queries as clients write them, and the messages of members about them.
 
 use bytes::Bytes;
 use consort_server::foreign;
@@ -6,7 +6,7 @@ use consort_server::foreign;
 use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
 
-/// Each part of the language, over the entities that values become elsewhere here.
+/// Each part of the language, over the entities that values become in other targets.
 const QUERIES: [&str; 12] = [
     "FROM s.M",
     "SELECT s, i FROM s.M ORDER BY d",
@@ -33,10 +33,11 @@ pub(crate) fn queries() -> Vec<Vec<u8>> {
     QUERIES.map(|query| query.as_bytes().to_vec()).into()
 }
 
-/// What a schema's types have whatever is asked of them, and a query for each byte: an `IN` of short numbers is the most.
+/// The memory limit of a schema's types whatever the query is, and of a query for each byte: an `IN` of short numbers is the
+/// largest.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
-/// A text is no query, or one that is refused, or becomes something that owners read.
+/// A text is no query, or a refused one, or becomes a plan that owners read.
 pub(crate) fn query(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     // The schema is compiled once, whatever the input is.
@@ -54,7 +55,8 @@ pub(crate) fn query(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// What owners are told of those queries, an entity behind its length before it; what clients send, and what they are answered.
+/// Returns the plans that owners receive for those queries, each behind an entity and its length; the requests of clients;
+/// and their responses.
 pub(crate) fn plans() -> Vec<Vec<u8>> {
     let plans = QUERIES.iter().filter_map(|query| foreign::query(query).1.ok());
     let of_each = |plan: Vec<u8>| ENTITIES.map(|entity| [&[entity.len() as u8], entity, &plan].concat());
@@ -66,7 +68,7 @@ pub(crate) fn plans() -> Vec<Vec<u8>> {
     all
 }
 
-/// What is a plan is written as it was read, and makes a row of an entity or none.
+/// A plan is written as it was read, and makes a row of an entity or none.
 pub(crate) fn plan(bytes: &[u8]) -> Seen {
     let (length, rest) =
         bytes.split_first().map_or((0, bytes), |(length, rest)| (usize::from(*length), rest));

@@ -1,8 +1,9 @@
-//! Whole stacks: a cluster of three is joined, lied to by a fourth that knows its traffic, and has to be well after.
+//! Whole stacks: three members form a cluster, a fourth that knows their traffic sends them forged packets, and the cluster
+//! has to heal afterwards.
 //!
-//! An input is a round: records of what happens one after the other. A record is five bytes (what, who, how long until
-//! the next, and two of length) and the bytes of the packet. Every round begins with the same cluster, byte for byte,
-//! so that recorded traffic of one means something in all.
+//! An input is a round: records of events one after the other. A record is five bytes (kind, members, time until the next,
+//! and two of length) and the bytes of the packet. Every round begins with the same cluster, byte for byte, so that recorded
+//! traffic of one round has a meaning in all.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -16,27 +17,27 @@ use crate::cluster::{Cluster, Passed, Sent, Way, stock};
 use crate::mutate::{Shape, mutated};
 use crate::target::Seen;
 
-/// Packets of a round. More would only be followed by the same end.
+/// The limit of packets in a round, because more packets would lead to the same end.
 pub(crate) const PACKETS: u64 = 256;
 
-/// Members that are lied to.
+/// Members that receive forged packets.
 const MEMBERS: usize = 3;
 
-/// What one packet may make a member send at once. A request for retransmission may name a whole window.
+/// The limit of packets that a member may send in response to one. A request for retransmission may name a whole window.
 const SENT_AT_ONCE: Sent = Sent { packets: 64, bytes: 256 * 1024 };
 
-/// Memory that all members together may gain by a round. Bounded tables of strangers, windows with what never becomes
-/// whole, and what members told each other meanwhile.
+/// The memory by which all members together may grow in a round: bounded tables of unknown members, windows with incomplete
+/// messages, and the members' own messages meanwhile.
 const GROWTH_MAX: u64 = 4 * 1024 * 1024;
 
-/// How long the cluster may take, in its own time, until a new member is in one view with everybody and heard. A view
+/// The limit of the cluster's own time until a new member is in one view with all members and its messages arrive. A view
 /// with members that do not exist takes several timeouts of failure detection, one after the other.
 const HEALS_WITHIN: Duration = Duration::from_secs(200);
 
-/// How many new members may come until then.
+/// The number of new members that may join until then.
 const FRESH: usize = 3;
 
-/// A stack and what was recorded on it.
+/// A stack and its recorded messages.
 struct Stage {
     config: StackConfig,
     traffic: Vec<Passed>,
@@ -63,8 +64,8 @@ fn joined(config: &StackConfig) -> Cluster {
     cluster
 }
 
-/// Everything that members say to each other in a life with joins, messages of all kinds, loss, state transfer, a
-/// crash, a partition that ends, and a leave; each thing once.
+/// Records all messages that members exchange in a life with joins, messages of all kinds, loss, state transfer, a crash, a
+/// partition that ends, and a leave; each message once.
 fn record(config: &StackConfig) -> Vec<Passed> {
     let mut cluster = Cluster::new(config.clone());
     cluster.tap = Some(Vec::new());
@@ -80,7 +81,7 @@ fn record(config: &StackConfig) -> Vec<Passed> {
             cluster.send(from, None, 10, Flags::RSVP);
             cluster.send(from, Some((from + 2) % MEMBERS), 10, Flags::OOB);
         }
-        // Lost packets make requests for them, and answers.
+        // Lost packets cause requests for them, and responses.
         cluster.cuts.insert((round % 3, (round + 1) % 3));
         cluster.run_for(Duration::from_millis(20));
         cluster.cuts.clear();
@@ -113,10 +114,10 @@ fn record(config: &StackConfig) -> Vec<Passed> {
         .collect()
 }
 
-/// What a record does.
+/// The effect of a record.
 enum Step {
     Inject(Passed),
-    /// A member does something of its own: multicast, unicast, message with acknowledgement, or state transfer.
+    /// An own action of a member: multicast, unicast, message with acknowledgement, or state transfer.
     Act {
         node: usize,
         what: u8,
@@ -132,7 +133,7 @@ fn steps(mut rest: &[u8]) -> impl Iterator<Item = (Step, Duration)> {
         let (bytes, later) = rest[HEAD..].split_at(length);
         rest = later;
         let to = usize::from(who & 15) % MEMBERS;
-        // Number 3 is a member that is not there yet, number 4 nobody.
+        // Number 3 is a member that is not there yet, number 4 no member.
         let from = usize::from(who >> 4) % 5;
         let step = match what % 8 {
             5 => Step::Inject(Passed { way: Way::Frame, from, to, bytes: Bytes::copy_from_slice(bytes) }),
@@ -151,7 +152,7 @@ fn put_step(out: &mut Vec<u8>, what: u8, who: u8, gap: u8, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// The records of a round.
+/// Splits a round into records.
 pub(crate) fn records(mut rest: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(head) = rest.first_chunk::<HEAD>() {
@@ -163,7 +164,7 @@ pub(crate) fn records(mut rest: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// A round of mutated packets for the target of this name.
+/// Generates a round of mutated packets for the target of this name.
 pub(crate) fn round(name: &str, rng: &mut Rng) -> Vec<u8> {
     let stage = stage(name);
     let mut out = Vec::new();
@@ -264,12 +265,12 @@ fn act(cluster: &mut Cluster, node: usize, what: u8) {
     }
 }
 
-/// Members that nobody has lied about join, and everybody who is left hears them. More than one, because a forged view
-/// may have the number of the next real one: whoever has it waits for the view after that.
+/// Checks that members without forged packets join, and that all remaining members receive their messages. More than one
+/// joins, because a forged view may have the number of the next real one: a member that has it waits for the view after that.
 ///
-/// Returns false if members keep views of one number that differ. Only a view in the coordinator's name that it never
-/// made does that. It cannot be told from a real one, here as in JGroups, and no number tells either side of it; then
-/// the new member and those who have its view have to be well.
+/// Returns false if members keep views of one number that differ. Only a view in the coordinator's name that it never made
+/// causes that. It cannot be told from a real one, here as in JGroups, and no number reveals it to either partition; then the
+/// new member and those that have its view have to be well.
 fn heal(cluster: &mut Cluster) -> bool {
     for _ in 0..FRESH {
         let fresh = cluster.start_fresh();
@@ -295,7 +296,7 @@ fn heal(cluster: &mut Cluster) -> bool {
     panic!("the cluster is not well:\n{}", members.collect::<Vec<_>>().join("\n"));
 }
 
-/// Members that have the same view as this one, which is in it; nobody if there are strangers in that view.
+/// Returns the members that have the same view as this one, which is in it; none if there are unknown members in that view.
 fn sharing_view_of(cluster: &Cluster, node: usize) -> Vec<usize> {
     let Some(view) = &cluster.members[node].view else { return Vec::new() };
     let sharing: Vec<usize> = (0..cluster.members.len())
@@ -308,14 +309,14 @@ fn sharing_view_of(cluster: &Cluster, node: usize) -> Vec<usize> {
     if is_whole || is_forked(cluster) { sharing } else { Vec::new() }
 }
 
-/// Whether there are views of one number with different members.
+/// Returns whether there are views of one number with different members.
 fn is_forked(cluster: &Cluster) -> bool {
     let views =
         || cluster.members.iter().filter(|member| !member.is_gone).filter_map(|member| member.view.as_ref());
     views().any(|one| views().any(|other| one.id() == other.id() && one.members() != other.members()))
 }
 
-/// Whether a multicast and unicasts of this member reach the others among these.
+/// Returns whether a multicast and unicasts of this member reach the other given members.
 fn is_heard(cluster: &mut Cluster, fresh: usize, all: &[usize]) -> bool {
     let own = cluster.members[fresh].address.clone();
     let got = |cluster: &Cluster, node: usize| cluster.members[node].got.get(&own).copied().unwrap_or(0);
@@ -361,7 +362,7 @@ pub(crate) fn sequencer(bytes: &[u8]) -> Seen {
     play(stage("stack-sequencer"), bytes)
 }
 
-/// Rounds are made of recorded traffic, not of a corpus.
+/// Returns no corpus, because rounds are made of recorded traffic.
 pub(crate) fn none() -> Vec<Vec<u8>> {
     Vec::new()
 }

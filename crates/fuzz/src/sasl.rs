@@ -26,10 +26,10 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
     MESSAGES.map(|message| message.as_bytes().to_vec()).into()
 }
 
-/// Whatever it is said to be, on either side and at any place.
+/// Reads a message as any kind of message, on either side and at any step.
 pub(crate) fn message(bytes: &[u8]) -> Seen {
     let pencil: Verifier = PENCIL.parse().expect("a verifier");
-    // Any will do, and deriving the right ones takes milliseconds.
+    // Any keys will do, and deriving the right ones takes milliseconds.
     let keys = Keys::derive(Hash::Sha256, "pencil", b"salt", 1);
     let begun = || server::First::read(MESSAGES[0].as_bytes()).expect("a message");
     let (is_read, peak) = bounded(bytes.len(), || {

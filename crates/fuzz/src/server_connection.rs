@@ -13,26 +13,26 @@ use consort_server::{Budget, Server};
 use crate::target::Seen;
 use crate::{hotrod, server};
 
-/// A cluster of one member, which need not look for others.
+/// A cluster of one member, which does not search for others.
 const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
-/// The process's budget for what clients make a server hold.
+/// The process's budget for memory that clients make a server hold.
 const MEMORY: u64 = 256 * 1024 * 1024;
 
 /// How long a server may take to close a connection after its client has closed its half.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Bytes of response for a connection, and for each byte of its requests. A request of a few bytes asks for all metrics or for
-/// the definition of a cache.
+/// The limit of response bytes for a connection, and for each byte of its requests. A request of a few bytes asks for all
+/// metrics or for the definition of a cache.
 const OUT: (usize, usize) = (64 * 1024, 2048);
 
-/// A ping in version 3.0: what a healthy client sends.
+/// A ping in version 3.0, which a healthy client sends.
 const PING: &[u8] = b"\xa0\x01\x1e\x17\x00\x00\x01\x00\x00\x00";
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// The server's address. It starts with the first input and ends with the process.
+/// Returns the server's address. The server starts with the first input and ends with the process.
 fn address() -> SocketAddr {
     static ADDRESS: OnceLock<SocketAddr> = OnceLock::new();
     *ADDRESS.get_or_init(|| {
@@ -58,7 +58,7 @@ fn address() -> SocketAddr {
     })
 }
 
-/// Requests of Hot Rod alone and several of them on one connection, requests in HTTP, and a beginning of TLS.
+/// Returns requests of Hot Rod alone and several of them on one connection, requests in HTTP, and a beginning of TLS.
 pub(crate) fn connections() -> Vec<Vec<u8>> {
     let mut all = hotrod::requests();
     let pipelined: Vec<u8> = all.iter().step_by(7).take(20).flatten().copied().collect();
@@ -69,17 +69,17 @@ pub(crate) fn connections() -> Vec<Vec<u8>> {
     all
 }
 
-/// What the server answers to these bytes until it closes the connection.
+/// Sends these bytes, and returns the server's responses until it closes the connection.
 ///
 /// # Panics
 ///
-/// If it does not close it in time.
+/// If the server does not close it in time.
 fn exchange(bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address()).expect("the server accepts");
     stream.set_read_timeout(Some(CLOSE_TIME_MAX)).expect("a socket");
     stream.set_write_timeout(Some(CLOSE_TIME_MAX)).expect("a socket");
     let cut = bytes.len() / 2;
-    // The server may have closed the connection for what came first.
+    // The server may have closed the connection because of the first part.
     let is_sent = stream.write_all(&bytes[..cut]).and_then(|()| stream.write_all(&bytes[cut..]));
     let is_shut = is_sent.and_then(|()| stream.shutdown(Shutdown::Write));
     let mut responses = Vec::new();
@@ -91,7 +91,7 @@ fn exchange(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The server answers, closes the connection and goes on serving others; nothing in it panics.
+/// The server answers, closes the connection and goes on serving others; no thread of it panics.
 pub(crate) fn connection(bytes: &[u8]) -> Seen {
     address();
     let panics = PANICS.load(Ordering::Relaxed);

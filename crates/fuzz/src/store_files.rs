@@ -14,7 +14,7 @@ use crate::target::Seen;
 
 const SEGMENTS: u16 = 4;
 
-/// What opening a store of such small files may take: tables of segments, buffers for reading, and the entries.
+/// The memory limit of opening a store of such small files: tables of segments, buffers for reading, and the entries.
 const MEMORY_MAX: u64 = 16 * 1024 * 1024;
 
 /// A disk with a store that was closed, and every value that each key ever had in it.
@@ -44,7 +44,7 @@ fn entry(nth: u16, round: u8) -> Entry {
     Entry { version: u64::from(round), times, ..Entry::immortal(nth % SEGMENTS, format!("key-{nth}"), value) }
 }
 
-/// Several rounds of puts with removals between them, a note, and files of which some are compacted.
+/// Records several rounds of puts with removals between them, a note, and files of which some are compacted.
 fn recorded() -> &'static Recorded {
     static RECORDED: OnceLock<Recorded> = OnceLock::new();
     RECORDED.get_or_init(|| {
@@ -72,13 +72,13 @@ fn recorded() -> &'static Recorded {
     })
 }
 
-/// Each file of the store, behind its place among them.
+/// Returns each file of the store, behind its index among them.
 pub(crate) fn files() -> Vec<Vec<u8>> {
     let contents = recorded().files.values().enumerate();
     contents.map(|(place, contents)| [&[place as u8], &contents[..]].concat()).collect()
 }
 
-/// All that a store has.
+/// Returns all entries of a store.
 fn entries(store: &FileStore) -> Result<BTreeMap<Bytes, Bytes>, StoreError> {
     let mut all = BTreeMap::new();
     for segment in 0..SEGMENTS {
@@ -98,8 +98,8 @@ fn disk_with(place: usize, contents: &[u8]) -> SimDisk {
     disk
 }
 
-/// A store with a file in place of one of its own opens with entries that were once stored, or says what is wrong with which
-/// file. What opens takes changes and opens again with them.
+/// A store with a file in place of one of its own opens with entries that were once stored, or fails with an error that names
+/// the file and the damage. A store that opens takes changes and opens again with them.
 pub(crate) fn file(bytes: &[u8]) -> Seen {
     let Recorded { files, values } = recorded();
     let (place, contents) =
@@ -120,7 +120,7 @@ pub(crate) fn file(bytes: &[u8]) -> Seen {
             }
         };
         is_opened |= recover == Recover::Refuse;
-        // Entries whose damage is found only when they are read are errors then.
+        // Entries with damage that only a read finds are errors then.
         let Ok(found) = entries(&store) else { continue };
         for (key, value) in &found {
             assert!(

@@ -6,33 +6,33 @@ use crate::{
     texts, tools, wire,
 };
 
-/// What a target saw in one input.
+/// The result of a target for one input.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Seen {
-    /// How many things it was given: one, or the packets of a round.
+    /// The number of inputs: one, or the packets of a round.
     pub given: u64,
-    /// How many of them were accepted.
+    /// The number of accepted inputs.
     pub accepted: u64,
-    /// The most memory it had at a time.
+    /// The peak of its memory.
     pub peak: u64,
     /// Rounds after which a forged view kept members apart.
     pub apart: u64,
 }
 
 impl Seen {
-    /// One input that was accepted or not.
+    /// Returns the result of one input that was accepted or not.
     pub(crate) fn one(is_accepted: bool, peak: u64) -> Self {
         Self { given: 1, accepted: u64::from(is_accepted), peak, apart: 0 }
     }
 }
 
-/// Something that reads foreign bytes.
+/// A reader of foreign bytes.
 pub struct Target {
     /// Its name on command lines.
     pub name: &'static str,
-    /// What it reads.
+    /// The kind of its input.
     pub what: &'static str,
-    /// Reads, and panics if a rule is broken.
+    /// Reads an input, and panics if a rule is broken.
     pub run: fn(&[u8]) -> Seen,
     /// Real inputs.
     pub corpus: fn() -> Vec<Vec<u8>>,
@@ -50,7 +50,7 @@ const fn reads(
 }
 
 impl Target {
-    /// The same with inputs of another shape than bytes.
+    /// Sets another shape of inputs than bytes.
     const fn shaped(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
@@ -169,7 +169,7 @@ pub const TARGETS: &[Target] = &[
     .shaped(Shape::Round),
 ];
 
-/// A target by its name.
+/// Returns the target of a name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

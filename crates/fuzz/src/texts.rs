@@ -1,4 +1,4 @@
-//! Texts that a user writes: stacks, variables, values; and the files that members leave for each other.
+//! Texts that a user writes: stacks, variables, values; and the files that members write for each other.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::bounds::{bounded, bounded_by};
 use crate::cluster;
 use crate::target::Seen;
 
-/// What reading a stack may take besides what is in proportion: it may include all stock files, of which each stands in
+/// The memory limit of reading a stack besides the proportional part: it may include all stock files, each of which stands in
 /// memory as text and as description.
 const STACK_MEMORY: u64 = 4 * 1024 * 1024;
 
-/// How long a stack that was made of a mutated description runs, and how often its timers may fire meanwhile.
+/// How long a stack from a mutated description runs, and how often its timers may fire meanwhile.
 const RUNS_FOR: Duration = Duration::from_secs(3);
 const WAKES_MAX: usize = 100;
 
@@ -60,7 +60,7 @@ fn made(config: &StackConfig) -> Option<Stack> {
     Some(Stack::new(setup, layers))
 }
 
-/// Starts a stack and lets it run alone for a moment.
+/// Starts a stack and runs it alone for `RUNS_FOR`.
 fn live(stack: &mut Stack) {
     stack.start(Time::ZERO);
     stack.handle_connect(Time::ZERO, "fuzz");
@@ -116,7 +116,7 @@ pub(crate) fn texts_with_variables() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// Whether it is a value; if it is, what it prints as is one too.
+/// Returns whether a text is a value; the printed form of a value is one too.
 fn value<P: Property>(text: &str) -> bool {
     let Ok(value) = P::parse(text) else { return false };
     let shown = value.show();
@@ -183,7 +183,7 @@ impl HostNames for NoNames {
     }
 }
 
-/// What reading selectors may take besides what is in proportion: each may be three patterns, and a pattern of a few
+/// The memory limit of reading selectors besides the proportional part: each may be three patterns, and a pattern of a few
 /// bytes that repeats itself becomes as large as patterns may.
 const PATTERNS_MEMORY: u64 = 64 * 1024 * 1024;
 

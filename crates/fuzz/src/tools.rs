@@ -1,4 +1,4 @@
-//! What the tools read: captures, and the requests that a probe responder answers.
+//! Inputs of the tools: captures, and the requests that a probe responder answers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) fn capture(bytes: &[u8]) -> Seen {
     Seen::one(decoded > 0, peak)
 }
 
-/// A file with these packets on link layers of this number.
+/// Builds a file with these packets on link layers of this number.
 fn pcap(link: u32, is_little: bool, packets: &[Vec<u8>]) -> Vec<u8> {
     let number = |value: u32| if is_little { value.to_le_bytes() } else { value.to_be_bytes() };
     let mut file = Vec::new();
@@ -123,7 +123,7 @@ pub(crate) fn captures() -> Vec<Vec<u8>> {
 const LIVES_FOR: Duration = Duration::from_secs(5);
 const WAKES_MAX: usize = 200;
 
-/// What an answer may take: its text, which grows by doubling, and the values of one more key.
+/// The memory limit of an answer: its text, which grows by doubling, and the values of one more key.
 const ANSWER_MEMORY: u64 = 8 * ANSWER_LEN_MAX as u64;
 
 pub(crate) fn probe(bytes: &[u8]) -> Seen {
@@ -137,7 +137,7 @@ pub(crate) fn probe(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(text);
     let (mut stack, now) = cluster::alone();
     let (answer, peak) = bounded_by(ANSWER_MEMORY, || Answerer::default().answer(&mut stack, now, &text));
-    // Whatever was set or done, the member lives on and answers.
+    // The member lives on and answers after any request.
     let now = cluster::run_alone(&mut stack, now, LIVES_FOR, WAKES_MAX);
     let after = Answerer::default().answer(&mut stack, now, "").unwrap_or_default();
     assert!(after.contains("cluster=fuzz"), "{after}");

@@ -1,15 +1,15 @@
-//! The bytes of the facts, to begin from.
+//! The bytes of the facts, as first inputs.
 
 #[path = "../../group/tests/vectors/mod.rs"]
 mod all;
 
-/// Names and bytes of all lines of the files whose names begin so.
+/// Returns names and bytes of all lines of the files whose names have this prefix.
 pub fn lines(file: &str) -> impl Iterator<Item = (&'static str, Vec<u8>)> + use<'_> {
     let files = all::files().filter(move |name| name.starts_with(file));
     files.flat_map(all::lines).map(|(name, bytes, _)| (name, bytes.to_vec()))
 }
 
-/// The bytes of the lines of these names' beginnings.
+/// Returns the bytes of the lines whose names have these prefixes.
 pub fn named(file: &str, names: &[&str]) -> Vec<Vec<u8>> {
     lines(file)
         .filter(|(name, _)| names.iter().any(|start| name.starts_with(start)))
@@ -17,7 +17,7 @@ pub fn named(file: &str, names: &[&str]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// All packets of the captured sessions.
+/// Returns all packets of the captured sessions.
 pub fn sessions() -> Vec<Vec<u8>> {
     let files = all::files().filter(|name| name.contains("session"));
     files.flat_map(lines).map(|(_, bytes)| bytes).collect()

@@ -14,7 +14,7 @@ fn hold(name: &str, runs: u64) {
         panic!("cargo xtask fuzz --target {name} --seed {} --input {}\n{hex}", broken.seed, broken.nth)
     });
     assert!(score.seen.given >= runs);
-    // Mutations that leave nothing to decode would test the first length only.
+    // Mutations that leave no decodable input would test the first length only.
     assert!(score.seen.accepted * 20 >= runs, "{score:?}");
 }
 

@@ -1,7 +1,8 @@
-//! A store beside a simulated member: what the member asks of it is carried out one after the other, each after a while, as
-//! the one thread of a store does it.
+//! The store of a simulated member. It carries out the member's requests one after the other, each after a delay, as the one
+//! thread of a store does.
 //!
-//! Whoever simulates a member asks [`Beside::take`] when the next requests are done, and calls [`Beside::carry_out`] then.
+//! The caller, which simulates a member, asks [`Beside::take`] when the next requests are done, and calls
+//! [`Beside::carry_out`] then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,57 +16,57 @@ use consort_grid::{
 use consort_group::{Rng, Time};
 use consort_store::{Change, Part, Store, StoreError, Times};
 
-/// How long a request takes at most, unless it is said otherwise.
+/// The default of the longest delay of a request.
 const DELAY_MAX: Duration = Duration::from_millis(2);
 
-/// Requests after which the store puts its files in order once, as a writer does between its batches.
+/// The number of requests after which the store compacts its files once, as a writer does between its batches.
 const MAINTAIN_EVERY: u64 = 16;
 
-/// Bytes that it spends on that.
+/// The byte budget of one compaction.
 const MAINTAIN_BYTES: u64 = 64 * 1024;
 
 /// One moment as two clocks show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clocks {
-    /// The member's, which begins with it.
+    /// The member's clock, which begins with the member.
     pub own: Time,
-    /// The world's: what is stored has to mean the same in another life.
+    /// The world's clock: stored times must mean the same in a later life of the member.
     pub world: Time,
 }
 
 impl Clocks {
-    /// Of a member whose clock is the world's.
+    /// The clocks of a member whose clock is the world's.
     pub fn same(now: Time) -> Self {
         Self { own: now, world: now }
     }
 }
 
-/// What goes wrong with a store now and then: a spell, in which it refuses some requests and is slow with all.
+/// The faults of a store. They come in spells, in which the store refuses some requests and is slow with all.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Trouble {
-    /// How likely a request is the first of a spell.
+    /// The probability that a request is the first of a spell.
     pub begins: f64,
-    /// How long a spell takes at most.
+    /// The longest duration of a spell.
     pub spell_max: Duration,
-    /// How likely a request of a spell is refused, if it is to write or to load a value. What members are to remember is
-    /// taken: whoever is killed and has not kept that loses something by right.
+    /// The probability that a write, or the load of a value, is refused in a spell. Requests to remember the cluster's state
+    /// are not refused, because a member that is killed before it has kept its state loses data by right.
     pub refused: f64,
-    /// How many times as long requests of a spell take.
+    /// The factor by which requests of a spell take longer.
     pub slowness: u32,
 }
 
-/// Trouble that a store has.
+/// The state of a store's faults.
 #[derive(Debug)]
 struct Ailing {
     trouble: Trouble,
-    /// When the last spell ends.
+    /// The end of the last spell.
     until: Time,
-    /// Requests that were refused.
+    /// The number of refused requests.
     refused: u64,
 }
 
 impl Ailing {
-    /// How many times as long the next request takes, and whether it is refused.
+    /// Returns the factor by which the next request takes longer, and whether it is refused.
     fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
         let Trouble { begins, spell_max, refused, slowness } = self.trouble;
         if now >= self.until {
@@ -80,7 +81,7 @@ impl Ailing {
     }
 }
 
-/// A member's store, and what waits for it.
+/// A member's store, and the requests that wait for it.
 #[derive(Debug)]
 pub struct Beside {
     store: Arc<dyn Store>,
@@ -99,24 +100,24 @@ struct Waiting {
     cache: CacheId,
     request: StoreRequest,
     is_refused: bool,
-    /// When it was asked for: what is to be written says how old it was then.
+    /// The time of the request: a write carries the age that its entry had then.
     asked: Time,
 }
 
-/// What has come of a request.
+/// The outcome of a request.
 enum Answer {
     Stored(u64, Result<(), StoreFailure>),
     Loaded(u64, Result<Loaded, StoreFailure>),
 }
 
-/// How a member keeps its cache.
+/// The settings by which a member keeps its cache.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Keeping {
-    /// How much memory has room for; `None` for everything.
+    /// The bound of memory; `None` for no bound.
     pub bound: Option<MemoryBound>,
-    /// The store has what memory has no room for, and nothing else.
+    /// The store has only the entries for which memory has no room.
     pub passivation: bool,
-    /// Whether values are read when the member begins, and not only keys.
+    /// Whether values are loaded when the member begins, and not only keys.
     pub preload: bool,
     /// The container's [`ContainerSettings::is_shared`].
     pub is_shared: bool,
@@ -125,25 +126,25 @@ pub struct Keeping {
 }
 
 impl Default for Keeping {
-    /// Memory has room for everything, the cache is shared, and only keys are read first.
+    /// Unbounded memory, a shared cache, and only keys loaded at the start.
     fn default() -> Self {
         Self { bound: None, passivation: false, preload: false, is_shared: true, hash_seed: 1 }
     }
 }
 
-/// A member cannot begin with a store.
+/// A failure to begin with a store.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
-    /// The store refuses to give what it has.
+    /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What the store remembers of its cluster is damaged.
+    /// The cluster state that the store remembers is damaged.
     #[error(transparent)]
     Note(#[from] Unreadable),
-    /// There are entries and nothing is said of where they come from.
+    /// The store has entries but no cluster state.
     #[error("{entries} entries of which the store does not know where they come from")]
     Foreign {
-        /// How many.
+        /// The number of entries.
         entries: u64,
     },
 }
@@ -176,7 +177,7 @@ fn stored(world: Time, entry: &consort_store::Entry) -> Stored {
 }
 
 impl Beside {
-    /// A store that is written through; a request takes up to two milliseconds.
+    /// A write-through store; a request takes at most 2 ms.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
@@ -190,49 +191,49 @@ impl Beside {
         }
     }
 
-    /// The same with requests that take up to so long.
+    /// Sets the longest delay of a request.
     #[must_use]
     pub fn with_delay(mut self, delay_max: Duration) -> Self {
         self.delay_max = delay_max;
         self
     }
 
-    /// The same written behind: a write counts as stored when it waits.
+    /// Makes the store write-behind: a write counts as stored once it is queued.
     #[must_use]
     pub fn behind(mut self) -> Self {
         self.is_behind = true;
         self
     }
 
-    /// The same with trouble. What is written behind has none: nobody would be told of it.
+    /// Adds faults. A write-behind store has none, because no caller would get the errors.
     #[must_use]
     pub fn with_trouble(mut self, trouble: Trouble) -> Self {
         self.ailing = Some(Ailing { trouble, until: Time::ZERO, refused: 0 });
         self
     }
 
-    /// The trouble is over: what waits is taken, and so is all that follows.
+    /// Ends the faults: the store accepts the waiting and all following requests.
     pub fn heal(&mut self) {
         self.ailing = None;
         self.waiting.iter_mut().for_each(|waiting| waiting.is_refused = false);
     }
 
-    /// How many requests were refused, until it was healed.
+    /// Returns the number of requests that were refused before [`Beside::heal`].
     pub fn refused(&self) -> u64 {
         self.ailing.as_ref().map_or(0, |ailing| ailing.refused)
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// How many keys were loaded so far.
+    /// Returns the number of keys that were loaded.
     pub fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Whether something waits that changes entries.
+    /// Returns whether a request waits that changes entries.
     pub fn owes_writes(&self) -> bool {
         let is_change = |request: &StoreRequest| match request {
             StoreRequest::Write { .. } => true,
@@ -242,7 +243,7 @@ impl Beside {
         self.waiting.iter().any(|waiting| is_change(&waiting.request))
     }
 
-    /// Takes what the member asks for. The store is ready with one request more at each of the world's times that come back:
+    /// Takes the member's requests. The store is ready with one more request at each of the returned times of the world:
     /// [`Beside::carry_out`] is to be called then.
     pub fn take(&mut self, node: &mut Node, now: Clocks, rng: &mut Rng) -> Vec<Time> {
         let mut ready = Vec::new();
@@ -266,7 +267,7 @@ impl Beside {
         ready
     }
 
-    /// Carries out the next request and tells the member what came of it.
+    /// Carries out the next request and passes its outcome to the member.
     pub fn carry_out(&mut self, node: &mut Node, now: Clocks) {
         let Some(Waiting { cache, request, is_refused, asked }) = self.waiting.pop_front() else { return };
         let is_told = self.is_behind && matches!(request, StoreRequest::Write { .. });
@@ -278,15 +279,15 @@ impl Beside {
         }
     }
 
-    /// The member dies while the next request is carried out: what is done of it is done, and nobody is told. Everything else
-    /// that waits is lost.
+    /// Stops the store as its member crashes during the next request: that request is carried out, no outcome is passed on,
+    /// and all other waiting requests are lost.
     pub fn interrupt(mut self, now: Time) {
         if let Some(Waiting { request, asked, is_refused: false, .. }) = self.waiting.pop_front() {
             self.perform(now, asked, request);
         }
     }
 
-    /// The member has closed its cache: what waits is carried out, and the store is closed.
+    /// Carries out the waiting requests and closes the store, after the member has closed its cache.
     ///
     /// # Errors
     ///
@@ -325,7 +326,7 @@ impl Beside {
         };
         self.carried_out += 1;
         if self.carried_out.is_multiple_of(MAINTAIN_EVERY) {
-            // What fails here fails again where somebody is told.
+            // A failure here repeats in a request whose caller gets the error.
             let _ = self.store.maintain(MAINTAIN_BYTES);
         }
         answer
@@ -353,7 +354,7 @@ impl Beside {
     }
 }
 
-/// What is said of a request that is refused.
+/// Returns the answer to a request that is refused.
 fn refusal(request: &StoreRequest) -> Answer {
     let why = || StoreFailure::from("the store has trouble");
     match request {
@@ -364,11 +365,11 @@ fn refusal(request: &StoreRequest) -> Answer {
     }
 }
 
-/// What a member begins with that has this store.
+/// Opens the state with which a member that has this store begins.
 ///
 /// # Errors
 ///
-/// [`BeginError`]; what the store remembers and has stays as it was, but for entries that it says are void.
+/// [`BeginError`]. The store's entries and state stay as they were, except for entries that the store reports as void.
 pub fn begin(
     store: &Arc<dyn Store>,
     now: Clocks,

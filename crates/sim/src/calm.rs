@@ -1,4 +1,4 @@
-//! After the faults: the cluster heals, and then members join and leave without any trouble.
+//! The phase after the faults: the cluster heals, and then members join and leave without faults.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use crate::checks::{self, Broken};
 use crate::node::Node;
 use crate::world::World;
 
-/// How long members may take to join on a quiet network. The first answer to a joiner can be lost for want of its
-/// address, and is repeated after UNICAST3's interval of a second.
+/// The limit of a join on a quiet network. The first response to a joiner can be lost because its address is unknown, and is
+/// repeated after UNICAST3's interval of 1 s.
 const JOIN_LIMIT: Duration = Duration::from_secs(4);
-/// Leavers that are answered are gone long before GMS' `leave_timeout` of a second, even by the fastest clock.
+/// The limit of a leave: members whose leave is answered are gone long before GMS' `leave_timeout` of 1 s, even by the
+/// fastest clock.
 const LEAVE_LIMIT: Duration = Duration::from_millis(900);
-/// How long a confirmation may take before a coordinator gives up waiting (`view_ack_collection_timeout`), and some.
+/// Longer than a coordinator waits for the confirmations of a view (`view_ack_collection_timeout`).
 const CONFIRMED: Duration = Duration::from_secs(3);
-/// How long messages, acknowledgements and two rounds of stability may take.
+/// The limit for messages, acknowledgements and two rounds of stability.
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
-/// Lets time pass.
+/// Runs the world for a time.
 pub(crate) fn go_on(world: &mut World, time: Duration) {
     let until = world.now + time;
     while world.step(until) {}
@@ -34,17 +35,17 @@ pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
             .and_then(|()| checks::completeness(world));
         match is_well {
             Ok(()) => return Ok(()),
-            // What came of it explains more than that it did not heal.
+            // The failed check of all members explains more than the failure to heal.
             Err(why) if world.now >= limit => return checks::all(world).and(Err(why)),
             Err(_) => {}
         }
     }
 }
 
-/// Two members join, traffic flows, and the coordinator leaves together with another one. On a quiet network no
+/// Makes two members join under traffic, and the coordinator leave together with another member. On a quiet network no
 /// timeout may be needed for that.
 pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
-    // What healed the cluster may still wait for confirmations, of members that were elsewhere.
+    // The healing views may still wait for confirmations of members that were in another partition.
     go_on(world, CONFIRMED);
     let unconfirmed = unconfirmed_views(world);
     let mut joiners = Vec::new();
@@ -68,7 +69,7 @@ pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
     };
     let coordinator = alive.iter().copied().find(leads);
     let other = alive.iter().copied().find(|node| Some(*node) != coordinator);
-    // The other one first: its request is with the coordinator when that one goes.
+    // The other member leaves first: its request is at the coordinator when the coordinator leaves.
     let leavers: Vec<usize> = other.into_iter().chain(coordinator).collect();
     leavers.iter().for_each(|&node| world.leave(node));
     go_on(world, LEAVE_LIMIT);
@@ -83,7 +84,7 @@ pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
     heal(world, limit)
 }
 
-/// How often members have waited in vain for the confirmation of a view.
+/// Returns how often members have waited in vain for the confirmation of a view.
 fn unconfirmed_views(world: &World) -> Vec<u64> {
     let of = |node: &Node| node.stack.as_ref()?.attribute("GMS", "num_unconfirmed_views")?.parse().ok();
     world.nodes.iter().map(|node| of(node).unwrap_or_default()).collect()

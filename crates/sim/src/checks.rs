@@ -1,4 +1,4 @@
-//! What has to hold in every run.
+//! The rules of every run.
 
 mod total;
 
@@ -10,14 +10,14 @@ use consort_group::{Address, Time, View};
 use crate::node::{Got, Node};
 use crate::world::World;
 
-/// A run that broke a rule, with what is needed to see it again.
+/// A run that broke a rule, with the data to replay it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The seed.
     pub seed: u64,
     /// The rule.
     pub rule: &'static str,
-    /// Who, what, when.
+    /// The members, the event and its time.
     pub what: String,
 }
 
@@ -29,10 +29,10 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A rule, and who broke it.
+/// A rule, and the members that broke it.
 pub(crate) type Broken = (&'static str, String);
 
-/// What holds at every moment, and that nothing is missing.
+/// Checks the rules that hold at every moment, and that no message is missing.
 pub(crate) fn all(world: &World) -> Result<(), Broken> {
     order(world)?;
     content(world)?;
@@ -45,7 +45,7 @@ pub(crate) fn all(world: &World) -> Result<(), Broken> {
     completeness(world)
 }
 
-/// Messages say what they said when they were sent.
+/// Checks that messages have the content with which they were sent.
 pub(crate) fn content(world: &World) -> Result<(), Broken> {
     for node in &world.nodes {
         if let Some(got) = node.log.got.iter().find(|got| !got.is_whole) {
@@ -55,7 +55,8 @@ pub(crate) fn content(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Before no application lies more of one sender than flow control lets through, however slow it is.
+/// Checks that the backlog of one sender before an application is no larger than flow control allows, however slow the
+/// application is.
 fn memory(world: &World) -> Result<(), Broken> {
     for node in &world.nodes {
         if let Some(what) = node.backlog.excess() {
@@ -65,7 +66,7 @@ fn memory(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// No duplicates, and every sender's messages in the order in which they were sent.
+/// Checks that there are no duplicates, and that every sender's messages arrive in the order in which they were sent.
 pub(crate) fn order(world: &World) -> Result<(), Broken> {
     for node in &world.nodes {
         let mut known = BTreeSet::new();
@@ -97,8 +98,8 @@ pub(crate) fn order(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A view's number means the same members to everybody who has it by the same creator; numbers rise; everybody is in
-/// its own views.
+/// Checks that a creator's view number means the same members to every member that has the view, that numbers rise, and that
+/// every member is in its own views.
 pub(crate) fn views(world: &World) -> Result<(), Broken> {
     let mut known: BTreeMap<(u64, &Address), Vec<&View>> = BTreeMap::new();
     for node in &world.nodes {
@@ -129,7 +130,7 @@ pub(crate) fn views(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Nobody hears a multicast of a member that is not in its view.
+/// Checks that no member receives a multicast of a member that is not in its view.
 pub(crate) fn membership(world: &World) -> Result<(), Broken> {
     for node in &world.nodes {
         let mut views = node.log.views.iter().peekable();
@@ -141,7 +142,7 @@ pub(crate) fn membership(world: &World) -> Result<(), Broken> {
                 current = Some(view);
                 views.next();
             }
-            // At the very moment of a view, messages before it in the same cycle belong to the one before.
+            // At the very moment of a view, messages before it in the same cycle belong to the previous view.
             let is_member = current.is_some_and(|view| view.contains(&got.src))
                 || node.log.views.iter().any(|(at, view)| *at == got.at && view.contains(&got.src))
                 || before(node, got.at).is_some_and(|view| view.contains(&got.src))
@@ -157,18 +158,18 @@ pub(crate) fn membership(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// When a multicast was sent.
+/// Returns when a multicast was sent.
 fn sent_at(world: &World, got: &Got) -> Option<Time> {
     let sender = world.nodes.get(got.sender)?;
     sender.log.sent.get(&None)?.get((got.number as usize).checked_sub(1)?).copied()
 }
 
-/// The view that a node had before the one of this moment.
+/// Returns the view that a node had before the one of this moment.
 fn before(node: &Node, at: Time) -> Option<&View> {
     node.log.views.iter().rev().find(|(when, _)| *when < at).map(|(_, view)| view)
 }
 
-/// A member's views, for people.
+/// Formats a member's views for a report.
 fn history(node: &Node) -> String {
     let views = node.log.views.iter().map(|(at, view)| {
         let kind = if view.is_merge() { "merge " } else { "" };
@@ -177,7 +178,7 @@ fn history(node: &Node) -> String {
     views.collect::<Vec<_>>().join(", ")
 }
 
-/// From when on a member has had another in every view, without a merge between.
+/// Returns since when a member has had another in every view, without a merge between.
 fn together_since(node: &Node, other: &Address) -> Option<Time> {
     let mut since = None;
     for (at, view) in &node.log.views {
@@ -191,13 +192,13 @@ fn together_since(node: &Node, other: &Address) -> Option<Time> {
     since
 }
 
-/// From when on both have had each other in every view.
+/// Returns since when both have had each other in every view.
 fn both_together_since(one: &Node, other: &Node) -> Option<Time> {
     Some(together_since(one, &other.address)?.max(together_since(other, &one.address)?))
 }
 
-/// What was sent while sender and receiver were together until the end has arrived, all of it; multicasts in total order
-/// as [`total::Reigns::wanted`] says.
+/// Checks that every message arrived that was sent while sender and receiver were together until the end; multicasts in total
+/// order as [`total::Reigns::wanted`] defines.
 pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
     let reigns = world.is_sequenced().then(|| total::Reigns::of(world));
     for receiver in world.nodes.iter().filter(|node| node.is_alive()) {
@@ -245,7 +246,7 @@ pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whether all that live have one view of exactly them.
+/// Returns whether all live members have one view of exactly themselves.
 pub(crate) fn is_one_view(world: &World) -> bool {
     let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
     let Some(first) = alive.first().and_then(|node| node.view()) else { return alive.is_empty() };
@@ -255,7 +256,8 @@ pub(crate) fn is_one_view(world: &World) -> bool {
         })
 }
 
-/// Nobody hears a multicast that was sent before it started: of a quiet cluster, joiners get what follows.
+/// Checks that no member receives a multicast that was sent before it started: in a quiet cluster, joiners get the messages
+/// that follow.
 pub(crate) fn no_past(world: &World, joiners: &[usize]) -> Result<(), Broken> {
     for node in joiners.iter().map(|&joiner| &world.nodes[joiner]) {
         for got in node.log.got.iter().filter(|got| got.is_multicast) {
@@ -267,7 +269,7 @@ pub(crate) fn no_past(world: &World, joiners: &[usize]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What should be nothing once nobody sends: layer, attribute, and what it says then.
+/// The attributes that are empty once no member sends: layer, attribute, and its value then.
 const EMPTY: &[(&str, &str, &str)] = &[
     ("UNICAST3", "num_unacked_messages", "0"),
     ("UNICAST3", "window_messages", "0"),
@@ -286,7 +288,7 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("GMS", "pending_requests", "0"),
 ];
 
-/// Nothing waits in any stack, every window is empty, and nobody suspects anybody who lives.
+/// Checks that no message waits in any stack, every window is empty, and no member suspects a live one.
 pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
     for node in world.nodes.iter().filter(|node| node.is_alive()) {
         let Some(stack) = &node.stack else { continue };
@@ -306,9 +308,9 @@ pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What a sender has used of its credits, its receiver knows of: it has been consumed, or it is before the application, as
-/// pieces are of what is not whole; or the sender knows that it may be otherwise, and would ask at once. Else the receiver
-/// would give credits back too late, and the sender would wait for `max_block_time`.
+/// Checks that the receiver knows of every credit that its sender has used: the bytes were consumed, or they wait before the
+/// application, as pieces of an incomplete message do; or the sender knows of the difference, and would ask at once.
+/// Otherwise the receiver would give credits back too late, and the sender would wait for `max_block_time`.
 pub(crate) fn credits(world: &World) -> Result<(), Broken> {
     let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
     for layer in ["UFC", "MFC"] {
@@ -339,7 +341,7 @@ pub(crate) fn credits(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// One or two numbers in each line behind a name.
+/// Parses one or two numbers behind the name in each line.
 fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
     let pair = |line: &str| {
         let (name, numbers) = line.split_once(": ")?;
@@ -350,7 +352,7 @@ fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
     text.lines().filter_map(pair).collect()
 }
 
-/// All that live have one view of exactly them.
+/// Checks that all live members have one view of exactly themselves.
 pub(crate) fn one_view(world: &World) -> Result<(), Broken> {
     if is_one_view(world) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Faults, drawn from the seed: what goes wrong, when, and for how long.
+//! Faults, drawn from the seed: their kinds, times and durations.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use consort_group::Time;
 use crate::network::Weather;
 use crate::world::World;
 
-/// How fast the slowest clock runs, and the fastest.
+/// The rates of the slowest clock and of the fastest.
 pub(crate) const SLOWEST: f64 = 0.97;
 pub(crate) const FASTEST: f64 = 1.03;
 
-/// Which faults a run may have. Each is drawn or not, per seed.
+/// The faults that a run may have. Each is drawn or not, per seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
     /// Packets are lost, repeated and reordered.
@@ -20,21 +20,21 @@ pub struct Mix {
     pub cuts: bool,
     /// Members crash, and others start.
     pub crashes: bool,
-    /// Members that crashed or left start again; with a new address, as in JGroups, or with the old one if nobody has seen
+    /// Members that crashed or left start again; with a new address, as in JGroups, or with the old one if no member has seen
     /// it in a view.
     pub restarts: bool,
     /// Members leave.
     pub leaves: bool,
-    /// Members stop for a while and go on.
+    /// Members stop for a while and resume.
     pub pauses: bool,
-    /// Applications take their time.
+    /// Applications are slow.
     pub slowness: bool,
     /// Clocks run fast or slow.
     pub clocks: bool,
 }
 
 impl Mix {
-    /// Everything.
+    /// All faults.
     pub const ALL: Self = Self {
         weather: true,
         cuts: true,
@@ -46,7 +46,7 @@ impl Mix {
         clocks: true,
     };
 
-    /// Nothing.
+    /// No faults.
     pub const NONE: Self = Self {
         weather: false,
         cuts: false,
@@ -59,7 +59,7 @@ impl Mix {
     };
 }
 
-/// What the seed has drawn.
+/// The faults that the seed has drawn.
 pub(crate) struct Faults {
     mix: Mix,
     members: usize,
@@ -100,12 +100,12 @@ impl Faults {
         faults
     }
 
-    /// The same where members are parted again and again, also before they have come together: half of the faults are cuts.
+    /// Makes half of the faults cuts, which part members again and again, also before they have come together.
     pub(crate) fn parting(self) -> Self {
         Self { mix: Mix { cuts: true, ..self.mix }, is_parting: true, ..self }
     }
 
-    /// The first fault is drawn anew, and they go on until this time: once members have something to lose.
+    /// Draws the first fault anew, with faults until this time, once members have entries to lose.
     pub(crate) fn begin_again(&mut self, world: &mut World, until: Time) {
         self.until = until;
         world.is_fault_due = false;
@@ -130,7 +130,7 @@ impl Faults {
         world.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving).count()
     }
 
-    /// One fault happens, or one ends.
+    /// Begins or ends one fault.
     pub(crate) fn strike(&self, world: &mut World) {
         self.plan(world);
         let Some(node) = Self::some_node(world) else { return };
@@ -153,7 +153,7 @@ impl Faults {
                 && world.nodes.len() < 100
                 && world.may_start() =>
             {
-                // The configuration has been read before; it makes as many members as are wanted.
+                // The configuration has been read before, and can create any number of members.
                 let _ = world.start();
             }
             4 if self.mix.pauses => {
@@ -164,7 +164,8 @@ impl Faults {
                 }
             }
             5 if self.mix.slowness => {
-                // From what keeps up easily to a sixth of what everybody sends. Caches do not take that long.
+                // From a rate that keeps up easily to a sixth of the rate at which all members send. Caches have shorter
+                // delays.
                 let most = if world.nodes[node].member.is_some() { 3_000 } else { 30_000 };
                 let slowness = Duration::from_micros(world.rng.below(most));
                 world.nodes[node].slowness = slowness;
@@ -185,7 +186,7 @@ impl Faults {
         }
     }
 
-    /// A member that has ended starts again, or one crashes and is started again at once.
+    /// Starts a member that has ended again, or crashes one and starts it again at once.
     fn restart(&self, world: &mut World, node: usize) {
         let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
         let has_room = Self::alive(world) < self.members + 2 && world.nodes.len() < 100 && world.may_start();
@@ -198,11 +199,11 @@ impl Faults {
             return;
         };
         let keeps_address = world.rng.chance(0.8) && world.is_unknown(node);
-        // As above: the configuration is known to make members.
+        // As above: the configuration is known to be valid.
         let _ = world.restart(node, keeps_address);
     }
 
-    /// A member's clock from now on, if clocks are off.
+    /// Draws a member's clock rate, if clocks are off.
     pub(crate) fn clock_rate(&self, world: &mut World) -> f64 {
         if self.mix.clocks { SLOWEST + world.rng.below(60) as f64 / 1_000.0 } else { 1.0 }
     }
@@ -229,7 +230,7 @@ impl Faults {
         }
     }
 
-    /// Everything works again.
+    /// Ends all faults.
     pub(crate) fn end(world: &mut World) {
         world.tell_story("the faults end".to_owned());
         world.network.cuts.clear();

@@ -1,6 +1,6 @@
-//! What a cluster costs by its size: joining, crashing, leaving, merging, and being there.
+//! The costs of a cluster by its size: joining, crashing, leaving, merging, and idling.
 //!
-//! Stock timeouts, a quiet network, no application traffic: what is counted is what the stack sends on its own.
+//! Stock timeouts, a quiet network, no application traffic: only packets that the stack sends on its own are counted.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::checks;
 use crate::stock::{Change, Discovery, stock};
 use crate::world::{Traffic, World};
 
-/// What one event cost until everybody had the same view.
+/// The cost of one event until all members had the same view.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Phase {
     /// The event.
     pub name: &'static str,
-    /// From the event to the last member's view.
+    /// The time from the event to the last member's view.
     pub took: Duration,
     /// Packets on the network meanwhile.
     pub packets: u64,
@@ -25,27 +25,28 @@ pub struct Phase {
     pub extra: u64,
 }
 
-/// How a cluster of one size behaves.
+/// The measurements of a cluster of one size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Growth {
-    /// The size.
+    /// The number of members.
     pub members: usize,
     /// The events in their order.
     pub phases: Vec<Phase>,
-    /// Packets per second of a cluster that does nothing.
+    /// Packets per second of an idle cluster.
     pub steady_packets: f64,
-    /// Its bytes per second.
+    /// Bytes per second of an idle cluster.
     pub steady_bytes: f64,
 }
 
-/// No event takes longer than this: detection in 40 s, merging in twice 48 s, and as much again for congestion.
+/// The limit of an event: detection in 40 s, merging in twice 48 s, and as much again for congestion.
 const LIMIT: Duration = Duration::from_secs(300);
 /// TCPPING asks the first member; its port stands for all of a simulated host.
 const DISCOVERY: &[Change] = &[("TCPPING", "initial_hosts", "first[7800]"), ("TCPPING", "port_range", "0")];
 /// The steady load is measured over two of MERGE3's longest intervals.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// Lets a cluster of `members` join, lose one by a crash and one by a leave, take in one, and merge from two halves.
+/// Measures a cluster of `members` that loses one member by a crash and one by a leave, takes one in, and merges from two
+/// halves.
 ///
 /// # Errors
 ///
@@ -95,7 +96,7 @@ pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
     Ok(Growth { members, phases, steady_packets, steady_bytes })
 }
 
-/// Lets something happen, and counts until all have one view again.
+/// Causes an event, and counts packets until all members have one view again.
 fn measure(
     world: &mut World,
     name: &'static str,
@@ -117,7 +118,7 @@ fn measure(
     })
 }
 
-/// Goes on until members' views are as wanted.
+/// Runs until the members' views are as wanted.
 fn settle(world: &mut World, is_settled: impl Fn(&World) -> bool) -> Result<Time, String> {
     let limit = world.now + LIMIT;
     let mut seen = u64::MAX;
@@ -132,7 +133,7 @@ fn settle(world: &mut World, is_settled: impl Fn(&World) -> bool) -> Result<Time
     }
 }
 
-/// Long enough for confirmations and late answers.
+/// Runs long enough for confirmations and late responses.
 fn calm(world: &mut World) {
     run_until(world, Duration::from_secs(5));
 }

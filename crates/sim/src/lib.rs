@@ -1,8 +1,8 @@
 //! Whole clusters in virtual time from one seed, with faults and checkers that always run.
 //!
-//! [`run`] draws everything from the seed: delays, losses, cuts, crashes, pauses, slow applications, and what the
-//! members send. Afterwards the faults end, and within [`Plan::heal_limit`] there has to be one view again, with
-//! everything delivered that had to be. The same seed gives the same run, down to its trace hash.
+//! [`run`] draws everything from the seed: delays, losses, cuts, crashes, pauses, slow applications, and the members'
+//! messages. Afterwards the faults end, and within [`Plan::heal_limit`] there has to be one view again, with all guaranteed
+//! messages delivered. The same seed gives the same run, down to its trace hash.
 //!
 //! ```
 //! use consort_sim::{Plan, run};

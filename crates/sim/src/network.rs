@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use consort_group::Rng;
 
-/// What a link does to packets while faults are on.
+/// The faults of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
-    /// The shortest way.
+    /// The shortest delay.
     pub(crate) delay_min: Duration,
-    /// The longest way; what is between reorders packets.
+    /// The longest delay; delays between the two reorder packets.
     pub(crate) delay_max: Duration,
-    /// The chance that a packet is lost.
+    /// The probability that a packet is lost.
     pub(crate) loss: f64,
-    /// The chance that it arrives twice.
+    /// The probability that it arrives twice.
     pub(crate) duplication: f64,
 }
 
@@ -30,15 +30,15 @@ impl Weather {
     }
 }
 
-/// How much longer a packet takes on a clogged link.
+/// The additional delay of a clogged link.
 const CLOG: Duration = Duration::from_secs(1);
 
-/// Who reaches whom, and how.
+/// The links between places, and their delays.
 pub(crate) struct Network {
     pub(crate) weather: Weather,
-    /// Pairs of places (from, to) between which nothing passes.
+    /// Pairs of places (from, to) between which no packet passes.
     pub(crate) cuts: BTreeSet<(usize, usize)>,
-    /// Pairs between which everything takes a second longer.
+    /// Pairs between which every packet takes 1 s longer.
     pub(crate) clogs: BTreeSet<(usize, usize)>,
 }
 
@@ -47,7 +47,7 @@ impl Network {
         Self { weather: Weather::fair(), cuts: BTreeSet::new(), clogs: BTreeSet::new() }
     }
 
-    /// The delays after which copies of a packet arrive: none, one or two.
+    /// Returns the delays after which copies of a packet arrive: none, one or two.
     pub(crate) fn pass(&self, rng: &mut Rng, from: usize, to: usize) -> Vec<Duration> {
         if self.cuts.contains(&(from, to)) || rng.chance(self.weather.loss) {
             return Vec::new();
@@ -57,12 +57,12 @@ impl Network {
         (0..copies).map(|_| rng.duration(self.weather.delay_min, self.weather.delay_max) + clog).collect()
     }
 
-    /// No packet is under way for longer.
+    /// Returns the longest delay of a packet.
     pub(crate) fn longest_way(&self) -> Duration {
         self.weather.delay_max + CLOG
     }
 
-    /// Whether a connection between the two can live.
+    /// Returns whether a connection between the two can live.
     pub(crate) fn connects(&self, a: usize, b: usize) -> bool {
         !self.cuts.contains(&(a, b)) && !self.cuts.contains(&(b, a))
     }

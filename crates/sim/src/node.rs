@@ -22,73 +22,73 @@ pub(crate) struct Got {
     pub(crate) sender: usize,
     pub(crate) is_multicast: bool,
     pub(crate) number: u64,
-    /// Whether it says what it said when it was sent.
+    /// Whether its content is the one that was sent.
     pub(crate) is_whole: bool,
     pub(crate) at: Time,
-    /// How many views its receiver had had.
+    /// The number of views that its receiver had had.
     pub(crate) nth_view: usize,
 }
 
-/// What a member has seen, for the checkers.
+/// The events that a member has seen, for the checkers.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
     /// The topologies of its cache.
     pub(crate) topologies: Vec<(Time, InstalledTopology)>,
-    /// What it sent, by destination (`None` = all), with the time of each number from 1.
+    /// The messages that it sent, by destination (`None` = all), with the time of each number from 1.
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
 }
 
-/// What a checker asks of a topology that a member has installed.
+/// The parts of an installed topology that checkers use.
 #[derive(PartialEq)]
 pub(crate) struct InstalledTopology {
     pub(crate) id: u32,
     pub(crate) members: Arc<[Membership]>,
-    /// Whether owners are away.
+    /// Whether owners are unreachable.
     pub(crate) is_degraded: bool,
 }
 
 /// A member of the simulation.
 pub(crate) struct Node {
     pub(crate) name: String,
-    /// Its host: whoever starts there again has the name and the physical address of its predecessor.
+    /// Its host: a node that starts there again has the name and the physical address of its predecessor.
     pub(crate) place: usize,
     pub(crate) address: Address,
     pub(crate) phys: PhysAddr,
-    /// Gone after a crash or a leave.
+    /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
-    /// What is above the stack, if that is not the talker whose messages `log` has.
+    /// The grid member above the stack; `None` for the application whose messages `log` has.
     pub(crate) member: Option<Box<Member>>,
     pub(crate) log: Log,
-    /// How fast its clock runs, and what it showed when the node started.
+    /// The rate of its clock, and the time that the clock showed when the node started.
     pub(crate) rate: f64,
     pub(crate) born: Time,
-    /// What the clock of the grid's member above it showed by then.
+    /// The time that the clock of the grid's member above it showed by then.
     pub(crate) beginning: Duration,
-    /// Stopped: everything waits until it goes on.
+    /// Whether it is stopped: all input waits until it resumes.
     pub(crate) is_paused: bool,
-    /// From when until when it was stopped.
+    /// When it was stopped and resumed.
     pub(crate) pauses: Vec<(Time, Option<Time>)>,
     pub(crate) waiting: Vec<(PhysAddr, Bytes)>,
-    /// What lies before its application.
+    /// The backlog before its application.
     pub(crate) backlog: Backlog,
     /// How long its application takes for a message.
     pub(crate) slowness: Duration,
-    /// When its application has worked through what it has been given.
+    /// When its application has consumed all delivered messages.
     pub(crate) busy_until: Time,
     pub(crate) wakes: Wakes,
     pub(crate) is_leaving: bool,
-    /// Whether it crashed or left: its log ends there.
+    /// When it crashed or left: its log ends there.
     pub(crate) ended: Option<Time>,
 }
 
-/// The address of a place on the simulated network.
+/// Returns the address of a place on the simulated network.
 pub(crate) fn phys(place: usize) -> PhysAddr {
     PhysAddr::new([10, 0, (place / 250) as u8, (place % 250) as u8 + 1].into(), 7800)
 }
 
-/// The place that has an address.
+/// Returns the place that has an address.
 pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
     match phys.ip? {
         std::net::IpAddr::V4(ip) => {
@@ -100,7 +100,7 @@ pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
 }
 
 impl Node {
-    /// A member at a place, under this address or a new one.
+    /// Creates a member at a place, under this address or a new one.
     pub(crate) fn new(
         place: usize,
         address: Option<Address>,
@@ -155,17 +155,17 @@ impl Node {
         })
     }
 
-    /// What its clock shows at a time of the world.
+    /// Returns the time that its clock shows at a time of the world.
     pub(crate) fn clock(&self, now: Time) -> Time {
         Time((now.since(self.born).as_nanos() as f64 * self.rate) as u64)
     }
 
-    /// The same of the clock of the grid's member above its stack.
+    /// Returns the time that the clock of the grid's member above its stack shows.
     pub(crate) fn member_clock(&self, now: Time) -> Time {
         self.clock(now) + self.beginning
     }
 
-    /// When its clock will show a time.
+    /// Returns when its clock will show a time.
     pub(crate) fn world_time(&self, own: Time) -> Time {
         // One nanosecond more than the division gives, so that the clock has reached it in spite of rounding.
         self.born + Duration::from_nanos((own.0 as f64 / self.rate) as u64 + 1)
@@ -175,12 +175,12 @@ impl Node {
         self.stack.is_some()
     }
 
-    /// The views that it has had at some moment of this time.
+    /// Returns the views that it has had at some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         between(&self.log.views, from, until)
     }
 
-    /// The topologies that it has had at some moment of this time.
+    /// Returns the topologies that it has had at some moment of this time.
     pub(crate) fn topologies_between(
         &self,
         from: Time,
@@ -194,7 +194,7 @@ impl Node {
     }
 }
 
-/// What was installed at some moment of this time, of a log in the order of its times.
+/// Returns the items of a log, in the order of its times, that were installed at some moment of this time.
 fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
     let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
     log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)

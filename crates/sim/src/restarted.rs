@@ -37,7 +37,7 @@ fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
     }
 }
 
-/// Its predecessor was alone: nobody can take what comes from the address now for more of what came then.
+/// The predecessor was alone: no member can take messages from the address now for later messages of the predecessor.
 #[test]
 fn an_address_that_nobody_has_seen_in_a_view_can_be_used_again() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {

@@ -1,4 +1,4 @@
-//! What is going to happen, in the order of virtual time.
+//! Future events in the order of virtual time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -31,7 +31,7 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// Things that happen at their time, those of one time in the order in which they were added: a run repeats itself.
+/// Events at their times. Events of one time keep the order in which they were added, so that a run is repeatable.
 pub struct Schedule<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     added: u64,
@@ -44,13 +44,13 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Adds something that happens at this time.
+    /// Adds an event at this time.
     pub fn add(&mut self, at: Time, what: T) {
         self.added += 1;
         self.heap.push(Reverse(Entry { at, nth: self.added, what }));
     }
 
-    /// Takes the next thing, unless it happens after `until`.
+    /// Takes the next event, unless it happens after `until`.
     pub fn take(&mut self, until: Time) -> Option<(Time, T)> {
         self.heap.peek().filter(|Reverse(entry)| entry.at <= until)?;
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))

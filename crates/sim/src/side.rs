@@ -1,4 +1,4 @@
-//! What layers ask of the world besides packets: FD_SOCK2's connections, discovery within the process.
+//! Requests of layers to the world besides packets: FD_SOCK2's connections, and discovery within the process.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ struct End {
     peer: Option<ConnId>,
 }
 
-/// Something to tell a node, now or after the way through the network.
+/// An event for a node, delivered now or after the network's delay.
 pub(crate) struct Told {
     pub(crate) node: usize,
     pub(crate) token: Token,
     pub(crate) outcome: Outcome,
-    /// Whether it travels.
+    /// The sender's node if the event travels over the network.
     pub(crate) from: Option<usize>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Does what a node's layer asks; `connects` tells whether two nodes reach each other.
+    /// Carries out a request of a node's layer; `connects` returns whether two nodes reach each other.
     pub(crate) fn perform(
         &mut self,
         node: usize,
@@ -108,7 +108,7 @@ impl Side {
         Some(Told { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
-    /// A node is gone: its connections break, as the kernel breaks them.
+    /// Breaks the connections of a node that is gone, as the kernel does.
     pub(crate) fn gone(&mut self, node: usize) -> Vec<Told> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);

@@ -1,4 +1,4 @@
-//! Stock configurations, with what a simulation changes about them.
+//! Stock configurations with the changes that a simulation makes.
 
 use consort_conf::{STOCK, Variables, parse_stack};
 use consort_group::config::StackConfig;
@@ -6,26 +6,26 @@ use consort_group::config::StackConfig;
 /// A protocol's attribute, and its value.
 pub(crate) type Change = (&'static str, &'static str, &'static str);
 
-/// How members find each other.
+/// The way in which members discover each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discovery {
-    /// Within the process, whatever becomes of the network.
+    /// Within the process, whatever happens to the network.
     Local,
-    /// As the configuration says; every host name is the first member's.
+    /// As in the configuration; every host name is the first member's.
     Own,
 }
 
 /// Protocols that ask routers, which a simulation does not have.
 const ASKS_ROUTERS: &[&str] = &["TCPGOSSIP", "TUNNEL"];
 
-/// The stock stacks whose clusters can be simulated: those that other stacks include are no stacks by themselves, and members
-/// whose discovery asks routers would not find each other.
+/// Returns the stock stacks whose clusters can be simulated. Stacks that others include are no stacks by themselves, and
+/// members whose discovery asks routers would not find each other.
 pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     let names = STOCK.iter().map(|(name, _)| *name).filter(|name| !name.ends_with("-default.xml"));
     names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
 }
 
-/// A stock configuration with these attributes changed, where it has the protocol.
+/// Returns a stock configuration with these attributes changed, where it has the protocol.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
     let (_, text) = STOCK
         .iter()

@@ -10,7 +10,7 @@ use crate::faults::{Faults, Mix};
 use crate::stock::{Change, Discovery, stock};
 use crate::world::{Traffic, World};
 
-/// What a run is made of, besides the seed.
+/// The settings of a run, besides the seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     stack: String,
@@ -19,33 +19,33 @@ pub struct Plan {
     traffic: Traffic,
     #[cfg(feature = "planted")]
     planted: Option<consort_group::InjectedBug>,
-    /// How long faults strike.
+    /// The duration of the faults.
     pub turmoil: Duration,
-    /// How long healing may take after the faults have ended: suspicion, verification, merging, and stability that
-    /// finds lost last messages.
+    /// The limit of healing after the faults have ended: suspicion, verification, merging, and stability that finds lost last
+    /// messages.
     pub heal_limit: Duration,
 }
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// A hash over everything that was sent and delivered, and when.
+    /// A hash over all sent and delivered messages, and their times.
     pub trace: u64,
     /// Packets on the network.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Messages that applications got.
+    /// Messages that applications received.
     pub delivered: u64,
-    /// The most bytes of one sender that have lain before an application: of those that flow control counts.
+    /// The maximum of one sender's bytes in an application's backlog, of those that flow control counts.
     pub backlog: u64,
-    /// How many members there have been.
+    /// The number of members that the run has had.
     pub members: usize,
-    /// How long it took from the end of the faults to one view with nothing outstanding.
+    /// The time from the end of the faults to one view with nothing outstanding.
     pub healed_after: Duration,
 }
 
-/// Timeouts that make a run of seconds show what a deployment shows in minutes.
+/// Timeouts by which a run of seconds shows the events of minutes in a deployment.
 pub(crate) const QUICK: &[Change] = &[
     ("MERGE3", "min_interval", "500ms"),
     ("MERGE3", "max_interval", "2s"),
@@ -53,7 +53,7 @@ pub(crate) const QUICK: &[Change] = &[
     ("FD_ALL3", "interval", "500ms"),
     ("STABLE", "desired_avg_gossip", "2s"),
     ("GMS", "join_timeout", "500ms"),
-    // Little of everything, so that a few seconds of traffic use it up and turn it over.
+    // Low limits, so that a few seconds of traffic use them up and turn them over.
     ("UNICAST3", "conn_close_timeout", "5s"),
     ("UNICAST4", "conn_close_timeout", "5s"),
     ("MFC", "max_credits", "100K"),
@@ -76,7 +76,7 @@ impl Plan {
         }
     }
 
-    /// The same with a bug in every stack.
+    /// Adds a bug to every stack.
     #[cfg(feature = "planted")]
     #[must_use]
     pub fn with_planted(mut self, bug: consort_group::InjectedBug) -> Self {
@@ -84,21 +84,21 @@ impl Plan {
         self
     }
 
-    /// The same without faults.
+    /// Removes all faults.
     #[must_use]
     pub fn without_faults(mut self) -> Self {
         self.mix = Mix::NONE;
         self
     }
 
-    /// The same with these faults only.
+    /// Allows only these faults.
     #[must_use]
     pub fn with_faults(mut self, mix: Mix) -> Self {
         self.mix = mix;
         self
     }
 
-    /// The same with other traffic.
+    /// Sets the traffic.
     #[must_use]
     pub fn with_traffic(mut self, traffic: Traffic) -> Self {
         self.traffic = traffic;
@@ -115,7 +115,7 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
     replay(plan, seed).0
 }
 
-/// The same, and the faults and views of the run in their order, one per line.
+/// Runs a plan with a seed. Also returns the faults and views of the run in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
     let config = match quick_stack(&plan.stack, seed) {
         Ok(config) => config,
@@ -130,12 +130,12 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     (result, world.story())
 }
 
-/// A stock stack as swarms run it.
+/// Returns a stock stack with the timeouts of a simulated run.
 pub(crate) fn quick_stack(stack: &str, seed: u64) -> Result<StackConfig, Violation> {
     stock(stack, QUICK, Discovery::Local).map_err(|what| Violation { seed, rule: "configuration", what })
 }
 
-/// A run from its first member to its last check.
+/// Runs a plan from its first member to its last check.
 fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     let until = world.now + plan.turmoil;
     let faults = Faults::begin(world, plan.mix, plan.members, until);
@@ -150,10 +150,10 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     }
     Faults::end(world);
     let ended = world.now;
-    // Traffic goes on for a moment, so that what was lost last is noticed by what follows, and then stops.
+    // Traffic goes on for 5 s, so that later messages reveal lost last ones, and then stops.
     calm::go_on(world, Duration::from_secs(5));
     world.stop_traffic();
-    // An application that was slow has taken upon itself what it had been given until then.
+    // A slow application still has to consume the messages that were delivered to it until then.
     let worked_off = world.nodes.iter().filter(|node| node.is_alive()).map(|node| node.busy_until).max();
     calm::heal(world, worked_off.map_or(ended, |at| at.max(ended)) + plan.heal_limit)?;
     let healed_after = world.now.since(ended);

@@ -1,8 +1,8 @@
-//! When a node is going to be woken up.
+//! The wakes of a node.
 //!
 //! A wake cannot be taken back when the timer that it was planned for is disarmed, or armed for an earlier time; and each
-//! wake plans the next one. So their number only grows, and most of them come at the same time as others, which have done
-//! everything by then. Here those of one time are one entry in the schedule, with how many they are.
+//! wake plans the next one. So their number only grows. Most of them come at the same time as others, which have done all
+//! work by then. Here the wakes of one time are one entry in the schedule, with their count.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use consort_group::Time;
 /// The wakes of a node that are in the schedule.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    /// The one that was planned last, until a wake comes.
+    /// The wake that was planned last, until a wake comes.
     next: Option<Time>,
-    /// How many there are at each time.
+    /// The number of wakes at each time.
     planned: BTreeMap<Time, u64>,
 }
 
 impl Wakes {
-    /// Plans a wake, unless there is one that comes first. Returns whether the schedule has none at this time.
+    /// Plans a wake, unless there is an earlier one. Returns whether the schedule has none at this time.
     pub(crate) fn plan(&mut self, at: Time) -> bool {
         if self.next.is_some_and(|planned| planned <= at) {
             return false;
@@ -29,19 +29,19 @@ impl Wakes {
         *count == 1
     }
 
-    /// So many wakes more have found that there was nothing to do: each plans the same as the last one.
+    /// Plans the same wake as the last one `times` more, for wakes that found nothing to do.
     pub(crate) fn plan_same(&mut self, times: u64) {
         if let Some(count) = self.next.and_then(|at| self.planned.get_mut(&at)) {
             *count += times;
         }
     }
 
-    /// The wakes of a time are due. Returns how many there are.
+    /// Takes the wakes of a time that is due. Returns their number.
     pub(crate) fn take(&mut self, at: Time) -> u64 {
         self.planned.remove(&at).unwrap_or_default()
     }
 
-    /// A wake comes.
+    /// Begins a wake.
     pub(crate) fn begin(&mut self) {
         self.next = None;
     }

@@ -1,4 +1,4 @@
-//! The world: time, the queue of what happens next, and the members it happens to.
+//! The world: time, the queue of future events, and the members.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::node::{Got, Node, place_of};
 use crate::schedule::Schedule;
 use crate::side::{Side, Told};
 
-/// What members send while traffic is on.
+/// The members' messages while traffic is on.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
-    /// The mean time between two sends of a member; zero = nobody sends.
+    /// The mean time between two sends of a member; zero = no member sends.
     pub interval: Duration,
     /// The part of sends that go to one member.
     pub unicasts: f64,
@@ -25,9 +25,9 @@ pub struct Traffic {
     pub size_max: usize,
 }
 
-/// Something that will happen.
+/// A future event.
 enum Happening {
-    /// At a place, whoever is there by then.
+    /// A packet arrives at a place, at the node that is there by then.
     Packet {
         place: usize,
         from: PhysAddr,
@@ -51,15 +51,15 @@ enum Happening {
     Send {
         node: usize,
     },
-    /// A client of a cache goes on.
+    /// A client's turn.
     Turn {
         client: usize,
     },
-    /// A walker of a cache goes on.
+    /// The turn of an iteration's reader.
     Walk {
         walker: usize,
     },
-    /// A listener of a cache begins, or its reader looks at what there is.
+    /// A listener begins, or its reader takes events.
     Hear {
         hearer: usize,
     },
@@ -67,7 +67,7 @@ enum Happening {
     Store {
         node: usize,
     },
-    /// A clear of a cache goes on.
+    /// A clear of a cache continues.
     Clear {
         several: usize,
     },
@@ -77,10 +77,10 @@ enum Happening {
 /// A payload's number, sender and length.
 const HEAD: usize = 24;
 
-/// After how many bytes the body of a message repeats itself.
+/// The number of bytes after which the body of a message repeats itself.
 const PERIOD: usize = 256;
 
-/// Two periods of a body: from each place in the first on there is a whole one.
+/// Two periods of a body: from each offset in the first on there is a whole one.
 const BODY: [u8; 2 * PERIOD] = {
     let mut body = [0; 2 * PERIOD];
     let mut at = 0;
@@ -91,12 +91,12 @@ const BODY: [u8; 2 * PERIOD] = {
     body
 };
 
-/// A period of the body of the message of this number: each byte depends on its place, and on the number.
+/// Returns a period of the body of the message of this number: each byte depends on its offset, and on the number.
 fn period(number: u64) -> &'static [u8] {
     &BODY[usize::from(number as u8)..][..PERIOD]
 }
 
-/// What a node's message of this number and size says.
+/// Returns the content of a node's message of this number and size.
 fn content(sender: usize, number: u64, size: usize) -> Bytes {
     let mut bytes = BytesMut::with_capacity(size.max(HEAD));
     bytes.put_u64(number);
@@ -109,7 +109,7 @@ fn content(sender: usize, number: u64, size: usize) -> Bytes {
     bytes.freeze()
 }
 
-/// Whether a message says what [`content`] gave its sender.
+/// Returns whether a message has the content that [`content`] gave its sender.
 fn is_content(sender: usize, number: u64, bytes: &[u8]) -> bool {
     let Some((mut head, body)) = bytes.split_at_checked(HEAD) else { return false };
     let is_head = head.get_u64() == number
@@ -138,7 +138,7 @@ pub(crate) struct World {
     pub(crate) traffic: Traffic,
     pub(crate) totals: Totals,
     pub(crate) trace: u64,
-    /// Faults are due: the caller looks at this after every step.
+    /// Faults are due: the caller checks this after every step.
     pub(crate) is_fault_due: bool,
     /// The bug of all stacks.
     #[cfg(feature = "planted")]
@@ -146,7 +146,7 @@ pub(crate) struct World {
     config: StackConfig,
     /// The cache that the members have open, if their application is a grid.
     pub(crate) grid: Option<Grid>,
-    /// What has befallen the members, for people.
+    /// The faults of members, for reports.
     fates: Vec<(Time, String)>,
     side: Side,
     schedule: Schedule<Happening>,
@@ -178,42 +178,42 @@ impl World {
         self.schedule.add(at, happening);
     }
 
-    /// Lets a client go on.
+    /// Schedules a client's turn.
     pub(crate) fn turn_at(&mut self, at: Time, client: usize) {
         self.at(at, Happening::Turn { client });
     }
 
-    /// Lets a walker go on.
+    /// Schedules the turn of an iteration's reader.
     pub(crate) fn walk_at(&mut self, at: Time, walker: usize) {
         self.at(at, Happening::Walk { walker });
     }
 
-    /// Lets a listener's reader look.
+    /// Schedules the turn of a listener's reader.
     pub(crate) fn hear_at(&mut self, at: Time, hearer: usize) {
         self.at(at, Happening::Hear { hearer });
     }
 
-    /// Lets a member's store go on.
+    /// Schedules a member's store.
     pub(crate) fn store_at(&mut self, at: Time, node: usize) {
         self.at(at, Happening::Store { node });
     }
 
-    /// Lets a clear go on.
+    /// Schedules a clear.
     pub(crate) fn clear_at(&mut self, at: Time, several: usize) {
         self.at(at, Happening::Clear { several });
     }
 
-    /// Wakes the caller up for a fault.
+    /// Schedules a fault.
     pub(crate) fn fault_at(&mut self, at: Time) {
         self.at(at, Happening::Fault);
     }
 
-    /// Remembers what befalls members.
+    /// Records an event of the story.
     pub(crate) fn tell_story(&mut self, what: String) {
         self.fates.push((self.now, what));
     }
 
-    /// Faults and views in the order in which they happened.
+    /// Returns faults and views in the order in which they happened.
     pub(crate) fn story(&self) -> Vec<String> {
         let mut all = self.fates.clone();
         all.extend(self.grid.iter().flat_map(|grid| grid.story.clone()));
@@ -232,43 +232,43 @@ impl World {
         self.nodes.iter().find(|node| node.address == *member).map_or("?", |node| &node.name)
     }
 
-    /// Whether all multicasts have one order.
+    /// Returns whether all multicasts have one order.
     pub(crate) fn is_sequenced(&self) -> bool {
         self.config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER")
     }
 
-    /// The trace is a hash over everything that was delivered and sent, in order (FNV-1a).
+    /// Adds words to the trace, a hash over all delivered and sent messages, in order (FNV-1a).
     pub(crate) fn note(&mut self, words: &[u64]) {
         for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
             self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    /// A new member begins to join.
+    /// Starts a new member, which begins to join.
     pub(crate) fn start(&mut self) -> Result<usize, String> {
         self.start_at(self.places.len(), None)
     }
 
-    /// Where a node was that has ended, one of the same name and physical address begins to join: under an address of
-    /// its own, or under its predecessor's.
+    /// Starts a node with the name and physical address of one that has ended: under an address of its own, or under its
+    /// predecessor's.
     pub(crate) fn restart(&mut self, node: usize, keeps_address: bool) -> Result<usize, String> {
         let address = keeps_address.then(|| self.nodes[node].address.clone());
         self.start_at(self.nodes[node].place, address)
     }
 
-    /// How many places there are.
+    /// Returns the number of places.
     pub(crate) fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether nobody is at the node's place any more.
+    /// Returns whether the node's place is unoccupied.
     pub(crate) fn may_restart(&self, node: usize) -> bool {
         self.places[self.nodes[node].place] == node && !self.nodes[node].is_alive()
     }
 
-    /// Whether the node's address may be used again: nobody who lives has ever had it in a view, and no packet of its is
-    /// still under way. JGroups' wire does not tell a member that was left out and comes back from one that begins anew,
-    /// so whoever has had it in a view would take the new one's multicasts for the old one's.
+    /// Returns whether the node's address may be used again: no live member has ever had it in a view, and none of its
+    /// packets is still in transit. JGroups' wire does not distinguish a removed member that comes back from one that begins
+    /// anew. So a member that has had the address in a view would take the new node's multicasts for the old one's.
     pub(crate) fn is_unknown(&self, node: usize) -> bool {
         let one = &self.nodes[node];
         let has_seen = |node: &Node| node.log.views.iter().any(|(_, view)| view.contains(&one.address));
@@ -303,14 +303,14 @@ impl World {
         Ok(index)
     }
 
-    /// Nobody sends any more.
+    /// Stops all traffic.
     pub(crate) fn stop_traffic(&mut self) -> Traffic {
         let traffic = self.traffic;
         self.traffic.interval = Duration::ZERO;
         traffic
     }
 
-    /// Everybody sends again.
+    /// Starts the traffic again.
     pub(crate) fn start_traffic(&mut self, traffic: Traffic) {
         self.traffic = traffic;
         (0..self.nodes.len()).for_each(|node| self.plan_send(node));
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// The next thing happens. Returns false when it would be after `until`, and makes it `until` then.
+    /// Runs the next event. If it is later than `until`, sets the time to `until` and returns false.
     pub(crate) fn step(&mut self, until: Time) -> bool {
         let Some((at, happening)) = self.schedule.take(until) else {
             self.now = until;
@@ -361,7 +361,7 @@ impl World {
         true
     }
 
-    /// A packet arrives.
+    /// Delivers a packet.
     pub(crate) fn packet(&mut self, to: usize, from: PhysAddr, bytes: Bytes) {
         let Some(node) = self.nodes.get_mut(to) else { return };
         if node.is_paused {
@@ -378,12 +378,12 @@ impl World {
         }
     }
 
-    /// A node's wakes of this moment come, one after the other.
+    /// Runs a node's wakes of this moment, one after the other.
     fn wakes(&mut self, node: usize) {
         let count = self.nodes[node].wakes.take(self.now);
         for nth in 1..=count {
             if !self.wake(node) {
-                // Nor is there for the rest.
+                // The remaining wakes find nothing to do either.
                 self.nodes[node].wakes.plan_same(count - nth);
                 break;
             }
@@ -413,14 +413,14 @@ impl World {
         false
     }
 
-    /// A member stops for a while.
+    /// Stops a member for a while.
     pub(crate) fn pause(&mut self, node: usize) {
         self.nodes[node].is_paused = true;
         self.nodes[node].pauses.push((self.now, None));
         self.tell_story(format!("{} pauses", self.nodes[node].name));
     }
 
-    /// A paused member goes on, and finds everything that has come meanwhile.
+    /// Resumes a paused member, which receives all packets that have arrived meanwhile.
     pub(crate) fn resume(&mut self, node: usize) {
         self.nodes[node].is_paused = false;
         if let Some((_, end)) = self.nodes[node].pauses.last_mut() {
@@ -433,7 +433,7 @@ impl World {
         self.wake(node);
     }
 
-    /// A member vanishes.
+    /// Crashes a member.
     pub(crate) fn crash(&mut self, node: usize) {
         self.nodes[node].stack = None;
         self.nodes[node].ended = Some(self.now);
@@ -446,7 +446,7 @@ impl World {
         self.tell(told);
     }
 
-    /// A member begins to leave: its cache first, if it has one.
+    /// Makes a member begin to leave: its cache first, if it has one.
     pub(crate) fn leave(&mut self, node: usize) {
         if self.leave_above(node) {
             return;
@@ -460,7 +460,7 @@ impl World {
         }
     }
 
-    /// A member's application sends something.
+    /// Sends a message of a member's application.
     fn send(&mut self, node: usize) {
         if self.traffic.interval.is_zero() || self.nodes[node].ended.is_some() {
             return;
@@ -481,7 +481,7 @@ impl World {
         let now = self.now;
         let one = &mut self.nodes[node];
         let Some(stack) = &mut one.stack else { return };
-        // An application waits when too much is held, as the channel makes it wait.
+        // An application waits when too much is queued, as the channel makes it wait.
         if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
             return;
         }
@@ -492,7 +492,7 @@ impl World {
         self.work(node);
     }
 
-    /// Runs a member's stack, and passes on what comes out of it.
+    /// Runs a member's stack, and passes on its output.
     pub(crate) fn work(&mut self, node: usize) {
         let own = self.nodes[node].clock(self.now);
         for _ in 0..1_000 {
@@ -526,7 +526,7 @@ impl World {
         for Told { node, token, outcome, from } in all {
             let after = match from {
                 Some(from) if from != node => {
-                    // Connections keep their order and lose nothing: they take the longest way.
+                    // Connections keep their order and lose nothing: they have the longest delay.
                     if !self.network.connects(self.nodes[from].place, self.nodes[node].place) {
                         continue;
                     }
@@ -602,7 +602,7 @@ impl World {
             if self.nodes[node].member.is_some() {
                 let payload = message.payload_bytes().cloned().filter(|_| !is_multicast);
                 self.frame_above(node, &src, payload);
-                // Whose messages say nothing of when they were sent.
+                // The messages of a grid do not contain their send times.
                 self.consume(node, src, is_multicast, message.credit, false);
                 continue;
             }
@@ -623,9 +623,9 @@ impl World {
         }
     }
 
-    /// Whether flow control has had its sender count this message for this receiver: it does not know of those that are
-    /// not in its view, whom its multicasts reach all the same over UDP or once they are merged, and what waits for
-    /// somebody who leaves that view goes out.
+    /// Returns whether flow control has had its sender count this message for this receiver. It does not know of members that
+    /// are not in its view, which its multicasts reach all the same over UDP or once they are merged; and messages that wait
+    /// for a member that leaves that view are sent.
     fn has_counted(&self, sender: usize, receiver: usize, is_multicast: bool, number: u64) -> bool {
         let (Some(sender), receiver) = (self.nodes.get(sender), &self.nodes[receiver].address) else {
             return false;
@@ -638,7 +638,7 @@ impl World {
         sender.views_between(sent, self.now).all(|view| view.contains(receiver))
     }
 
-    /// The application takes its time for a message, and returns its credits.
+    /// Consumes a message after the application's delay, and returns its credits.
     fn consume(&mut self, node: usize, src: Address, is_multicast: bool, credit: u32, is_counted: bool) {
         if credit > 0 {
             let one = &mut self.nodes[node];

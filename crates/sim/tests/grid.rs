@@ -4,7 +4,7 @@ use consort_grid::CacheMode;
 use consort_sim::Mix;
 use consort_sim::grid::{Habits, Plan, run};
 
-/// Members whose clients do nothing but what they did when a seed broke a rule.
+/// A plan of members whose clients do only what they did when a seed broke a rule.
 fn plain(members: usize) -> Plan {
     Plan::new("tcp.xml", members).with_habits(Habits::NONE)
 }
@@ -29,9 +29,10 @@ fn grids_keep_their_guarantees_over_udp() {
     }
 }
 
-/// Members and seeds that have broken a rule: a removal came back after a merge, a member could not leave, a joiner sent before
-/// others knew it, and lacked credits for that, entries of segments that the preferred side had lost were not merged, a write
-/// that was done was said to be refused, and a cache stayed degraded though enough of its members were back.
+/// Members and seeds that have broken a rule: a removal came back after a merge; a member could not leave; a joiner sent
+/// before other members knew it, and lacked credits for that; entries of segments that the preferred partition had lost were
+/// not merged; a write that was done was reported as refused; and a cache stayed degraded though enough of its members were
+/// back.
 #[test]
 fn grids_keep_their_guarantees_where_they_once_did_not() {
     for (members, seed) in
@@ -42,9 +43,9 @@ fn grids_keep_their_guarantees_where_they_once_did_not() {
     }
 }
 
-/// The same: a member that merges had drawn in and left out refused the next ones, a merge used a view's number in the name of
-/// a member that had given it up, a member that had missed being left out was left alone, a write of which its caller could
-/// not tell the end stayed with some of its owners, and what a merge had brought counted as a change at the next one.
+/// As above. A member that a merge had drawn in and then removed refused the next merges. A merge used a view's number in the
+/// name of a member that had given it up. A member that had missed its removal stayed alone. A write whose end its caller did
+/// not know stayed with some of its owners. A merge's entries counted as changes at the next merge.
 #[test]
 fn sides_that_come_together_in_any_order_keep_their_guarantees() {
     for (members, seed) in [(3, 401), (3, 80_276), (4, 3_350), (6, 80_188), (6, 80_005), (4, 80_817)] {
@@ -53,8 +54,9 @@ fn sides_that_come_together_in_any_order_keep_their_guarantees() {
     }
 }
 
-/// The same, with stores: a side that did not know yet that others had gone on, an answer to a question that was asked again, what
-/// nobody was read of, what a side knew that was merged before, and a segment that was given to who still had its own side's.
+/// As above, with stores. The causes were: a partition that did not know yet that the other members had gone on; a response
+/// to a request that was sent again; entries for which no member was read; the records of a partition that was merged before;
+/// and a segment that was transferred to an owner that still had its own partition's entries.
 #[test]
 fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
     for (members, seed) in [(4, 1_271), (3, 2_196), (3, 3_188), (6, 3_447), (5, 3_460), (6, 7_128)] {
@@ -62,8 +64,8 @@ fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
     }
 }
 
-/// The same: a listener ended while its member was parted from the primary of a write, and could not be told of the gap that
-/// comes when they have merged.
+/// As above: a listener ended while its member was parted from the primary of a write, and could not receive the gap that
+/// follows the merge.
 #[test]
 fn listeners_that_end_while_members_are_parted_keep_their_guarantees() {
     for (members, seed) in [(4, 21_040_001), (3, 21_030_006), (5, 21_050_014)] {
@@ -72,8 +74,8 @@ fn listeners_that_end_while_members_are_parted_keep_their_guarantees() {
     run(&Plan::new("tcp.xml", 6), 22_060_008).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// The same: a listener ended after the views of two sides had merged, and before their caches' topologies had, or before its
-/// member had the merged one.
+/// As above: a listener ended after the views of two partitions had merged, and before their caches' topologies had, or
+/// before its member had the merged topology.
 #[test]
 fn listeners_that_end_between_the_merges_of_views_and_topologies_keep_their_guarantees() {
     for (members, seed) in [(4, 30_000_000), (4, 30_000_138), (4, 30_000_149), (3, 31_000_026)] {
@@ -81,8 +83,8 @@ fn listeners_that_end_between_the_merges_of_views_and_topologies_keep_their_guar
     }
 }
 
-/// The same: a side parts once more before it is merged. What one part had replaced came back with the other, or was removed with what
-/// a third side had taken over.
+/// As above: a partition parts once more before it is merged. A value that one part had replaced came back with the other
+/// part, or was removed with a value that a third partition had taken over.
 #[test]
 fn parts_of_a_side_that_are_merged_one_after_the_other_keep_their_guarantees() {
     for (members, seed) in [(6, 820_386), (6, 820_461), (5, 821_090), (4, 842_250), (3, 842_139)] {
@@ -93,16 +95,16 @@ fn parts_of_a_side_that_are_merged_one_after_the_other_keep_their_guarantees() {
     }
 }
 
-/// The same: a member parted from those who were giving it its segments, and a third side that merged what had come of them took what
-/// it had itself, which was older, for newer than what had not come.
+/// As above: a member parted from the members that transferred its segments to it. A third partition that merged the
+/// transferred part took its own older entries for newer than the entries that had not arrived.
 #[test]
 fn a_side_that_parts_before_its_segments_have_come_keeps_its_guarantees() {
     let plan = Plan::new("tcp.xml", 4).parted();
     run(&plan, 7_865_123).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// The same: a call of a member that was away was carried out again, because its own coordinator's topology had the number of
-/// ours; and a listener was told of what a merge had brought, when that was sent again.
+/// As above: a call of an unreachable member was carried out again, because the topology of its own coordinator had the same
+/// number; and a listener received the event of a merged entry that was sent again.
 #[test]
 fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
     for seed in [110_196, 110_348] {
@@ -110,13 +112,15 @@ fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
     }
 }
 
-/// The same: of two topologies of one number, the primary's was without a member with listeners that it had found deaf.
+/// As above: of two topologies of one number, the primary's was without a member with listeners that it had found
+/// unresponsive.
 #[test]
 fn who_is_told_by_another_owner_is_waited_for_though_the_primary_has_given_it_up() {
     run(&plain(3), 841_036).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// The same: a member that had never heard that it is one counted as one that had lost what it was told.
+/// As above: a member that had never learned of its own membership counted as one that had lost the information it had
+/// received.
 #[test]
 fn who_has_not_heard_that_it_is_a_member_becomes_one() {
     for seed in [1_576, 1_650, 6_010, 6_595] {
@@ -124,22 +128,23 @@ fn who_has_not_heard_that_it_is_a_member_becomes_one() {
     }
 }
 
-/// The same: a segment was given to its new owner by who did not know of that rebalance yet, and went on without the new owner
-/// under a topology of the same number.
+/// As above: an owner that did not know of a rebalance yet transferred a segment to its new owner. It went on without the new
+/// owner under a topology of the same number.
 #[test]
 fn what_is_written_before_a_rebalance_is_known_is_not_lost_in_it() {
     run(&plain(3).without_stores(), 130_183).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// The same: who had pulled a segment had an entry and no record of the write, and as the next primary carried it out again.
+/// As above: a member that had pulled a segment had an entry and no record of the write, and as the next primary carried it
+/// out again.
 #[test]
 fn what_is_sent_again_is_done_once_by_who_has_just_been_given_its_segment() {
     run(&plain(4), 820_372).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Seeds in which the checkers asked for more than is promised: of two counters with the same value after a merge, of members
-/// that another topology of the same number is without, of removals and writes that went on after their callers, and of what a
-/// listener was told before the gap that it was owed.
+/// Seeds in which the checkers asked for more than is guaranteed: for two counters with the same value after a merge, for
+/// members outside another topology of the same number, for removals and writes that went on after their callers, and for
+/// events that a listener received before the gap that it was owed.
 #[test]
 fn what_is_not_promised_is_not_asked_for() {
     for (members, seed) in [(6, 190), (6, 505), (4, 80_008), (6, 80_003), (6, 80_540), (5, 80_336)] {
@@ -151,10 +156,10 @@ fn what_is_not_promised_is_not_asked_for() {
     }
 }
 
-/// Entries whose time was over and which stayed in memory or in a store while somebody listened, because the primary had never
-/// had them; what they had replaced, which came back at a merge, or with a segment that was on its way; and listeners that were not
-/// told of the end of what only a store had, or of what expired while its segment had to be asked for again, or were told of it
-/// without the value before, because the primary's own topology of that number was without them.
+/// Expired entries stayed in memory or in a store while a member listened, because the primary had never had them. Entries
+/// that they had replaced came back at a merge, or with a segment in transfer. Listeners did not receive the expiration of an
+/// entry that only a store had, or of one whose segment had to be requested again. Or they received it without the previous
+/// value, because the primary's own topology of that number was without them.
 #[test]
 fn entries_end_where_they_once_did_not() {
     let habits = Habits { lifespans: true, ..Habits::NONE };
@@ -166,8 +171,8 @@ fn entries_end_where_they_once_did_not() {
     }
 }
 
-/// Entries that live as long as they are used. What they had replaced came back at a merge, as the primary that had taken them out did
-/// not remember that; and a primary was lost that alone had heard when an entry was used last.
+/// Entries with max-idle. Entries that they had replaced came back at a merge, because the primary that had removed the
+/// expired ones did not remember that; and a primary was lost that alone knew of an entry's last use.
 #[test]
 fn what_is_used_lives_and_what_nobody_uses_ends() {
     let habits = Habits { idle: true, ..Habits::NONE };
@@ -179,8 +184,8 @@ fn what_is_used_lives_and_what_nobody_uses_ends() {
     }
 }
 
-/// What had been written before everybody was killed, had not come to all owners, and was over when they came back: one owner
-/// took what it had replaced for gone, and another one had it.
+/// A write before all members were killed had not reached all owners, and had expired when they came back: one owner took the
+/// entry that it had replaced for removed, and another one had that entry.
 #[test]
 fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
     run(
@@ -195,7 +200,7 @@ fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
     .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Calls wait until their owners may send more, and reads wait at owners until there is room for their responses.
+/// Calls wait until other members may send more, and reads wait at owners until there is room for their responses.
 #[test]
 fn values_of_other_members_are_bounded_and_arrive_where_there_is_little_room() {
     let habits = Habits { narrow: true, ..Habits::NONE };
@@ -266,10 +271,11 @@ fn with_two_of_five_seeds_members_have_stores() {
     assert!(beginnings >= 3 && loads > 1_000, "{beginnings} beginnings, {loads} loads");
 }
 
-/// Members and seeds with stores that have broken a rule: with passivation a backup was told that a write was superseded,
-/// because its primary had only the store for the value; a cluster that was killed while members joined waited for members
-/// that nobody had ever been; one waited for members of a topology of before its last life; a write that waited for a value was done twice;
-/// and one that a member had under way when it left was not handed over, as it had given it up and counted it as finished.
+/// Members and seeds with stores that have broken a rule. With passivation a backup learned that a write was superseded,
+/// because its primary had the value only in its store. A cluster that was killed while members joined waited for members
+/// that no node had ever been. One waited for members of a topology before its last life. A write that waited for a value was
+/// done twice. A write that a member had under way when it left was not handed over, because the member had given it up and
+/// counted it as finished.
 #[test]
 fn stores_keep_what_is_promised_where_they_once_did_not() {
     for (members, seed) in
@@ -279,7 +285,7 @@ fn stores_keep_what_is_promised_where_they_once_did_not() {
     }
 }
 
-/// Records of callers that had gone stayed with owners whose primaries knew that they were finished, or had said so under
+/// Records of callers that had gone stayed with owners whose primaries knew that they were finished, or had reported so under
 /// another topology.
 #[test]
 fn nothing_is_kept_of_callers_that_have_gone() {
@@ -289,10 +295,10 @@ fn nothing_is_kept_of_callers_that_have_gone() {
     }
 }
 
-/// A cache went on from a topology of before it was degraded, and a member that had been away was told of no gap; a removal
-/// that was told was undone with its primary; one was lost with a link, and not told; what was told was undone when the
-/// primary and the member that had told it were left out at once; and when the primary was lost and the owner that had told
-/// itself was an owner no more.
+/// A cache went on from a topology before its degradation, and a member that had been unreachable received no gap. A removal
+/// was undone with its primary after its event. Another removal was lost with a link, and had no event. A change was undone
+/// after its event, because the primary and the member that had sent the event were removed at once. The same happened when
+/// the primary was lost and the owner that had sent the event was an owner no more.
 #[test]
 fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
     for (members, seed) in [(6, 90_028), (5, 700_104)] {
@@ -304,7 +310,7 @@ fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
     run(&plain(4).with_stores(), 5_020).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Listeners of a local cache end, entries are written while no listener is there, and others begin: they were told of a gap.
+/// Listeners of a local cache end, entries are written while no listener is there, and others begin: they received a gap.
 #[test]
 fn listeners_come_and_go_in_every_cache_mode_without_a_gap() {
     let modes = [

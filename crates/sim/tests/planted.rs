@@ -3,11 +3,11 @@
 use consort_sim::grid::Habits;
 use consort_sim::{GridPlanted, InjectedBug, Plan, run};
 
-/// Seeds after which a bug counts as not found: of the rarest, for which a member has to be left out and taken in again with
-/// messages in between, one in 170 finds it.
+/// Seeds after which a bug counts as not found: one in 170 finds the rarest, for which a member has to be removed and taken
+/// in again with messages in between.
 const SEEDS_MAX: u64 = 1_000;
 
-/// A stock stack that has the protocol.
+/// Returns a stock stack that has the protocol.
 fn stack(bug: InjectedBug) -> &'static str {
     match bug {
         InjectedBug::CoordinatorBypassed
@@ -19,7 +19,7 @@ fn stack(bug: InjectedBug) -> &'static str {
     }
 }
 
-/// No seed before this one found the bug when all of them were run last: most of the time would go into those.
+/// Returns the first seed that found the bug when all seeds were run last: earlier seeds would take most of the time.
 fn first(bug: InjectedBug) -> u64 {
     match bug {
         InjectedBug::NonMembersNotCounted => 385,
@@ -95,7 +95,7 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
     assert_eq!(missed, [], "not found with {SEEDS_MAX} seeds");
 }
 
-/// The same of bugs in the grid.
+/// Returns the first seed that found a bug of the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
         GridPlanted::SettledNotAsked => 1_535,

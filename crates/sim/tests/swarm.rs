@@ -51,12 +51,12 @@ fn stacks_that_ask_routers_are_refused_with_the_reason() {
     assert!(refused.what.contains("TCPGOSSIP"), "{refused}");
 }
 
-/// What has broken a rule once: a member that views without it had not reached lacked what it had sent meanwhile (838055), and
-/// three times the checkers were wrong: about what came at the moment of a view (826122), about an application that was slow
-/// enough for longer than healing may take (837119), and about what a receiver had taken for lost three times and a merge
-/// brought in the end (175). A member started again under its old address while others were merging with
-/// the process before it (7786769); a sender had missed a merge (7770082), or had asked for credits before its receiver had joined
-/// (7794159), and did not know that it lacked some.
+/// Seeds that have broken a rule. A member that views without it had not reached lacked the messages that it had sent
+/// meanwhile (838055). Three times the checkers were wrong. One judged messages at the moment of a view (826122). One judged
+/// an application that was slow for longer than healing may take (837119). One judged messages that a receiver had taken for
+/// lost three times and a merge brought in the end (175). A member started again under its old address while others were
+/// merging with the process before it (7786769). A sender had missed a merge (7770082), or had asked for credits before its
+/// receiver had joined (7794159), and did not know that it lacked some.
 #[test]
 fn what_has_failed_once_passes() {
     for (stack, members, seed) in [
@@ -90,8 +90,8 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(first.trace, other.trace);
 }
 
-/// S000-6: in half a minute with nothing but slow applications, what lies before one of them of any sender is never more than the credits,
-/// and comes close to them. (Under SEQUENCER they are those of a coordinator, and another one after a merge.)
+/// S000-6: in 30 s of slow applications without other faults, no sender's backlog before an application is ever more than the
+/// credits, and it comes close to them. Under SEQUENCER they are a coordinator's, and another coordinator's after a merge.
 #[test]
 fn before_a_slow_application_lie_no_more_than_the_credits() {
     let slow = Mix { slowness: true, ..Mix::NONE };

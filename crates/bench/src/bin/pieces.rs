@@ -10,16 +10,16 @@ use consort_measure::process;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Writes and reads values in pieces, and prints what that does to small gets as one line of JSON.
+/// Writes and reads values in pieces, and prints their effect on small gets as one line of JSON.
 #[derive(Parser)]
 struct Arguments {
     /// A server, as HOST:PORT.
     #[arg(long)]
     server: String,
-    /// How much goes each way, in values of 64 MB at most.
+    /// Megabytes each way, in values of 64 MB at most.
     #[arg(long, default_value_t = 1_000)]
     megabytes: usize,
-    /// How long small gets are alone, in seconds.
+    /// Seconds of small gets alone.
     #[arg(long, default_value_t = 3.0)]
     time: f64,
 }
@@ -31,13 +31,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LARGE: &[u8] = b"large";
 const SMALL: &[u8] = b"small";
 
-/// Bytes of the value that is got all the time.
+/// Bytes of the value that the small gets read.
 const SMALL_SIZE: usize = 1_000;
 
-/// Gets before anything counts.
+/// Gets before the measurement.
 const WARM_GETS: u64 = 2_000;
 
-/// How often a value goes each way at once and in pieces; the median counts.
+/// Transfers of a value each way at once and in pieces; the median counts.
 const ROUNDS: usize = 5;
 
 /// Longer than a value of 64 MB takes on a slow machine.
@@ -102,7 +102,7 @@ async fn write(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gets it piece by piece, and keeps none.
+/// Gets the value piece by piece, and keeps no piece.
 async fn read(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     let mut reader = cache.reader(LARGE).await?.context("the value is gone")?;
     let mut length = 0;
@@ -113,7 +113,7 @@ async fn read(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Small gets, one after the other, as long as this goes on. How long each took in nanoseconds.
+/// Runs small gets, one after the other, while `goes_on` returns true. Returns their durations in nanoseconds.
 async fn gets(cache: &RawCache, mut goes_on: impl FnMut(u64) -> bool) -> anyhow::Result<Histogram<u64>> {
     let mut times = Histogram::new_with_bounds(100, 60_000_000_000, 3)?;
     while goes_on(times.len()) {
@@ -125,7 +125,7 @@ async fn gets(cache: &RawCache, mut goes_on: impl FnMut(u64) -> bool) -> anyhow:
     Ok(times)
 }
 
-/// What small gets take while so many bytes are moved, and what moving them takes.
+/// Measures small gets while a large value is moved, and the move itself.
 async fn beside(
     cache: &RawCache,
     bytes: usize,
@@ -147,7 +147,7 @@ async fn beside(
     Ok(said)
 }
 
-/// Adds how fast one value goes each way, at once and in pieces, in turn and with nothing beside it.
+/// Adds the rates of one value each way, at once and in pieces, in turn and without other requests.
 async fn whole(
     cache: &RawCache,
     size: usize,

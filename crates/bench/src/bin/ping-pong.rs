@@ -1,7 +1,7 @@
-//! What requests and answers cost over one bare socket: a client with one request under way and a server in a process of its
-//! own, blocking reads and writes, one of each per message, and nothing done with the bytes.
+//! The cost of requests and responses over one bare socket. The client has one request under way, and the server is a process
+//! of its own. Reads and writes block, there is one of each per message, and the bytes are not used.
 //!
-//! A read is a short request with a long answer, a write the other way round, as with a cache.
+//! A read is a short request with a long response, a write the other way round, as with a cache.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -15,33 +15,33 @@ use consort_measure::process;
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-/// Exchanges requests and answers over a bare socket, and prints what that costs as one line of JSON.
+/// Exchanges requests and responses over a bare socket, and prints their cost as one line of JSON.
 #[derive(Parser)]
 struct Arguments {
-    /// Bytes of the long one of request and answer.
+    /// Bytes of the longer one of request and response.
     #[arg(long, default_value_t = 1_000)]
     size: usize,
     /// The part of the requests that are short.
     #[arg(long, default_value_t = 0.8)]
     reads: f64,
-    /// How long to measure, in seconds.
+    /// Seconds of the measurement.
     #[arg(long, default_value_t = 3.0)]
     time: f64,
-    /// How long to run before measuring, in seconds.
+    /// Seconds before the measurement.
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
-    /// Is the server.
+    /// Runs as the server.
     #[arg(long, hide = true)]
     serve: bool,
 }
 
-/// Bytes before a request's own: its length and that of the answer, 4 bytes each.
+/// The head of a request in bytes: its length and that of the response, 4 bytes each.
 const HEAD: usize = 8;
 
-/// Bytes of the short one of request and answer: about what Hot Rod has with a key of 12 bytes.
+/// Bytes of the shorter one of request and response: about Hot Rod's with a key of 12 bytes.
 const SHORT: usize = 32;
 
-/// The longest that is asked for.
+/// The limit of `size`.
 const SIZE_MAX: usize = 60_000;
 
 fn main() -> anyhow::Result<()> {
@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<()> {
     if arguments.serve { serve() } else { measure(&arguments) }
 }
 
-/// Tells its port, and answers one client until that goes.
+/// Prints its port, and serves one client until that disconnects.
 fn serve() -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     println!("{}", listener.local_addr()?.port());
@@ -72,12 +72,12 @@ fn serve() -> anyhow::Result<()> {
     }
 }
 
-/// The number at the beginning.
+/// Reads the number at the beginning.
 fn number(bytes: &[u8]) -> usize {
     bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes) as usize).min(SIZE_MAX)
 }
 
-/// A request of so many bytes for an answer of so many.
+/// Builds a request of `length` bytes for a response of `answer` bytes.
 fn request(length: usize, answer: usize) -> Vec<u8> {
     let mut request = [length as u32, answer as u32].map(u32::to_be_bytes).concat();
     request.resize(HEAD + length, 1);
@@ -95,7 +95,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let kinds = [(request(SHORT, arguments.size), arguments.size), (request(arguments.size, SHORT), SHORT)];
     let mut answer = vec![0; SIZE_MAX];
     let mut latencies = Histogram::<u64>::new_with_bounds(100, 60_000_000_000, 3)?;
-    // As many of either kind as are asked for, in turn.
+    // Reads and writes in their proportion, in turn.
     let mut due = 0.0;
     let mut exchange = |latencies: &mut Histogram<u64>| -> io::Result<Instant> {
         due += 1.0 - arguments.reads;

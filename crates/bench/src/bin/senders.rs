@@ -1,5 +1,5 @@
-//! Threads that send to one member (S003-7): two members in this process, every sender a thread of the operating
-//! system on the channel of the first. Prints what came as one line of JSON, with the names of `consort mperf --json`.
+//! Threads that send to one member (S003-7): two members in this process, every sender a thread of the operating system on
+//! the channel of the first. Prints the received messages as one line of JSON, with the names of `consort mperf --json`.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -27,10 +27,10 @@ struct Arguments {
     /// Bytes per message.
     #[arg(long, default_value_t = 100)]
     size: usize,
-    /// How long to measure, in seconds.
+    /// Seconds of the measurement.
     #[arg(long, default_value_t = 3.0)]
     time: f64,
-    /// How long to run before measuring, in seconds.
+    /// Seconds before the measurement.
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
     /// TCP port of the first member.
@@ -38,7 +38,7 @@ struct Arguments {
     port: u16,
 }
 
-/// Nothing takes a tenth of this.
+/// Ten times longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Counter {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for so many messages. Returns how many have come.
+    /// Waits for `wanted` messages. Returns how many have arrived.
     fn wait_for(&self, wanted: u64) -> u64 {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.grown.wait_timeout_while(count, PATIENCE, |count| *count < wanted);
@@ -165,7 +165,7 @@ impl Member {
         }
     }
 
-    /// Leaves.
+    /// Leaves the cluster.
     fn end(self) -> anyhow::Result<()> {
         let _ = self.end.send(());
         self.thread.join().map_err(|_| anyhow::anyhow!("a member panicked"))?

@@ -1,8 +1,8 @@
-//! A client of a Hot Rod server that always asks for the same: so many requests a second, however long answers take. What
-//! it waits for them shows what others do to the server.
+//! A client of a Hot Rod server with a fixed rate of requests, however long responses take. Their delays show the effect of
+//! other clients on the server.
 //!
-//! A caller whose answer is late has missed the requests that were due meanwhile: they count with what they would have
-//! waited, so that a server cannot look better by answering nothing for a while.
+//! A caller whose response is late has missed the requests that were due meanwhile. They count with the time that they would
+//! have waited, so that a server cannot look better by not responding for a while.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-/// Asks a server at a steady rate, and prints how long that took as one line of JSON.
+/// Sends requests to a server at a steady rate, and prints their response times as one line of JSON.
 #[derive(Clone, Parser)]
 struct Arguments {
     /// A server, as HOST:PORT or as a URI with a user.
     #[arg(long)]
     server: String,
-    /// The server's process.
+    /// The id of the server's process.
     #[arg(long)]
     server_pid: u32,
     /// Callers that share a connection, with at most one request under way each.
     #[arg(long, default_value_t = 8)]
     callers: u32,
-    /// Requests a second of all of them together.
+    /// Requests per second of all callers together.
     #[arg(long, default_value_t = 4_000.0)]
     rate: f64,
     /// Bytes of a value.
@@ -36,10 +36,10 @@ struct Arguments {
     /// The part of the requests that read.
     #[arg(long, default_value_t = 0.8)]
     reads: f64,
-    /// How long to measure, in seconds.
+    /// Seconds of the measurement.
     #[arg(long, default_value_t = 3.0)]
     time: f64,
-    /// How long to ask before it is measured, in seconds.
+    /// Seconds of requests before the measurement.
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
 }
@@ -51,7 +51,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Keys that are read and written, in turn.
 const KEYS: usize = 1_000;
 
-/// What a caller has seen.
+/// The measurements of a caller.
 struct Seen {
     latencies: Histogram<u64>,
     errors: u64,
@@ -115,7 +115,7 @@ fn key(nth: usize) -> String {
     format!("key-{}", nth % KEYS)
 }
 
-/// One caller, whose requests are due at fixed times. What is due from the first of these times on counts.
+/// Runs one caller, whose requests are due at fixed times. Requests that are due from the first of these times on count.
 async fn call(
     cache: RawCache,
     nth: u32,
@@ -125,9 +125,9 @@ async fn call(
     let mut seen = Seen::nothing()?;
     let interval = Duration::from_secs_f64(f64::from(arguments.callers) / arguments.rate);
     let value = vec![7; arguments.size];
-    // They take turns.
+    // Callers take turns.
     let mut due = Instant::now() + interval * nth / arguments.callers;
-    // As many of either kind as are asked for.
+    // Reads and writes in their proportion.
     let mut writes = 0.0;
     for asked in nth as usize.. {
         if due >= end {
@@ -149,7 +149,7 @@ async fn call(
             seen.errors += u64::from(answered.is_err());
             seen.missing += u64::from(is_missing);
         }
-        // What was due meanwhile is counted, and not made up for.
+        // Requests that were due meanwhile are counted, but not sent later.
         due += interval * (1 + (due.elapsed().as_nanos() / interval.as_nanos()) as u32);
     }
     Ok(seen)

@@ -1,4 +1,4 @@
-//! Consort beside several others under one load: each figure is compared with the best of them.
+//! Consort and its contestants under one load: each figure is compared with the best of the others.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::report::{markdown, number};
 use crate::sample::{Figure, Runs, Sample, Samples};
 use crate::targets::{Rival, Row, Target};
 
-/// One load, and what everybody has made of it.
+/// One load, and the measurements of all contestants.
 #[derive(Serialize)]
 pub(crate) struct Contest {
     pub(crate) subject: String,
@@ -26,7 +26,7 @@ pub(crate) struct Other {
 pub(crate) struct Compared {
     pub(crate) name: &'static str,
     pub(crate) of: Figure,
-    /// Whether more of it is better.
+    /// Whether a higher value is better.
     pub(crate) is_gain: bool,
     pub(crate) target: Option<Target>,
 }
@@ -40,7 +40,7 @@ impl Compared {
         Self { name, of, is_gain: false, target }
     }
 
-    /// The runs of whoever is best at it.
+    /// Returns the runs of the best other contestant.
     fn best(&self, others: &[Other]) -> Option<Runs> {
         let runs = others.iter().map(|other| other.samples.runs(self.of));
         let measured = runs.filter_map(|runs| Some((runs.median()?, runs)));
@@ -63,7 +63,7 @@ impl Contest {
         self.consort.errors() + self.others.iter().map(|other| other.samples.errors()).sum::<u64>()
     }
 
-    /// Each figure beside the best of the others.
+    /// Returns each figure beside the best of the others.
     pub(crate) fn rows(&self, figures: &[Compared]) -> Vec<Row> {
         let row = |figure: &Compared| {
             let of = (self.subject.clone(), figure.name);
@@ -77,7 +77,7 @@ impl Contest {
     }
 }
 
-/// Everybody's figures, a line each.
+/// Formats the figures of all contestants, a line each.
 pub(crate) fn everybody(contests: &[Contest], figures: &[Compared]) -> String {
     let mut table = vec![["subject", "who"].map(str::to_owned).to_vec()];
     table[0].extend(figures.iter().map(|figure| figure.name.to_owned()));
@@ -92,7 +92,7 @@ pub(crate) fn everybody(contests: &[Contest], figures: &[Compared]) -> String {
     markdown(&table, 2)
 }
 
-/// Figures that every load of the grid has; what one request is called differs.
+/// Figures of every load of the grid; the name of one request differs.
 pub(crate) const RATE: Figure = |sample: &Sample| Some(sample.rate);
 pub(crate) const CPU: Figure = |sample: &Sample| Some(sample.cpu_us);
 pub(crate) const MEMORY: Figure = |sample: &Sample| Some(sample.rss_mb);

@@ -1,4 +1,4 @@
-//! Going through all entries from one of three members, beside Infinispan (S004-12 to S004-14, S004-19).
+//! Iterating over all entries from one of three members, beside Infinispan (S004-12 to S004-14, S004-19).
 
 use consort_jgroups::{Jar, JavaGrid};
 
@@ -16,18 +16,18 @@ use crate::tools;
 
 const MEMBERS: usize = 3;
 
-/// Ways that both know, by the names that both take.
+/// Modes of iteration that both grids have, by the names that both take.
 const WAYS: [&str; 3] = ["parallel", "sequential", "at-most-once"];
 
-/// What exactly once may cost beside at most once (S004-14).
+/// The limit of exactly-once's cost beside at-most-once (S004-14).
 const EXACTLY_ONCE: f64 = 1.32;
 
-/// How our reader takes what comes, as `consort iterate` calls it, and what is said of it. Infinispan's is an iterator
-/// in any case.
+/// How our reader takes entries, as `consort iterate` names it, and the table's words for it. Infinispan's is an iterator in
+/// any case.
 const TAKES: [(&str, &str); 3] =
     [("entries", ""), ("bytes", ", where they lie"), ("answers", ", whole answers")];
 
-/// One combination of what is measured.
+/// One combination of size, mode, batch and reader.
 #[derive(Clone, Copy, PartialEq)]
 struct Case {
     size: usize,
@@ -43,18 +43,18 @@ impl Case {
         format!("iterate, {size} B, {way}, batch {batch}{said}")
     }
 
-    /// Whether it is the first of those that Infinispan's iterator stands beside.
+    /// Returns whether it is the first reader, which is compared with Infinispan's iterator.
     fn is_first_take(self) -> bool {
         self.take == TAKES[0].0
     }
 }
 
-/// All combinations, those of one size together, and of these those of one way and batch.
+/// Returns all combinations, ordered by size, then by mode and batch.
 fn cases(options: &Options, size: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for way in WAYS {
         for &batch in &options.batches {
-            // What exactly once costs is asked entry by entry.
+            // The cost of exactly-once is measured entry by entry.
             let takes = if way == WAYS[2] { &TAKES[..2] } else { &TAKES };
             cases.extend(takes.iter().map(|&(take, _)| Case { size, way, batch, take }));
         }
@@ -62,7 +62,7 @@ fn cases(options: &Options, size: usize) -> Vec<Case> {
     cases
 }
 
-/// Small entries are bounded by what each costs, larger ones by their bytes.
+/// Small entries are bounded by the cost of each, larger ones by their bytes.
 fn figures(size: usize) -> [Compared; 3] {
     let rate = if size < 1_000 { 4.0 } else { 2.0 };
     [
@@ -172,7 +172,7 @@ fn infinispan(cluster: &mut JavaCluster, case: Case, seconds: f64) -> anyhow::Re
     })
 }
 
-/// What one way costs beside another, of Consort alone.
+/// Compares the costs of Consort's modes with each other.
 fn costs(cases: &[Case], contests: &[Contest]) -> Vec<Row> {
     let of = |wanted: Case| {
         let nth = cases.iter().position(|case| *case == wanted)?;

@@ -34,7 +34,7 @@ fn name((grid, threads): (JavaGrid, Threads)) -> String {
 }
 
 fn figures(members: usize) -> Vec<Compared> {
-    // With two members everything is read at home, and there is no network to do better at.
+    // With two members every read is local, so there is no network to do better at.
     let is_local = members == 2;
     let at_most = |bound| (!is_local).then_some(Target::AtMost(bound));
     vec![
@@ -47,7 +47,7 @@ fn figures(members: usize) -> Vec<Compared> {
     ]
 }
 
-/// Measures clusters of all sizes. What has been measured is kept after each load.
+/// Measures clusters of all sizes. Measurements are written after each load.
 pub(crate) fn measure(options: &Options, jar: Option<&Jar>, findings: &mut Findings<'_>) {
     let mut contests: Vec<(usize, Contest)> = Vec::new();
     let mut outcome = Outcome::default();
@@ -69,7 +69,7 @@ pub(crate) fn measure(options: &Options, jar: Option<&Jar>, findings: &mut Findi
     findings.add("grid", outcome);
 }
 
-/// All loads of clusters of one size; the JVMs stay up, and stand still while others have their turn.
+/// Measures all loads of clusters of one size. The JVMs stay up, and are stopped while other contestants have their turn.
 fn cluster(
     members: usize,
     options: &Options,
@@ -128,7 +128,7 @@ fn of_grid(clusters: &mut [(JavaGrid, JavaCluster)], grid: JavaGrid) -> anyhow::
     cluster.map(|(_, cluster)| cluster).ok_or_else(|| anyhow::anyhow!("no {}", grid.name()))
 }
 
-/// How long a load is about to take.
+/// Returns the estimated duration of a load.
 fn planned(options: &Options, others: usize) -> std::time::Duration {
     let sample = options.lead() + options.time();
     let warmup = if options.quick { 0.0 } else { options.java_warmup * 0.67 };

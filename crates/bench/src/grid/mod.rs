@@ -1,4 +1,4 @@
-//! The grid beside Infinispan and Hazelcast: reads and writes, going through everything, and a rebalance.
+//! The grid beside Infinispan and Hazelcast: reads and writes, iterations, and a rebalance.
 
 mod contest;
 mod iterate;
@@ -22,7 +22,7 @@ fn start(grid: JavaGrid, members: usize, jar: &Jar, options: &Options) -> anyhow
     JavaCluster::start_grid(&Jvms { jdk: &jdk, jar, classpath: grid.classpath(jar), heap, members }, grid)
 }
 
-/// Puts keys with values of so many bytes, and nothing else.
+/// Puts keys with values of `size` bytes.
 fn populate(cluster: &mut JavaCluster, keys: u32, size: usize) -> anyhow::Result<()> {
     let answer = cluster.ask_first(&format!("populate keys={keys} size={size}"))?;
     anyhow::ensure!(answer["size"] == keys, "{} of {keys} keys were put", answer["size"]);

@@ -1,6 +1,5 @@
-//! What one TCP stream carries here: large writes on one side, large reads on the other, and nothing done with the bytes,
-//! or nothing but keeping them: memory that a process has not had before may cost more than the network, most of all on
-//! a virtual machine.
+//! The rate of one TCP stream on this machine: large writes at one end, large reads at the other. The bytes are dropped, or
+//! only kept: memory that a process has not had before may cost more than the network, most of all on a virtual machine.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// Bytes of a write, and the most of a read: as Consort's own.
+/// The limit of a write and of a read in bytes, as Consort's own.
 const CHUNK: usize = 128 * 1024;
 
-/// Megabytes per second.
+/// Measures megabytes per second.
 pub(super) fn measure(time: Duration) -> anyhow::Result<f64> {
     receive(|_, elapsed| elapsed >= time, |_| ())
 }
 
-/// Megabytes per second of so many that are kept, in memory that is fetched for them.
+/// Measures megabytes per second of bytes that are kept, in newly allocated memory.
 pub(super) fn kept(megabytes: u64) -> anyhow::Result<f64> {
     let mut all = Vec::new();
     receive(|bytes, _| bytes >= megabytes * 1_000_000, |chunk| all.push(Box::<[u8]>::from(chunk)))

@@ -1,9 +1,9 @@
-//! A server whom strangers bother, and what a client notices that is at work meanwhile: thousands of connections at once, and
-//! wrong passwords at speed. And what a stranger's connection holds of the server's memory.
+//! A server under attack by unauthenticated clients, and the delays of a legitimate client meanwhile: thousands of
+//! connections at once, and wrong passwords at speed. Also the server's memory per unauthenticated connection.
 //!
-//! Strangers run only while a CPU has nothing else to do (SCHED_IDLE): else two CPUs would show what the strangers take, which
-//! on a network are elsewhere, instead of what they make the server do. For the same reason the client's load is steady and
-//! far from what the machine can do: with no CPU to spare, each wait would be one for a CPU, with strangers or without.
+//! The attackers run only while a CPU is idle (SCHED_IDLE). Otherwise two CPUs would show the attackers' own load, which on a
+//! network is on other machines, instead of the server's. For the same reason the legitimate client's load is steady and far
+//! below the machine's limit: with no CPU to spare, each delay would be a wait for a CPU, with attackers or without.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -27,34 +27,34 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, SERVER_CPU, Target};
 use crate::tools::{self, Steady};
 
-/// The user who is at work, and whose password is guessed.
+/// The legitimate user, whose password the attackers guess.
 const USER: &str = "alice";
 const PASSWORD: &str = "wonderland";
 
-/// Wrong passwords a second where they come at a rate: 3.6 million an hour.
+/// Wrong passwords per second at a fixed rate: 3.6 million an hour.
 const GUESSES_SEC: u32 = 1_000;
 
-/// What p99 may be of what it is without strangers (issue's bound: at most doubled).
+/// The limit of p99 beside p99 without attackers (issue's bound: at most doubled).
 const TARGET: f64 = 2.0;
 
-/// Kilobytes that a stranger's connection may hold.
+/// The limit of an unauthenticated connection's memory in kilobytes.
 const KILOBYTES_MAX: f64 = 65.536;
 
-/// How long the server's memory has to stay the same until it has taken what was sent.
+/// How long the server's memory must stay the same to count as settled.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// The longest that is waited for that.
+/// The longest wait for that.
 const SETTLING_MAX: Duration = Duration::from_secs(5);
 
-/// What strangers do.
+/// The kinds of attack.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Strangers {
-    /// They open so many connections at once, again and again.
+    /// Opens so many connections at once, again and again.
     Crowd(usize),
-    /// They guess at a rate by SCRAM, and by PLAIN as fast as they are answered.
+    /// Guesses at a fixed rate by SCRAM, and by PLAIN as fast as the server responds.
     Guesses,
-    /// They guess as fast as they are answered.
+    /// Guesses as fast as the server responds.
     FastGuesses,
 }
 
@@ -77,7 +77,7 @@ impl Strangers {
         }
     }
 
-    /// What they tell of themselves, and how a table calls it.
+    /// The attackers' figures, and their names in a table.
     const fn figures(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Crowd(_) => &[("connections/s", "/opened_sec"), ("ms until all are open", "/opening_ms")],
@@ -88,14 +88,14 @@ impl Strangers {
     }
 }
 
-/// What has been measured beside some strangers.
+/// The measurements beside one kind of attack.
 #[derive(Serialize)]
 struct Bothered {
     by: Strangers,
     client: Pairs,
-    /// What the strangers tell of each run.
+    /// The attackers' figures of each run.
     strangers: Vec<Value>,
-    /// How long the client needed to connect and to show who it is.
+    /// How long the client needed to connect and authenticate.
     connected_ms: Vec<f64>,
 }
 
@@ -104,7 +104,7 @@ struct Record {
     alone: Pairs,
     connected_ms: Vec<f64>,
     bothered: Vec<Bothered>,
-    /// Of the server's memory for each connection of strangers whose requests lack their ends.
+    /// The server's memory for each unauthenticated connection with an unfinished request.
     kilobytes_each: Vec<f64>,
 }
 
@@ -148,7 +148,7 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
         Progress::result(&format!("{}, run {run}", bothered.by.name()));
         let strangers = Bothering::start(&server, &bothered.by.arguments())?;
         let asked = ask();
-        // They may have seen what explains it.
+        // The attackers' output may explain an error.
         bothered.strangers.push(strangers.end()?);
         let (both, connected_ms) = asked?;
         bothered.client.push(both);
@@ -159,12 +159,12 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     Ok(())
 }
 
-/// What the server holds in memory for each connection of those that have sent all but the end of a log-in.
+/// Returns the server's memory for each connection that has sent all but the end of a log-in.
 fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
     let server = Served::with_users(&users.0)?;
     let before = settled(&server);
     let count_said = format!("--count={count}");
-    // Less than the server's patience, and long enough to look.
+    // Shorter than the server's timeout, and long enough to measure.
     let strangers = Bothering::start(&server, &["crowd", &count_said, "--unfinished", "--hold=8"])?;
     let kilobytes = (settled(&server) - before) * 1e3;
     let said = strangers.end()?;
@@ -172,7 +172,7 @@ fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
     Ok(kilobytes / opened)
 }
 
-/// The server's memory in megabytes, once that does not grow.
+/// Returns the server's memory in megabytes, once that does not grow.
 fn settled(server: &Served) -> f64 {
     let (until, mut memory, mut since) = (Instant::now() + SETTLING_MAX, server.memory_mb(), Instant::now());
     while since.elapsed() < SETTLED && Instant::now() < until {
@@ -185,7 +185,7 @@ fn settled(server: &Served) -> f64 {
     memory
 }
 
-/// A file with the user. Dropped, it is gone.
+/// A file with the user. It is removed when dropped.
 struct Users(PathBuf);
 
 impl Users {
@@ -211,7 +211,7 @@ impl Drop for Users {
     }
 }
 
-/// Strangers who are at it.
+/// A running attack.
 struct Bothering {
     child: KillOnDrop,
     input: ChildStdin,
@@ -219,7 +219,7 @@ struct Bothering {
 }
 
 impl Bothering {
-    /// Returns when they have begun.
+    /// Starts an attack. Returns when it has begun.
     fn start(server: &Served, arguments: &[impl AsRef<std::ffi::OsStr>]) -> anyhow::Result<Self> {
         let mut command = Command::new("chrt");
         command.args(["--idle", "0"]).arg(tools::program("strangers")?);
@@ -234,7 +234,7 @@ impl Bothering {
         Ok(Self { child, input, output })
     }
 
-    /// Ends them, and returns what they tell.
+    /// Ends the attack, and returns its figures.
     fn end(self) -> anyhow::Result<Value> {
         let Self { mut child, input, mut output } = self;
         drop(input);

@@ -1,4 +1,4 @@
-//! Many connections that have nothing to say: what each holds of the server's memory, and what one notices that has.
+//! Many idle connections: the server's memory for each, and the delays of an active one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,27 +19,27 @@ use crate::targets::{Rival, Row, SERVER_CPU, Target};
 /// no media types.
 pub(crate) const PING: [u8; 10] = [0xA0, 1, 30, 0x17, 0, 0, 1, 0, 0, 0];
 
-/// How the answer begins: magic, id, operation, status.
+/// The beginning of the response: magic, id, operation, status.
 pub(crate) const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
 
-/// Files that a process needs beside so many connections.
+/// Files that a process needs besides the connections.
 const FILES_BESIDE: usize = 100;
 
-/// What the active one's median may be of what it is alone: as far as two runs of the same differ.
+/// The limit of the active connection's median beside its median alone: the difference between two runs of the same.
 const TARGET: f64 = 1.1;
 
-/// What has been measured.
+/// The measurements.
 #[derive(Default, Serialize)]
 struct Record {
     connections: usize,
     kilobytes_each: Vec<f64>,
     /// One caller of our client, alone.
     alone: Pairs,
-    /// The same beside all the others.
+    /// The same beside all idle connections.
     beside: Pairs,
 }
 
-/// Whether this process and those that it starts may have so many connections.
+/// Checks that this process and its children may have that many connections.
 pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     let limits = std::fs::read_to_string("/proc/self/limits").context("/proc/self/limits")?;
     let idle = options.has(Part::Idle).then(|| ("--idle", options.idle()));
@@ -55,7 +55,7 @@ pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The soft limit.
+/// Returns the soft limit.
 fn open_files(limits: &str) -> Option<usize> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_whitespace().next()? {
@@ -89,7 +89,7 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     record.kilobytes_each.push((server.memory_mb() - before) * 1e3 / idle.len().max(1) as f64);
     record.beside.push(own_client(&server, 1, options)?);
     for connection in &idle {
-        // Nothing has come since, its end least of all.
+        // The server has sent nothing since, and has not closed the connection.
         connection.set_nonblocking(true)?;
         let peeked = connection.peek(&mut [0]);
         ensure!(peeked.is_err(), "the server has ended a connection that had nothing to say");
@@ -99,11 +99,11 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     Ok(())
 }
 
-/// A connection that the server knows for a client's.
+/// Opens a connection that the server knows for a client's.
 fn greeted(at: &str) -> anyhow::Result<TcpStream> {
     let mut connection = TcpStream::connect(at).with_context(|| at.to_owned())?;
     connection.write_all(&PING)?;
-    // Its rest, a few bytes, has come with it.
+    // The rest of the response, a few bytes, has arrived with it.
     let mut answer = [0; 256];
     let count = connection.read(&mut answer)?;
     ensure!(answer[..count].starts_with(&PONG), "not what a PING is answered by: {:?}", &answer[..count]);

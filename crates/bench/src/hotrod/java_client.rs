@@ -1,4 +1,4 @@
-//! The official Java Hot Rod client in a JVM, which calls a server and looks at its CPU time meanwhile.
+//! The official Java Hot Rod client in a JVM, which calls a server and reads its CPU time meanwhile.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::session::warm_up;
 pub(super) struct JavaClient {
     jvm: Jvm,
     server: u32,
-    /// Releases, as it says it.
+    /// Releases, as the program prints them.
     pub(super) version: String,
 }
 
@@ -42,12 +42,12 @@ impl JavaClient {
         Ok(Self { jvm, server: server.pid(), version })
     }
 
-    /// Slices of a load until it is warm.
+    /// Runs slices of a load until the JVM is warm.
     pub(super) fn warm_up(&mut self, threads: usize, options: &Options) -> anyhow::Result<Vec<f64>> {
         warm_up(options, || Ok(self.run(threads, options)?.server.rate))
     }
 
-    /// So many threads, each with one call under way.
+    /// Runs `threads` threads, each with one call under way.
     pub(super) fn run(&mut self, threads: usize, options: &Options) -> anyhow::Result<Both> {
         self.jvm.say(&format!(
             "run threads={threads} keys={KEYS} size={SIZE} reads={READS} server={} warmup_ms={} time_ms={}",

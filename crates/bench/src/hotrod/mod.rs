@@ -1,6 +1,6 @@
 //! Our Hot Rod server and client: beside Infinispan's server under the same Java client, beside a bare socket, beside
-//! redis-server, with many connections, with large values, beside strangers, and beside clients that keep pools of
-//! connections.
+//! redis-server, with many connections, with large values, beside unauthenticated clients, and beside clients with connection
+//! pools.
 
 mod hostile;
 mod idle;
@@ -38,7 +38,7 @@ const READS: f64 = 0.8;
 /// The port of our first server.
 const PORT: u16 = 11_222;
 
-/// Fetches and compiles what runs on Java: Infinispan's server, and the class path of its client.
+/// Fetches and compiles the Java parts: Infinispan's server, and the class path of its client.
 pub(crate) fn prepare() -> Result<(InfinispanServer, String), JarError> {
     Ok((InfinispanServer::prepare()?, HotRodClient::prepare_load()?))
 }
@@ -73,14 +73,14 @@ impl Pairs {
         self.samples.iter().map(|both| both.server.errors).sum()
     }
 
-    /// Prints one more, and keeps it.
+    /// Prints one more run, and keeps it.
     fn push(&mut self, both: Both) {
         shown(both.server.clone());
         self.samples.push(both);
     }
 }
 
-/// Our client with so many callers on one connection, at one server.
+/// Runs our client with `callers` callers on one connection, at one server.
 fn own_client(server: &Served, callers: usize, options: &Options) -> anyhow::Result<Both> {
     let (at, pids) = (server.at(), [server.pid()]);
     let load =

@@ -11,19 +11,19 @@ use crate::sample::Sample;
 
 const PORT: u16 = 6_399;
 
-/// Requests that go together.
+/// Requests that are sent together.
 const PIPELINE: &str = "16";
 
-/// Connections, as redis-benchmark has them if nothing else is said.
+/// Connections: redis-benchmark's default.
 const CONNECTIONS: &str = "50";
 
-/// About how many requests a second there are to be of each kind, so that a run takes as long as it should.
+/// The approximate rate of requests of each kind, by which the number of requests gives a run its duration.
 const REQUESTS_SEC: f64 = 500_000.0;
 
 /// A server without persistence.
 pub(super) struct Redis(Served);
 
-/// What redis-server says of itself, if it is installed with its benchmark.
+/// Returns redis-server's version, if it is installed with its benchmark.
 pub(super) fn version() -> Option<String> {
     let ask = |program| Command::new(program).arg("--version").stdin(Stdio::null()).output().ok();
     let (server, _) = ask("redis-server").zip(ask("redis-benchmark"))?;
@@ -36,12 +36,12 @@ impl Redis {
         command.args(["--port", &PORT.to_string(), "--bind", "127.0.0.1"]);
         command.args(["--save", "", "--appendonly", "no"]);
         let redis = Self(Served::start(command, "redis-server", "Ready to accept connections", PORT)?);
-        // Enough that every key has been drawn.
+        // Enough requests to draw every key.
         redis.ask("set", KEYS * 12)?;
         Ok(redis)
     }
 
-    /// Reads and writes, each alone as redis-benchmark has them, counted in the parts that they have in the load.
+    /// Measures reads and writes, each alone as redis-benchmark has them, weighted by their parts of the load.
     pub(super) fn run(&self, options: &Options) -> anyhow::Result<Sample> {
         let requests = (options.time().as_secs_f64() * REQUESTS_SEC) as u32;
         let ((read, read_us), (written, write_us)) = (self.ask("get", requests)?, self.ask("set", requests)?);
@@ -54,7 +54,7 @@ impl Redis {
         })
     }
 
-    /// So many requests of a kind: how many a second there were, and CPU microseconds of the server for each.
+    /// Runs `requests` requests of a kind. Returns the requests per second, and the server's CPU microseconds for each.
     fn ask(&self, kind: &str, requests: u32) -> anyhow::Result<(f64, f64)> {
         let before = self.0.cpu();
         let mut command = Command::new("redis-benchmark");
@@ -78,7 +78,7 @@ impl Redis {
     }
 }
 
-/// The second cell of the last line, after the one with names.
+/// Returns the second cell of the last line, after the one with names.
 fn rate(said: &str) -> Option<f64> {
     let cell = said.lines().last()?.split(',').nth(1)?;
     cell.trim_matches('"').parse().ok()

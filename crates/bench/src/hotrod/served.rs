@@ -1,4 +1,4 @@
-//! Servers as processes of this host: they are started, and what they take is looked at from outside.
+//! Servers as processes of this host, which are started and measured from outside.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::PORT;
 use crate::java::Jdk;
 use crate::tools;
 
-/// How long a server may take to start: a JVM that has never been started here takes the longest.
+/// How long a server may take to start: a JVM's first start takes the longest.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server's process. Dropped, it is killed.
+/// A server's process. It is killed when dropped.
 pub(crate) struct Served {
     child: KillOnDrop,
     port: u16,
@@ -26,14 +26,14 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// `consort server`, alone.
+    /// Starts `consort server`, alone.
     pub(super) fn consort() -> anyhow::Result<Self> {
         let mut command = Command::new(tools::program("consort")?);
         command.arg("server").arg(format!("--port={PORT}"));
         Self::start(command, "consort server", "Hot Rod on", PORT)
     }
 
-    /// `consort server` with these users, of whom passwords may be sent as they are.
+    /// Starts `consort server` with these users, and allows PLAIN without TLS.
     pub(super) fn with_users(users: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(tools::program("consort")?);
         command
@@ -45,7 +45,7 @@ impl Served {
         Self::start(command, "consort server", "Hot Rod on", PORT)
     }
 
-    /// So many in one cluster.
+    /// Starts `count` servers in one cluster.
     pub(super) fn cluster(count: u16) -> anyhow::Result<Vec<Self>> {
         let hosts: Vec<String> = (0..count).map(|nth| format!("127.0.0.1[{}]", 7_800 + nth)).collect();
         let one = |nth: u16| {
@@ -59,7 +59,7 @@ impl Served {
         (0..count).map(one).collect()
     }
 
-    /// Infinispan's server with a heap of this size; what it complains of goes to a log beside its jars.
+    /// Starts Infinispan's server with a heap of this size; its errors go to a log beside its jars.
     pub(super) fn infinispan(
         server: &InfinispanServer,
         jdk: &Jdk,
@@ -72,7 +72,7 @@ impl Served {
         Self::start(command, "Infinispan's server", InfinispanServer::READY, port)
     }
 
-    /// A command, which says this when clients can connect.
+    /// Starts a command, and waits for the line by which it reports that clients can connect.
     pub(crate) fn start(
         mut command: Command,
         name: &str,
@@ -86,7 +86,7 @@ impl Served {
         let (tell, told) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // Nobody listens once it has started, and it may go on.
+                // After the start no receiver is left, and the server may go on.
                 let _ = tell.send(line);
             }
         });
@@ -100,7 +100,7 @@ impl Served {
         }
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub(super) fn at(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -109,23 +109,23 @@ impl Served {
         self.child.0.id()
     }
 
-    /// CPU time so far.
+    /// Returns the CPU time so far.
     pub(super) fn cpu(&self) -> Duration {
         process::cpu_of(self.pid())
     }
 
-    /// The most memory that it has had.
+    /// Returns the peak of its memory.
     pub(super) fn peak_memory_mb(&self) -> f64 {
         process::peak_memory_mb_of(self.pid())
     }
 
-    /// The memory that it has.
+    /// Returns its memory.
     pub(super) fn memory_mb(&self) -> f64 {
         process::memory_mb_of(self.pid())
     }
 }
 
-/// A file for what a program complains of.
+/// Creates a file for a program's errors.
 fn log(directory: &Path, name: &str) -> anyhow::Result<std::fs::File> {
     let logs = directory.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| format!("{}", logs.display()))?;

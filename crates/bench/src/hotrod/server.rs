@@ -1,5 +1,5 @@
-//! The same Java client calls our server and Infinispan's in turn; then our client calls ours. At one caller the server
-//! stands beside a bare socket, at most callers beside redis-server.
+//! The same Java client calls our server and Infinispan's in turn; then our client calls ours. With one caller the server
+//! stands beside a bare socket, with most callers beside redis-server.
 
 use serde::Serialize;
 
@@ -23,25 +23,25 @@ use crate::tools;
 /// Infinispan's port.
 const OTHER_PORT: u16 = PORT + 300;
 
-/// What a request at Infinispan's server may take of its CPU, where several callers share what waking it costs.
+/// The limit of a request's CPU beside Infinispan's server, with several callers that share the cost of waking it.
 const CPU_TARGET: f64 = 1.0 / 2.5;
 
-/// The same of a bare socket's server, where each request wakes it.
+/// The limit of a request's CPU beside a bare socket's server, which each request wakes.
 const SOCKET_TARGET: f64 = 1.3;
 
 const P999_TARGET: f64 = 1.0 / 3.0;
 const MEMORY_TARGET: f64 = 0.1;
 
-/// Until clients can connect.
+/// The limit of the time until clients can connect.
 const START_TARGET_MS: f64 = 100.0;
 
-/// How often our server starts: it is quick, and what it needs is in memory after the first time.
+/// How often our server starts: it is quick, and its files are in memory after the first start.
 const STARTS: usize = 5;
 
-/// What a request may take with our client, of what it takes with Java's.
+/// The limit of a request's time with our client beside Java's.
 const CLIENT_TARGET: f64 = 1.0 / 3.0;
 
-/// All figures of so many callers.
+/// All figures for one number of callers.
 #[derive(Default, Serialize)]
 struct Point {
     callers: usize,
@@ -49,7 +49,7 @@ struct Point {
     java: Pairs,
     /// The Java client at Infinispan's.
     infinispan: Pairs,
-    /// Requests and answers of the same sizes over a bare socket, for one caller.
+    /// Requests and responses of the same sizes over a bare socket, for one caller.
     sockets: Pairs,
     /// Our client at our server.
     own: Pairs,
@@ -57,12 +57,12 @@ struct Point {
     redis: Samples,
 }
 
-/// Everything that was measured, and on what.
+/// All measurements, and their environment.
 #[derive(Serialize)]
 struct Record {
     java_client: Option<String>,
     redis: Option<String>,
-    /// How long servers took to start, in milliseconds.
+    /// The start times of servers in milliseconds.
     starts: Starts,
     points: Vec<Point>,
 }
@@ -93,7 +93,7 @@ struct Java {
 
 impl Java {
     fn start(consort: &Served, options: &Options) -> anyhow::Result<Self> {
-        // Found where the one who started us has put it.
+        // Found where the parent process has put it.
         let (server, classpath) = super::prepare()?;
         let jdk: Jdk = java::find()?;
         Progress::result(&format!("Infinispan's server starts on the JDK {}", jdk.version));
@@ -146,7 +146,7 @@ fn all(options: &Options, record: &mut Record, mut keep: impl FnMut(&Record)) ->
     }
     drop(java);
     drop(consort);
-    // Fresh, so that its memory is that of these callers.
+    // A fresh server, so that its memory is that of these callers.
     let consort = Served::consort()?;
     let redis = record.redis.is_some().then(Redis::start).transpose()?;
     for run in 1..=options.runs() {
@@ -191,7 +191,7 @@ fn java_client(
     Ok(())
 }
 
-/// How long so many callers are about to take.
+/// Returns the estimated duration for one number of callers.
 fn planned(options: &Options) -> std::time::Duration {
     let sample = options.lead() + options.time();
     let warmup = if options.quick { 0.0 } else { options.java_warmup };

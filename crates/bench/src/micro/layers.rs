@@ -1,7 +1,7 @@
-//! What a layer adds to messages on their way up: the open BARRIER (S003-1).
+//! The cost of a layer for messages on their way up: the open BARRIER (S003-1).
 //!
-//! A stack of a source and a sink hands the same messages round, with nothing between them, with BARRIER, and with layers
-//! that do nothing: one that batches pass by, as they do an open BARRIER, and one that wants to see them.
+//! A stack of a source and a sink passes the same messages round, with nothing between them, with BARRIER, and with layers
+//! that do nothing: one that batches bypass, as they do an open BARRIER, and one that receives them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::options::Options;
 use crate::sample::Runs;
 use crate::targets::{NANOS_ADDED, Row, Target};
 
-/// Messages that are handed up at once.
+/// Messages that are passed up at once.
 const COUNTS: [usize; 3] = [1, 10, 100];
 
-/// What an open BARRIER may take for a message.
+/// The limit of an open BARRIER's time for a message.
 const BARRIER_NANOS_MAX: f64 = 5.0;
 
 /// A layer that is measured.
@@ -61,8 +61,8 @@ pub(super) fn measure(options: &Options) -> Vec<Row> {
     rows
 }
 
-/// What each layer adds to a message, in nanoseconds. It is not cut off at zero: what falls below says how little this
-/// way of measuring can tell.
+/// Returns the nanoseconds that each layer adds to a message. Negative values are kept, because they show the error of this
+/// measurement.
 fn added(count: usize, time: Duration) -> [f64; LAYERS.len()] {
     let mut plain = Round::new(count, None);
     let mut rounds = LAYERS.map(|layer| Round::new(count, Some((layer.make)())));
@@ -79,7 +79,7 @@ fn added(count: usize, time: Duration) -> [f64; LAYERS.len()] {
 /// The messages, while no stack has them.
 type Hands = Arc<Mutex<Vec<Message>>>;
 
-/// A stack that hands messages from its bottom to its top.
+/// A stack that passes messages from its bottom to its top.
 struct Round(Stack);
 
 impl Round {
@@ -113,7 +113,7 @@ impl Round {
     }
 }
 
-/// Lets everything pass.
+/// A layer that passes all messages.
 struct Nothing {
     wants: bool,
 }

@@ -1,7 +1,7 @@
-//! Messages written and read, alone and in lists, beside JGroups (S000-68).
+//! Writing and reading messages, alone and in lists, beside JGroups (S000-68).
 //!
-//! They are multicasts with the headers of NAKACK2 and of the transport, as they stand in packets. Either side writes
-//! into memory that it uses again, and both have to come to the same number of bytes.
+//! They are multicasts with the headers of NAKACK2 and of the transport, as they stand in packets. Both programs write into
+//! memory that they use again, and have to produce the same number of bytes.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const SIZES: [usize; 2] = [0, 1_000];
 /// Messages in a packet; one is written without a list.
 const COUNTS: [usize; 3] = [1, 10, 100];
 
-/// Times that a JVM goes through all cases before it is measured.
+/// How often a JVM runs all cases before the measurement.
 const WARMUP_ROUNDS: u32 = 2;
 
 /// One step that is measured.
@@ -65,7 +65,7 @@ impl Case {
 
 pub(super) fn measure(options: &Options, jar: Option<&Jar>) -> anyhow::Result<Vec<Row>> {
     let cases = Case::all();
-    // The slices of a case are many: it takes a tenth of what a cluster is measured for.
+    // There are many slices of a case: each takes a tenth of a cluster's measurement.
     let time = options.time() / 10;
     let mut progress = Progress::new(time * (cases.len() * options.runs() * 2) as u32);
     let mut jvm = jar.map(|jar| start(options, jar)).transpose()?;
@@ -116,7 +116,7 @@ fn start(options: &Options, jar: &Jar) -> anyhow::Result<Jvm> {
     Jvm::start(&jvms, &[], &["consort.bench.Marshal"], "bench-marshal.log")
 }
 
-/// Nanoseconds per packet, and its bytes.
+/// Returns nanoseconds per packet, and its bytes.
 fn java(jvm: &mut Jvm, case: Case, time: Duration) -> anyhow::Result<(f64, usize)> {
     jvm.say(&case.line(time))?;
     let answer = jvm.answer()?;
@@ -124,7 +124,7 @@ fn java(jvm: &mut Jvm, case: Case, time: Duration) -> anyhow::Result<(f64, usize
     Ok((nanos, answer["bytes"].as_u64().context("bytes")? as usize))
 }
 
-/// The messages of a case, and the packet they make.
+/// The messages of a case, and their packet.
 struct Written {
     messages: Vec<Message>,
     tp: Bytes,
@@ -134,7 +134,7 @@ struct Written {
 impl Written {
     fn of(case: Case) -> Self {
         let src = Address::Uuid(Uuid { most: 1, least: 2 });
-        // One for all, as in the Java program.
+        // One payload for all, as in the Java program.
         let payload = Bytes::from(vec![7; case.size]);
         let messages = (1..=case.count as u64).map(|seqno| {
             let mut message = Message::bytes(None, payload.clone());
@@ -163,7 +163,7 @@ impl Written {
         }
     }
 
-    /// Nanoseconds per packet.
+    /// Returns nanoseconds per packet.
     fn measure(&self, case: Case, time: Duration) -> anyhow::Result<f64> {
         if case.is_read {
             decode_packet(&self.bytes, &self.tp).context("what was written")?;

@@ -1,5 +1,5 @@
-//! Single steps in nanoseconds: messages written and read, beside JGroups; what an open BARRIER adds; what a trace
-//! point costs that is off.
+//! Single steps in nanoseconds: writing and reading messages, beside JGroups; the overhead of an open BARRIER; and the cost
+//! of a disabled trace point.
 
 mod layers;
 mod marshal;
@@ -12,7 +12,7 @@ use crate::findings::Outcome;
 use crate::options::Options;
 use crate::report;
 
-/// Measures all of them, `runs` times in turn, with the subscriber that the `consort` command has.
+/// Measures all of them, `runs` times in turn, with the subscriber of the `consort` command.
 pub(crate) fn measure(options: &Options, jar: Option<&Jar>) -> Outcome {
     trace::subscribe();
     let (mut rows, mut failures) = (Vec::new(), Vec::new());

@@ -1,13 +1,13 @@
-//! How long something takes that is too short for the clock.
+//! The measurement of calls that are too short for the clock.
 
 use std::time::{Duration, Instant};
 
-/// How long a slice lasts: far longer than reading the clock, and mostly shorter than the scheduler lets a thread run,
-/// so that what else runs spoils few of them.
+/// The duration of a slice: far longer than reading the clock, and mostly shorter than the scheduler lets a thread run, so
+/// that other processes disturb few of them.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// Nanoseconds of one call: the tenth part of slices for so long that was fastest ends there. What else the machine
-/// does only ever adds. The Java program does the same.
+/// Returns the nanoseconds of one call: the upper bound of the fastest tenth of all slices in `time`. Other load of the
+/// machine only adds time. The Java program measures in the same way.
 pub(super) fn nanos(time: Duration, mut call: impl FnMut()) -> f64 {
     let mut slice = |calls: u64| {
         let begun = Instant::now();

@@ -1,9 +1,9 @@
-//! What tracing costs that is off: the look at a layer's switch, which the stack takes once per batch and layer, and
-//! which S000-80 is about; and beside it a point of the crate `tracing`, as layers would have had them.
+//! The cost of disabled tracing: the check of a layer's switch, which the stack makes once per batch and layer, and which
+//! S000-80 is about; and beside it a point of the crate `tracing`, as layers would otherwise have it.
 //!
 //! Both are measured as they are in the `consort` command, whose subscriber lets the lines of the layers' switches pass.
-//! Their level is TRACE, so a point of `tracing` is not over with one look at the level of the whole process, as it
-//! would be with no subscriber: it looks at its own place, too.
+//! Their level is TRACE, so a point of `tracing` is not decided by one check of the level of the whole process, as it would
+//! be with no subscriber: it checks its own state, too.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::options::Options;
 use crate::sample::Runs;
 use crate::targets::{NANOS_ADDED, Row, Target};
 
-/// What a layer's trace may take.
+/// The limit of a layer's trace check in nanoseconds.
 const NANOS_MAX: f64 = 1.0;
 
 /// Measurements with and without the point in turn, within one run.
 const TURNS: u32 = 10;
 
-/// Points between two looks at the loop's own counter.
+/// Points between two checks of the loop's own counter.
 const POINTS: usize = 1_000;
 
 /// Gives this process a subscriber with the filter of the `consort` command, unless it has one.
@@ -40,7 +40,7 @@ pub(super) fn measure(options: &Options) -> [Row; 2] {
     ]
 }
 
-/// What is left of the loop without the point is not the point's. Both are measured in turn.
+/// Subtracts the time of the loop without the point. Both are measured in turn.
 fn runs(options: &Options, point: impl Fn(&Switch)) -> Runs {
     let time = options.time() / 10 / TURNS;
     let turn = |_| each(time, &point) - each(time, |_| {});
@@ -48,7 +48,7 @@ fn runs(options: &Options, point: impl Fn(&Switch)) -> Runs {
     Runs((0..options.runs()).map(run).collect())
 }
 
-/// Nanoseconds of a turn.
+/// Returns the nanoseconds of a turn.
 fn each(time: Duration, call: impl Fn(&Switch)) -> f64 {
     let switch = Switch::default();
     let loop_nanos = nanos(time, || {
@@ -74,7 +74,7 @@ fn tell() {
 mod tests {
     use super::*;
 
-    /// S000-80: what is measured is a point that is off while the layers' traces can be switched on.
+    /// S000-80: the measured point is disabled while the layers' traces can be switched on.
     #[test]
     fn only_the_traces_of_layers_may_pass() {
         subscribe();

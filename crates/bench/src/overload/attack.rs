@@ -1,4 +1,4 @@
-//! What a client does to the servers in one cell of the table.
+//! A client's attack on the servers in one cell of the table.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,28 +17,28 @@ const PIPELINED: usize = 4_096;
 const HUGE_REQUESTS: usize = 200;
 /// Connections with an unfinished message each.
 const UNFINISHED: usize = 32;
-/// What the unfinished message of a member announces.
+/// The announced length of a member's unfinished message.
 const FRAME_BYTES: u32 = 64 * 1024 * 1024;
-/// What is sent of it.
+/// The part of it that is sent.
 const FRAME_SENT: usize = 1024 * 1024;
 
-/// Gives this thread the lowest priority. A client that attacks is on another machine as a rule: here it has the time of the
-/// processors that the servers and the healthy client leave.
+/// Gives this thread the lowest priority. An attacking client is usually on another machine: here it gets the CPU time that
+/// the servers and the healthy client leave.
 pub(super) fn lower_priority() {
     if let Err(error) = rustix::process::setpriority_process(None, 19) {
         eprintln!("the priority of the client that attacks cannot be lowered: {error}");
     }
 }
 
-/// The key of a huge value.
+/// Returns the key of a huge value.
 pub(super) fn huge_key(nth: usize) -> Bytes {
     format!("huge-{nth}").into()
 }
 
-/// How the requests come.
+/// The manner of the requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Situation {
-    /// Of 8 MiB, which about half of the times the other server has, by a client that reads nothing until the end.
+    /// For values of 8 MiB, about half of which the other server has, by a client that reads nothing until the end.
     HugeValue,
     /// Very many at once, by a client that reads all responses.
     Pipelined,
@@ -46,12 +46,12 @@ pub(super) enum Situation {
     NeverReads,
     /// On many connections, each without its end.
     Unfinished,
-    /// The same on the ports by which servers talk to each other.
+    /// Without their ends, on the ports between servers.
     UnfinishedOfMembers,
 }
 
 impl Situation {
-    /// Those of each operation.
+    /// The situations of each operation.
     pub(super) const ALL: [Self; 4] = [Self::HugeValue, Self::Pipelined, Self::NeverReads, Self::Unfinished];
 
     pub(super) const fn name(self) -> &'static str {
@@ -105,7 +105,7 @@ impl Attack {
         }
     }
 
-    /// Requests of this operation, one behind the other.
+    /// Encodes requests of this operation, one after the other.
     fn requests(&self, cache: &str, count: usize) -> Vec<u8> {
         let Some(opcode) = self.opcode else {
             let paths = ["/metrics", "/health", "/rest/v2/cache-managers/default/health", "/health/ready"];
@@ -163,7 +163,7 @@ impl Attack {
     }
 }
 
-/// Connections with these bytes each, until the time is over.
+/// Holds connections with these bytes each, until the time is over.
 fn hold(port: u16, bytes: &[u8], until: Instant) -> Traffic {
     let mut traffic = Traffic::default();
     let mut connections = Vec::new();

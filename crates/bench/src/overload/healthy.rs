@@ -1,4 +1,4 @@
-//! A client that does nothing wrong, and notices how long its requests take.
+//! A well-behaved client that measures its response times.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use crate::hotrod::{PING, PONG};
 /// The time between two requests.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A request that takes longer counts as one that is never answered.
+/// The time after which a request counts as unanswered.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long requests took.
+/// The response times.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Delays {
     pub(super) p99_ms: f64,
@@ -58,7 +58,7 @@ impl Healthy {
         Ok(Self { ask, delays })
     }
 
-    /// How long its requests take while this runs.
+    /// Measures its response times while `run` runs.
     pub(super) fn during(&self, run: impl FnOnce()) -> Delays {
         self.take();
         run();
@@ -71,7 +71,7 @@ impl Healthy {
         }
     }
 
-    /// Those since this was asked last; none if the connection is lost.
+    /// Returns the response times since the last call; none if the connection is lost.
     fn take(&self) -> Vec<Duration> {
         let _ = self.ask.send(());
         self.delays.recv().ok().and_then(Result::ok).unwrap_or_default()

@@ -1,8 +1,8 @@
-//! What clients can make two servers do that share 512 MiB: every operation of Hot Rod and requests in HTTP, in each of four
-//! situations, and unfinished messages on the ports of members.
+//! The load that clients can cause on two servers that share 512 MiB: every operation of Hot Rod and requests in HTTP, in
+//! each of four situations, and unfinished messages on the ports of members.
 //!
-//! Each cell has the bytes that the servers sent for each byte of requests, the most memory of the control group, and the
-//! slowest request of a healthy client meanwhile: a thread of a server that is busy for longer delays it.
+//! Each cell has the bytes that the servers sent for each byte of requests, the peak memory of the control group, and the
+//! slowest request of a healthy client meanwhile. A server's thread that is busy for longer delays that request.
 
 mod attack;
 mod healthy;
@@ -28,7 +28,7 @@ use crate::report;
 const MEMORY: u64 = 512 * MIB;
 const MIB: u64 = 1024 * 1024;
 
-/// Where the two serve clients and each other.
+/// The ports for clients, and those between the servers.
 const PORTS: [u16; 2] = [11_222, 11_223];
 const MEMBER_PORTS: [u16; 2] = [7_800, 7_801];
 
@@ -36,15 +36,15 @@ const MEMBER_PORTS: [u16; 2] = [7_800, 7_801];
 const HUGE_VALUES: usize = 6;
 const HUGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// How often a healthy client's p99 may be what it is without an attack.
+/// The limit of a healthy client's p99 beside its p99 without an attack.
 const P99_FACTOR_MAX: f64 = 2.0;
 
-/// How long servers may take to give back what an attack made them hold.
+/// How long servers may take to release the memory that an attack made them hold.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(15);
-/// Memory above that of before the attack that counts as given back.
+/// The memory above the level before the attack that counts as released.
 const RETURNED: u64 = 64 * MIB;
 
-/// What happened in one cell of the table.
+/// The measurements of one cell of the table.
 #[derive(Serialize)]
 struct Cell {
     target: String,
@@ -52,7 +52,7 @@ struct Cell {
     bytes_in: u64,
     bytes_out: u64,
     peak_mib: f64,
-    /// Memory above that of before, once the attack is over and `RETURN_TIME_MAX` at most has passed.
+    /// Memory above the level before, once the attack is over and `RETURN_TIME_MAX` at most has passed.
     kept_mib: f64,
     healthy_p99_ms: f64,
     healthy_max_ms: f64,
@@ -98,7 +98,7 @@ impl Servers {
         Ok(made)
     }
 
-    /// Puts the values that an operation before has removed or replaced.
+    /// Puts the values that an earlier operation has removed or replaced.
     fn restore(&self) -> anyhow::Result<()> {
         let (small, huge) = (self.client.raw("small"), self.client.raw("huge"));
         self.runtime.block_on(async {
@@ -150,7 +150,7 @@ fn measure(options: &Options, findings: &mut Findings<'_>) -> anyhow::Result<Out
     Ok(Outcome::default())
 }
 
-/// All cells of the table; a few of each situation if it is to be quick.
+/// Returns all cells of the table; for a quick run a few of each situation.
 fn attacks(is_quick: bool) -> Vec<Attack> {
     let operations = Opcode::ALL.iter().copied().map(Some).chain([None]);
     let step = if is_quick { 16 } else { 1 };

@@ -6,7 +6,7 @@ use consort_hotrod::ops::{
 };
 use consort_hotrod::{BitSet, Expiration, Family, Opcode, RequestBody};
 
-/// What an unknown id stands for where an operation goes on with what another one began.
+/// An unknown id, for operations that continue another one.
 const UNKNOWN: i32 = 7;
 
 /// The longest time that a transaction waits for its end.
@@ -24,7 +24,7 @@ fn target(key: &Bytes) -> stream::Target {
     stream::Target { key: key.clone(), expiration: Expiration::INFINITE, version: 0 }
 }
 
-/// A request of this operation for this key. `nth` tells requests of one series apart where ids have to differ.
+/// Builds a request of this operation for this key. `nth` distinguishes requests of one series if ids have to differ.
 pub(super) fn request(opcode: Opcode, key: &Bytes, nth: u64) -> RequestBody {
     match opcode.family() {
         Family::Map => RequestBody::Map(map_request(opcode, key)),

@@ -1,24 +1,25 @@
-//! What SEQUENCER promises (facts 20.2), and what it does not.
+//! The guarantees of SEQUENCER (facts 20.2), and their limits.
 //!
-//! A *reign* is the time from a view in which a member begins to lead, or after a merge goes on to, until the next
-//! such view. What is sent and delivered within one reign comes in one order, that of the coordinator's broadcasts, to
-//! everybody who is in its views. Nothing ties two reigns to each other, as in JGroups:
+//! A *reign* is the time from a view in which a member begins to lead, or after a merge goes on to, until the next such view.
+//! Messages that are sent and delivered within one reign have one order, that of the coordinator's broadcasts, at all members
+//! of its views. Nothing ties two reigns to each other, as in JGroups:
 //!
-//! * When a coordinator crashes, its last broadcasts have reached some members and not others. Senders give what they
-//!   have not seen come back to the next coordinator, in an order of its own, and nobody sends again what came back
-//!   to its sender but not to everybody.
-//! * When groups merge, or a member that has founded a group of its own is taken in as a joiner, a former coordinator's
-//!   last broadcasts come as late as flow control and losses make them, among those of the new one.
+//! * When a coordinator crashes, its last broadcasts have reached some members and not others. A sender forwards each message
+//!   that it has not received back to the next coordinator, which has an order of its own. No sender forwards again a message
+//!   that it received back but other members did not.
+//! * A former coordinator's last broadcasts arrive among those of the new one, as late as flow control and losses make them.
+//!   That happens when groups merge, or when a member that has founded a group of its own joins another.
 //!
-//! Nothing of that is excused in general. Of members that live to the end:
+//! None of that is excused in general. These rules hold for members that live to the end:
 //!
-//! * A sender gets back all that it has ever sent, whoever led meanwhile.
-//! * What was sent in the last reign, and what its sender got back in it of what it had sent before, comes to everybody
-//!   who was together with sender and coordinator then; but for the first message that the sender got back, if it was
-//!   sent before: the coordinator that crashed may have brought the first of its pieces to some members only.
+//! * A sender receives back every message that it has sent, whichever coordinators led meanwhile.
+//! * A message of the last reign reaches every member that was together with sender and coordinator then. Such a message was
+//!   sent in the reign, or was sent before and came back to its sender in it. Excepted is the first message that the sender
+//!   received back, if it was sent before: the coordinator that crashed may have brought the first of its pieces to some
+//!   members only.
 //!
-//! And in every reign, also one that ended with a crash, nobody who was there when a message was sent gets what was
-//! broadcast after it and not the message itself, as long as the receiver never leaves.
+//! One rule holds in every reign, also one that ended with a crash. A member that was there when a message was sent, and
+//! never leaves, gets no later broadcast without the message itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,7 @@ use super::{Broken, before, both_together_since, sent_at};
 use crate::node::{Got, Node};
 use crate::world::World;
 
-/// Who leads, and the number of the view with which that began.
+/// The coordinator, and the number of the view with which its reign began.
 type Reign = (Address, u64);
 
 /// The views with which members begin to lead.
@@ -56,16 +57,17 @@ impl Reigns {
         Some((leader.clone(), begins.copied().unwrap_or_default()))
     }
 
-    /// The reign in which a member got something.
+    /// Returns the reign in which a member got a message.
     fn when_got(&self, node: &Node, got: &Got) -> Option<Reign> {
         let (_, view) = node.log.views.get(got.nth_view.checked_sub(1)?)?;
         self.get(view)
     }
 
-    /// What of a sender's multicasts a receiver has to have got, both being alive.
+    /// Returns a sender's multicasts that a receiver must have got, if both are alive.
     ///
-    /// A sender gets back everything. Everybody else gets what was sent in the reign that both are in now, and what the
-    /// sender has got back in it of what it had sent before, if all three, with the coordinator, were together then.
+    /// A sender receives back all of its messages. Another receiver gets the multicasts that were sent in the reign that both
+    /// are in now. It also gets earlier ones that came back to the sender in that reign. Both hold if receiver, sender and
+    /// coordinator were together then.
     pub(super) fn wanted(&self, world: &World, sender: usize, receiver: &Node) -> BTreeSet<u64> {
         let (index, sender) = (sender, &world.nodes[sender]);
         let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());
@@ -96,7 +98,7 @@ impl Reigns {
             .filter(|got| self.when_got(sender, got).as_ref() == Some(&reign))
             .map(|got| got.number)
             .collect();
-        // Of one message a former coordinator may have broadcast the first pieces.
+        // A former coordinator may have broadcast the first pieces of one message.
         came_back.pop_first();
         let is_wanted = |number: &u64, at: Time| {
             at > under || (with_leader.is_some_and(|since| at > since) && came_back.contains(number))
@@ -108,8 +110,9 @@ impl Reigns {
 /// A multicast's sender and number.
 type Id = (usize, u64);
 
-/// When a reign, or its leader after it, came to a view that leaves a member out, if it did after the member's first: from
-/// then on the member gets what it happens to hear of. Nobody keeps for it what it has missed.
+/// Returns when a reign's coordinator, or a later one, came to a view without a member, if it did after the member's first
+/// view. From then on the member gets only the messages that happen to reach it, because no member keeps the missed ones for
+/// it.
 fn left_out(world: &World, reigns: &Reigns, node: &Node, reign: &Reign) -> Option<Time> {
     let of_reign = |view: &View| reigns.get(view).as_ref() == Some(reign);
     let (_, first) = node.log.views.iter().find(|(_, view)| of_reign(view))?;
@@ -120,7 +123,8 @@ fn left_out(world: &World, reigns: &Reigns, node: &Node, reign: &Reign) -> Optio
         .min()
 }
 
-/// What a member has got in each reign of what was sent in it, from the member's coming into it until it was left out.
+/// Returns each member's messages by reign: those sent in the reign and received from the member's entry into it until its
+/// removal from the view.
 fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign, Vec<Id>> {
     let mut stays: BTreeMap<Reign, (Time, Option<Time>)> = BTreeMap::new();
     for (at, view) in &node.log.views {
@@ -135,7 +139,7 @@ fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign,
     for got in node.log.got.iter().filter(|got| got.is_multicast) {
         let Some(reign) = reigns.when_got(node, got) else { continue };
         let Some(sent) = sent_at(world, got) else { continue };
-        // A sender that has another coordinator by then gives it what has not come back.
+        // A sender that has another coordinator by then forwards to that one the messages that have not come back.
         let sender = &world.nodes[got.sender];
         let is_with_us = [before(sender, sent), before(sender, got.at)]
             .iter()
@@ -150,7 +154,7 @@ fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign,
     within
 }
 
-/// Two members have what both got within a reign in one order and without gaps.
+/// Checks that two members have their common messages of a reign in one order and without gaps.
 pub(super) fn order(world: &World) -> Result<(), Broken> {
     let reigns = Reigns::of(world);
     let all: Vec<_> = world.nodes.iter().map(|node| (node, within_reigns(world, &reigns, node))).collect();
@@ -184,8 +188,8 @@ pub(super) fn order(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What a member under a reign has never got although it has something that came later within it. Left out is what
-/// lacks somebody who leaves: it begins to forget before it is gone.
+/// Returns a message that a member never got in a reign although it has a later message of that reign. A member that leaves
+/// is not judged, because it begins to forget before it is gone.
 fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (&Node, &[Id])) -> Option<Id> {
     if node.is_leaving {
         return None;
@@ -209,10 +213,10 @@ fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (
     None
 }
 
-/// Whether a multicast may come after what its sender has sent later: between its sending and its arrival groups merged,
-/// or the sender came under another coordinator than the receiver's. As after a merge, what a member has broadcast that led
-/// itself comes late when it has been taken in as a joiner, whose request had waited. And so does what the coordinator has not
-/// taken from a member that was out of its views, which have not reached that member.
+/// Returns whether a multicast may arrive after later messages of its sender: between its sending and its arrival groups
+/// merged, or the sender came under another coordinator than the receiver's. The broadcasts of a former coordinator are late,
+/// as after a merge, if its group has joined another and its join request had waited. Messages that the coordinator has not
+/// taken from a member outside its views are late as well, because those views have not reached that member.
 pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(world, got).filter(|_| got.is_multicast) else { return false };
     let merges =
@@ -234,10 +238,10 @@ pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
     merges(node) || world.nodes.get(got.sender).is_some_and(is_late)
 }
 
-/// Whether somebody in the receiver's view has led a view with the sender when that sent the message, or later: it may
+/// Returns whether a member of the receiver's view has led a view with the sender when the message was sent, or later: it may
 /// have been broadcast then.
 pub(super) fn was_member(world: &World, node: &Node, got: &Got) -> bool {
-    // Not by the time: who goes on after a pause is told a message and the next view at the same moment.
+    // Time does not decide, because a member that resumes after a pause gets a message and the next view at the same moment.
     let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));
     let (Some(current), Some(sent)) = (current, sent_at(world, got)) else { return false };
     let led = |leader: &Node| {

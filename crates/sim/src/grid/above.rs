@@ -1,4 +1,4 @@
-//! Between a stack and the member of the grid above it: views and frames up, frames and outcomes down.
+//! The connection between a stack and the member of the grid above it: views and frames up, frames and outcomes down.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::{Member, checks};
 use crate::node::{InstalledTopology, Node};
 use crate::world::World;
 
-/// Who owns each segment, for people.
+/// Formats the owners of each segment for a report.
 fn owners(nodes: &[Node], topology: &Topology) -> String {
     let name = |owner: &Address| {
         let node = nodes.iter().rev().find(|node| node.address == *owner);
@@ -29,14 +29,14 @@ fn owners(nodes: &[Node], topology: &Topology) -> String {
 }
 
 impl World {
-    /// A node has started: with a grid, it gets a member.
+    /// Adds a grid member to a node that has started.
     pub(crate) fn add_grid_member(&mut self, node: usize) {
         let Some(grid) = &mut self.grid else { return };
         let is_first = node == 0;
         let address = self.nodes[node].address.clone();
         let capacity = match self.rng.below(6) {
             _ if !grid.is_weighted => Capacity::default(),
-            // Whose side has nobody who takes anything has nothing to go on with.
+            // A partition without a member of a positive capacity factor has no entries to go on with.
             0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => Capacity::ZERO,
             0 | 1 => Capacity::from_thousandths(500),
             2 => Capacity::from_thousandths(2_000),
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The stack has a new view.
+    /// Passes the stack's new view to the member.
     pub(crate) fn view_above(&mut self, node: usize) {
         let own = self.nodes[node].member_clock(self.now);
         let Some(view) = self.nodes[node].view().cloned() else { return };
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// A message has come for the member.
+    /// Passes a received message to the member.
     pub(crate) fn frame_above(&mut self, node: usize, src: &Address, payload: Option<Bytes>) {
         let own = self.nodes[node].member_clock(self.now);
         self.note(&[self.now.0, node as u64, payload.as_ref().map_or(0, Bytes::len) as u64]);
@@ -110,21 +110,21 @@ impl World {
         }
     }
 
-    /// Whether [`World::work`] would do something although nothing has happened: channels without room get some after a
-    /// while, and what waits for that is counted.
+    /// Returns whether [`World::work`] would act although no event has happened: channels without room get some after a
+    /// while, and waiting calls are counted then.
     pub(crate) fn has_work_above(&self, node: usize) -> bool {
         let Some(member) = &self.nodes[node].member else { return false };
         let narrow = self.grid.as_ref().and_then(|grid| grid.narrow.as_ref());
         member.node.has_frames() || narrow.is_some_and(|narrow| narrow.has_waiting(node, &member.node))
     }
 
-    /// Passes on what comes out of the member. Returns whether there was something for the stack.
+    /// Passes on the member's output. Returns whether there was any for the stack.
     pub(crate) fn work_above(&mut self, node: usize) -> bool {
         let (own, member_now) = (self.nodes[node].clock(self.now), self.nodes[node].member_clock(self.now));
         let has_stored = self.work_store(node);
         let one = &mut self.nodes[node];
         let (Some(stack), Some(member)) = (&mut one.stack, &mut one.member) else { return false };
-        // What is written behind is done at once, and then there may be more.
+        // A write-behind write is done at once, and then there may be more output.
         let mut has_sent = has_stored;
         let mut sent = BTreeSet::new();
         while let Some(frame) = member.node.poll_frame() {
@@ -162,7 +162,7 @@ impl World {
         has_sent
     }
 
-    /// Returns whether the stack has something to do.
+    /// Handles an event of the member. Returns whether the stack has work to do.
     fn event(&mut self, node: usize, event: NodeEvent) -> bool {
         let name = self.nodes[node].name.clone();
         match event {
@@ -192,7 +192,7 @@ impl World {
                 self.told(node, listener);
                 false
             }
-            // Nobody sleeps here.
+            // The simulation has no sleeping threads.
             NodeEvent::Expecting => false,
             NodeEvent::Refused { error, .. } => {
                 let what = format!("{name} is refused: {error}");
@@ -260,8 +260,9 @@ impl World {
         }
     }
 
-    /// Whether others may write a key without a member that reads it and does not know: a newer topology is without it, or
-    /// has taken it in anew. Who knows that writers are away, and must not read then, is not excused.
+    /// Returns whether other members may write a key without a member that reads it and does not know: a newer topology is
+    /// without it, or has taken it in anew. A member that knows that writers are unreachable, and must not read then, is not
+    /// excused.
     fn is_left_out(&self, node: usize, key: &[u8]) -> bool {
         let (Some(grid), Some(member)) = (&self.grid, &self.nodes[node].member) else { return false };
         let Some(own) = member.topology() else { return false };
@@ -271,7 +272,7 @@ impl World {
         !refuses && self.does_not_know(node)
     }
 
-    /// Whether a newer topology is without a member, or has taken it in anew, and it does not know.
+    /// Returns whether a newer topology is without a member, or has taken it in anew, and the member does not know it.
     pub(super) fn does_not_know(&self, node: usize) -> bool {
         let member = self.nodes[node].member.as_ref();
         let (Some(grid), Some(own)) = (&self.grid, member.and_then(|member| member.topology())) else {
@@ -286,14 +287,15 @@ impl World {
             return true;
         }
         grid.newest.iter().any(|newest| match newest.membership(&self.nodes[node].address) {
-            // Of one id if its own coordinator and another one, who do not know of each other, went on from the same.
-            // Nor does who has counted on by itself since it is degraded.
+            // Two topologies have one id if the member's own coordinator and another one, which do not know of each other,
+            // went on from the same topology. The member also does not know if it has counted on alone since its cache is
+            // degraded.
             None => newest.id >= own.id || newest.available > own.available || is_degraded,
             Some(membership) => membership.since > own.id,
         })
     }
 
-    /// Whether a member has another cache than the one that goes on.
+    /// Returns whether a member has another cache than the one that goes on.
     fn is_by_itself(&self, node: usize) -> bool {
         let member = self.nodes[node].member.as_ref();
         let (Some(grid), Some(own)) = (&self.grid, member.and_then(|member| member.topology())) else {
@@ -302,14 +304,14 @@ impl World {
         grid.newest.iter().any(|newest| newest.origin != own.origin)
     }
 
-    /// Who may answer a read of a member.
+    /// Returns the members that may answer a read of a member.
     pub(super) fn readers(&self, node: usize, key: &[u8]) -> BTreeSet<usize> {
         let member = self.nodes[node].member.as_ref();
         let topology = member.and_then(|member| member.topology());
         let own = &self.nodes[node].address;
         let is_owner =
             |topology: &&Topology| topology.read_owners().members().iter().any(|one| one.address == *own);
-        // Where every member has its own entries, nobody else is asked.
+        // If every member has its own entries, no other member is asked.
         let mode = self.grid.as_ref().map(|grid| grid.config.mode);
         if mode == Some(CacheMode::Invalidation) && topology.as_ref().is_some_and(is_owner) {
             return BTreeSet::from([node]);
@@ -338,7 +340,7 @@ impl World {
         }
     }
 
-    /// Who may give a walk of a member something.
+    /// Returns the members from which an iteration of a member may have entries.
     pub(super) fn givers(&self, node: usize) -> BTreeSet<usize> {
         let topology = self.nodes[node].member.as_ref().and_then(|member| member.topology());
         let owners = topology.into_iter().flat_map(|topology| topology.read_owners().members());
@@ -359,7 +361,7 @@ impl World {
         }
     }
 
-    /// Looks which operations under way may be answered by somebody who was left out.
+    /// Marks the running operations that a removed member may answer.
     fn judge_running(&mut self) {
         let running = self.grid.as_ref().map(|grid| grid.running.clone()).unwrap_or_default();
         for at in running {
@@ -405,7 +407,7 @@ impl World {
         true
     }
 
-    /// Begins an operation. Returns its place in the history.
+    /// Begins an operation. Returns its index in the history.
     pub(crate) fn submit(&mut self, node: usize, client: Option<usize>, key: Bytes, action: Action) -> usize {
         let now = self.now;
         let own = self.nodes[node].member_clock(now);

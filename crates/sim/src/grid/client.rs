@@ -12,24 +12,24 @@ use super::habits::{idle_lifetime, lifetime};
 use super::keys::{Keys, Kind, private};
 use crate::world::World;
 
-/// How long an operation may take.
+/// The timeout of an operation.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Clients of each member.
+/// The number of clients of each member.
 const CLIENTS: usize = 3;
 
 /// The mean time between two operations of a client.
 const THINK: Duration = Duration::from_millis(20);
 
-/// How often a client looks whether its member goes on.
+/// The interval at which a client checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A client.
 pub(crate) struct Client {
     pub(crate) node: usize,
-    /// What it has seen last of each key.
+    /// The last entry that it has seen of each key.
     seen: BTreeMap<Bytes, Stored>,
-    /// What it has decided to do next.
+    /// Its next operation.
     next: Option<(Bytes, Action)>,
 }
 
@@ -42,7 +42,7 @@ fn put_for(lifetime: Lifetime, value: Bytes, condition: Condition, wants_previou
 }
 
 impl World {
-    /// A member may be used: clients begin there.
+    /// Adds the clients of a member that has become usable.
     pub(super) fn add_clients(&mut self, node: usize) {
         let Some(grid) = &mut self.grid else { return };
         let first = grid.clients.len();
@@ -59,7 +59,7 @@ impl World {
         self.turn_at(self.now + after, client);
     }
 
-    /// It is a client's turn.
+    /// Runs a client's turn.
     pub(crate) fn turn(&mut self, client: usize) {
         let Some(grid) = &mut self.grid else { return };
         if !grid.is_busy {
@@ -110,7 +110,7 @@ impl World {
             Kind::Idle if rng.chance(0.2) => ReadFrom::Primary,
             Kind::Register | Kind::Private | Kind::Steady | Kind::Mortal | Kind::Idle => ReadFrom::Nearest,
         };
-        // Some need several packets.
+        // Some values need several packets.
         let size = if rng.chance(0.05) { 2_000 } else { 0 };
         let value = Bytes::from(format!("v{nth:<size$}"));
         let wants_previous = rng.chance(0.5);
@@ -146,7 +146,8 @@ impl World {
         (key, action)
     }
 
-    /// What lives for a while is read more than written: else it would be replaced before its time is over.
+    /// Decides an operation on an entry with a lifespan. It is mostly a read, because a write replaces the entry before it
+    /// expires.
     fn decide_mortal(
         &mut self,
         lifetime: Lifetime,
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// A client's operation has ended.
+    /// Handles the end of a client's operation.
     pub(super) fn turn_over(&mut self, client: usize, at: usize) {
         let Some(grid) = &mut self.grid else { return };
         let operation = &grid.history[at];
@@ -190,14 +191,14 @@ impl World {
     }
 }
 
-/// One more than what a counter has.
+/// Increments a counter.
 fn count_up(found: Option<&Stored>) -> Action {
     let condition = found.map_or(Condition::Absent, |found| Condition::Version(found.version));
     let count = found.map_or(0, |found| count(&found.value));
     put(Bytes::from((count + 1).to_string()), condition, false)
 }
 
-/// What a counter's value says.
+/// Returns a counter's value as a number.
 pub(crate) fn count(value: &[u8]) -> u64 {
     std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! Listeners that begin and end in the quiet after the faults: each is told of every change that begins while it listens,
-//! and of no gap, whoever has listened before and whatever was written while no listener was there.
+//! Listeners that begin and end in the quiet after the faults: each receives every change that begins while it listens, and
+//! no gap, whatever listeners there were before and whatever was written while there was none.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::calm::go_on;
 use crate::checks::Broken;
 use crate::world::World;
 
-/// How long it may take until a listener is told of everything: a topology, its phases, and marks of all primaries.
+/// The limit until a listener is ready: a topology, its phases, and marks of all primaries.
 const READY_LIMIT: Duration = Duration::from_secs(15);
 
-/// How long a member is without listeners until others have stopped to tell it of changes.
+/// A time without listeners after which other members have stopped to send changes to a member.
 const LONG: Duration = Duration::from_secs(35);
 
 /// A listener of this phase.
@@ -26,18 +26,19 @@ struct Listening {
     id: ListenerId,
 }
 
-/// The writes of a round, as places in the history.
+/// The writes of a round, as indices in the history.
 type Round = Vec<usize>;
 
-/// On each member a listener begins, ends, and another one begins: at once, or when the topology names its member no more.
+/// Begins a listener on each member, ends it, and begins another one: at once, or when the topology does not name its member
+/// any more.
 pub(super) fn come_and_go(world: &mut World) -> Result<(), Broken> {
     world.end_hearers();
     let mode = world.grid.as_ref().map(|grid| grid.config.mode);
-    // Where each member has its own entries, changes have no common order.
+    // If each member has its own entries, changes have no common order.
     let scope = if mode == Some(CacheMode::Invalidation) { Scope::Local } else { Scope::Cluster };
     let mut nth = 0;
     for pause in [Duration::ZERO, LONG] {
-        // One that hears of its own member's writes only, and stays while others come and go.
+        // A listener of its own member's writes only, which stays while others begin and end.
         let own = match nth % 2 {
             0 => None,
             _ => alive(world).first().map(|&node| begin(world, node, Scope::Local)).transpose()?,
@@ -50,7 +51,7 @@ pub(super) fn come_and_go(world: &mut World) -> Result<(), Broken> {
                 end(world, &one);
             }
             go_on(world, pause);
-            // Nobody hears of this.
+            // No listener receives these writes.
             write(world, &mut nth)?;
         }
         own.iter().for_each(|own| end(world, own));
@@ -96,7 +97,7 @@ fn end(world: &mut World, one: &Listening) {
     world.work(one.node);
 }
 
-/// Each member writes in every segment, twice, and removes what it has written in some.
+/// Writes twice in every segment from each member, and removes some of the entries.
 fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
     let (keys, mut written) = (key_of_each_segment(world), Round::new());
     let (condition, change) = (Condition::Always, Change::Remove);
@@ -118,7 +119,7 @@ fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
     Ok(written)
 }
 
-/// A listener is told of each write of a round once, in the order of the key's versions, and of no gap.
+/// Checks that a listener receives each write of a round once, in the order of the key's versions, and no gap.
 fn is_told(world: &mut World, one: &Listening, scope: Scope, written: &Round) -> Result<(), Broken> {
     let own = world.nodes[one.node].member_clock(world.now);
     let name = world.nodes[one.node].name.clone();
@@ -149,7 +150,7 @@ fn is_told(world: &mut World, one: &Listening, scope: Scope, written: &Round) ->
         if scope == Scope::Local && write.node != one.node {
             continue;
         }
-        // Where each member has its own entries, what others take away comes with the version that it had.
+        // If each member has its own entries, a removal by another member carries the version that the entry had.
         let is_it = |(key, told, is_removed): &&(Bytes, Version, bool)| {
             *key == write.key && *told == version && *is_removed == write.is_removal()
         };

@@ -1,8 +1,8 @@
-//! What a cache costs by the cluster's size: messages per operation, what a reader of everything holds, and how much moves
-//! when somebody joins.
+//! The costs of a cache by the cluster's size: messages per operation, entries held by the reader of an iteration, and the
+//! share of entries that moves when a member joins.
 //!
-//! A quiet network, a distributed cache with two owners and 256 segments, and one operation at a time from members in
-//! turn, so that nothing shares a message with anything else.
+//! The network is quiet, and a distributed cache has two owners and 256 segments. Members in turn do one operation at a time,
+//! so that no message is shared with another operation.
 
 use std::time::Duration;
 
@@ -18,41 +18,41 @@ use crate::stock::{Discovery, stock};
 use crate::swarm::QUICK;
 use crate::world::{Traffic, World};
 
-/// How a cache of one size behaves.
+/// The measurements of a cache of one size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Growth {
-    /// The size.
+    /// The number of members.
     pub members: usize,
     /// Messages of the grid for a put, from the caller's to the last acknowledgement.
     pub per_put: f64,
-    /// The same for a read from the nearest owner.
+    /// Messages of the grid for a read from the nearest owner.
     pub per_read: f64,
-    /// The same for a read from the primary.
+    /// Messages of the grid for a read from the primary.
     pub per_primary_read: f64,
-    /// Entries that a walk through everything has asked for or holds, at most.
+    /// The maximum of entries that an iteration over the whole cache has requested or holds.
     pub walk_held: usize,
-    /// Copies of entries that move when one more joins, as a part of all copies. The ideal is one by the new size.
+    /// Copies of entries that move when a member joins, as a part of all copies. The ideal is one by the new size.
     pub moved: f64,
-    /// Messages of the grid for that join, until everybody has the new stable topology.
+    /// Messages of the grid for that join, until all members have the new stable topology.
     pub per_join: u64,
-    /// How long that took.
+    /// The duration of that join.
     pub joined_after: Duration,
 }
 
-/// Operations of each kind.
+/// The number of operations of each kind.
 const OPERATIONS: usize = 400;
 
-/// The batch of the walk: small beside the entries, so that a reader that held more would be noticed.
+/// The batch of the iteration: small beside the entries, so that a reader that holds more is noticed.
 const BATCH: usize = 64;
 
 /// Longer than any operation takes on the quiet network.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Lets a cluster of `members` do operations, and take one more in.
+/// Measures a cluster of `members` during operations and the join of one more.
 ///
 /// # Errors
 ///
-/// An unknown stack, or members that do not find together.
+/// An unknown stack, or members that do not form a cluster.
 pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, String> {
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, stock(stack_name, QUICK, Discovery::Local)?, silence);
@@ -100,7 +100,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     })
 }
 
-/// The first member goes through everything. Returns how much it has asked for or holds at most.
+/// Iterates over the whole cache on the first member. Returns the maximum of entries that it has requested or holds.
 fn walk(world: &mut World) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);
@@ -144,7 +144,7 @@ fn frames(world: &World) -> u64 {
     world.grid.as_ref().map_or(0, |grid| grid.frames)
 }
 
-/// Messages per operation of this kind.
+/// Returns the messages per operation of this kind.
 fn per_operation(world: &mut World, action: &dyn Fn(usize) -> Action) -> Result<f64, String> {
     let before = frames(world);
     for n in 0..OPERATIONS {

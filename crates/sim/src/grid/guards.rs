@@ -1,4 +1,4 @@
-//! What faults must not do to a grid, because it loses data by right, and when a grid has settled.
+//! Guards against faults by which a grid loses data by right, and the check whether a grid has settled.
 
 use consort_grid::{Availability, CacheMode, Capacity, PartitionHandling, Phase, Topology};
 use consort_group::Address;
@@ -12,7 +12,7 @@ impl World {
         self.nodes.iter().filter(|node| node.is_alive()).filter_map(|node| node.member.as_deref())
     }
 
-    /// Members that take something and stay.
+    /// Returns the number of members with a positive capacity factor that stay.
     fn owners(&self) -> usize {
         let mode = self.grid.as_ref().map(|grid| grid.config.mode);
         let takes = |member: &&super::Member| {
@@ -25,7 +25,8 @@ impl World {
         self.network.cuts.is_empty() && !self.nodes.iter().any(|node| node.is_alive() && node.is_paused)
     }
 
-    /// Whether a member may crash: everything has all its owners, so one may be lost; and more than half are left.
+    /// Returns whether a member may crash: every segment has all its owners, so one may be lost; and more than half of the
+    /// members are left.
     pub(crate) fn may_crash(&self) -> bool {
         let Some(grid) = &self.grid else { return true };
         grid.config.mode != CacheMode::Distributed { owners: 1 }
@@ -35,29 +36,30 @@ impl World {
             && self.is_settled()
     }
 
-    /// Whether members may be parted from each other. Who has not heard of the cache would begin one of its own; and who
-    /// leaves cannot tell somebody who is away from somebody who is gone, so the last ones would take the cache with them.
+    /// Returns whether members may be parted from each other. A member that does not know the cache would begin one of its
+    /// own. A member that leaves cannot tell an unreachable member from one that has left, so the last ones would take the
+    /// cache with them.
     pub(crate) fn may_part(&self) -> bool {
         self.grid.is_none() || self.members().all(|member| member.knows() && !member.is_leaving)
     }
 
-    /// Whether a member may leave: not the last one, nor one that takes itself for that.
+    /// Returns whether a member may leave: not the last one, nor one that takes itself for the last.
     pub(crate) fn may_leave(&self, node: usize) -> bool {
         if self.grid.is_none() {
             return true;
         }
         let is_usable = self.nodes[node].member.as_ref().is_some_and(|member| member.is_usable());
-        // Sides that have parted may not have met again: who leaves takes its side's writes along.
+        // Partitions may not have merged again: a member that leaves takes its partition's writes along.
         let merges = self
             .grid
             .as_ref()
             .is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
-        // Who leaves before a crash is known takes a vote along that those who stay would need.
+        // A member that leaves before a crash is known takes a vote along that the remaining members would need.
         let alive: Vec<&Address> =
             self.nodes.iter().filter(|node| node.is_alive()).map(|node| &node.address).collect();
         let topologies = self.members().filter_map(|member| member.topology());
         let is_nobody_lost = topologies.flat_map(|one| one.addresses()).all(|one| alive.contains(&one));
-        // Of who has not seen those who stay, none gets what it has.
+        // If a member has not seen the remaining ones, none of them gets its entries.
         let stays = |address: &Address| {
             let mut others =
                 self.nodes.iter().enumerate().filter(|(other, one)| *other != node && one.is_alive());
@@ -76,13 +78,14 @@ impl World {
             && self.owners() > 1
     }
 
-    /// Whether a member may start: nobody is cut off who has the cache. Who would start beside a local cache has another one.
+    /// Returns whether a member may start: no member that has the cache is cut off. A member that starts beside a local cache
+    /// has another one.
     pub(crate) fn may_start(&self) -> bool {
         let Some(grid) = &self.grid else { return true };
         grid.config.mode != CacheMode::Local && self.is_whole()
     }
 
-    /// Whether all that live have one view, and one stable topology of exactly them with all owners.
+    /// Returns whether all live members have one view, and one stable topology of exactly themselves with all owners.
     pub(crate) fn is_settled(&self) -> bool {
         let alive: Vec<&Node> = self.nodes.iter().filter(|node| node.is_alive()).collect();
         let topologies: Vec<_> = self.members().map(|member| member.topology()).collect();
@@ -100,7 +103,7 @@ impl World {
             && !self.members().any(|member| member.is_leaving)
     }
 
-    /// Whether every segment has as many owners as it should, or as there are.
+    /// Returns whether every segment has all its owners, or as many as there are members.
     fn has_all_owners(&self, topology: &Topology) -> bool {
         let Some(config) = self.grid.as_ref().map(|grid| &grid.config) else { return true };
         let takers = topology.members.iter().filter(|one| one.member.capacity != Capacity::ZERO).count();
@@ -109,7 +112,7 @@ impl World {
             || topology.current.segments().all(|segment| topology.current.owners(segment).len() >= wanted)
     }
 
-    /// What each member waits for, for people.
+    /// Formats the state of each member's cache for a report.
     pub(crate) fn grid_state(&self) -> String {
         let mut text = String::new();
         for node in self.nodes.iter().filter(|node| node.is_alive()) {

@@ -1,54 +1,53 @@
-//! What clients do in some runs besides reading and writing what lives for ever, one key at a time.
+//! Optional behaviours of clients in some runs, besides reads and writes of single keys without a lifespan.
 //!
-//! What is drawn for that comes from randomness of its own, so that a seed without any of it is the run that it would be if
-//! there were no habits.
+//! They draw from a random generator of their own, so that a seed without any of them is the same run as before they existed.
 
 use std::time::Duration;
 
 use consort_grid::Lifetime;
 use consort_group::Rng;
 
-/// Turns a seed into the one of what is drawn for habits.
+/// Turns a seed into the one for draws of habits.
 pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
 
-/// The same of what is drawn for entries that live as long as they are used.
+/// Turns a seed into the one for draws of entries with max-idle.
 pub(super) const IDLE_SEED: u64 = 0x4944_4c45_4944_4c45;
 
-/// Keys whose entries live for a while, at most: so many that some are left alone until their time is over.
+/// The limit of keys whose entries have a lifespan: high enough that some are left alone until they expire.
 const MORTALS_MAX: u64 = 200;
 
-/// Keys whose entries live as long as they are used, at most: so many that some are left alone for longer than that.
+/// The limit of keys whose entries have a max-idle: high enough that some are left alone for longer than that.
 const IDLERS_MAX: u64 = 500;
 
-/// The longest that one of them lives which is to end within the run.
+/// The longest lifetime of entries that are to expire within the run.
 pub(super) const SHORT_MAX: Duration = Duration::from_secs(4);
 
-/// How long the others live: a run is over before.
+/// The lifetime of the other entries, which is longer than a run.
 const LONG: Duration = Duration::from_secs(60 * 60);
 
-/// What clients do besides.
+/// The optional behaviours of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Habits {
-    /// Some of what they put lives for a while.
+    /// Some puts have a lifespan.
     pub lifespans: bool,
-    /// They clear the cache now and then.
+    /// Clients clear the cache now and then.
     pub clears: bool,
-    /// They read, put and remove many keys at once.
+    /// Clients read, put and remove many keys at once.
     pub many: bool,
-    /// Some of what they put lives as long as somebody uses it.
+    /// Some puts have a max-idle.
     pub idle: bool,
     /// Listeners end, and others begin.
     pub listeners_end: bool,
-    /// Members take few bytes of values at a time, and channels have no room for them now and then.
+    /// Members accept few bytes of values at a time, and channels have no room for them now and then.
     pub narrow: bool,
 }
 
 impl Habits {
-    /// Everything.
+    /// All behaviours.
     pub const ALL: Self =
         Self { lifespans: true, clears: true, many: true, idle: true, listeners_end: true, narrow: true };
 
-    /// Nothing.
+    /// No behaviours.
     pub const NONE: Self = Self {
         lifespans: false,
         clears: false,
@@ -60,7 +59,7 @@ impl Habits {
 
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let lifespans = rng.chance(0.3);
-        // Of what was added later, so that the rest is drawn as before.
+        // A generator for later additions, so that the rest is drawn as before.
         let mut later = Rng::new(rng.clone().next_u64());
         let (clears, many) = (later.chance(0.2), later.chance(0.3));
         let mut idle = Rng::new(later.next_u64());
@@ -70,24 +69,24 @@ impl Habits {
         Self { lifespans, clears, many, idle, listeners_end, narrow }
     }
 
-    /// Whether some entries come to an end.
+    /// Returns whether some entries expire.
     pub(super) fn has_ends(self) -> bool {
         self.lifespans || self.idle
     }
 
-    /// How many keys there are whose entries live as long as they are used.
+    /// Draws the number of keys whose entries have a max-idle.
     pub(super) fn idlers(self, rng: &mut Rng) -> u64 {
         if self.idle { rng.between(20, IDLERS_MAX) } else { 0 }
     }
 
-    /// How many keys there are whose entries live for a while.
+    /// Draws the number of keys whose entries have a lifespan.
     pub(super) fn mortals(self, rng: &mut Rng) -> u64 {
         let count = rng.between(20, MORTALS_MAX);
         if self.lifespans { count } else { 0 }
     }
 }
 
-/// How long an entry of such a key lives. In whole milliseconds, as stores keep it.
+/// Draws the lifetime of an entry with a lifespan, in whole milliseconds, as stores keep it.
 pub(super) fn lifetime(rng: &mut Rng) -> Lifetime {
     let lifespan = match rng.below(10) {
         0..7 => Some(Duration::from_millis(rng.between(200, SHORT_MAX.as_millis() as u64))),
@@ -97,7 +96,7 @@ pub(super) fn lifetime(rng: &mut Rng) -> Lifetime {
     Lifetime { lifespan, max_idle: None }
 }
 
-/// How long an entry of a key lives that is used.
+/// Draws the lifetime of an entry with a max-idle.
 pub(super) fn idle_lifetime(rng: &mut Rng) -> Lifetime {
     let short = |rng: &mut Rng| Duration::from_millis(rng.between(300, SHORT_MAX.as_millis() as u64));
     match rng.below(12) {

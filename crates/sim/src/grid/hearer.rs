@@ -1,7 +1,7 @@
-//! Listeners: on some members somebody begins to listen, and takes what it is told.
+//! Listeners: on some members a reader begins to listen, and takes the events.
 //!
-//! What they draw comes from randomness of their own, so that a seed's members, clients and faults are drawn as they would
-//! be without them.
+//! They draw from a random generator of their own, so that a seed's members, clients and faults are drawn as they would be
+//! without listeners.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use consort_group::{Rng, Time};
 
 use crate::world::World;
 
-/// Listeners of a member at most.
+/// The limit of listeners of a member.
 const HEARERS_MAX: u64 = 2;
 
-/// How long after a member may be used a listener begins, at most: with some, faults strike already.
+/// The longest time from a member's becoming usable to its listener's beginning: for some, faults have begun by then.
 const BEGIN: Duration = Duration::from_secs(8);
 
-/// How long a reader takes until it looks at what it was woken for, at most.
+/// The longest time until a woken reader takes its events.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// How often a reader looks whether its member goes on.
+/// The interval at which a reader checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Events that wait for a slow reader.
+/// The queue length of a slow reader.
 pub(crate) const FEW: usize = 5;
 
-/// How long a listener lives that ends before its member, at least and at most.
+/// The shortest and the longest life of a listener that ends before its member.
 const LIFE_MIN: Duration = Duration::from_millis(100);
 const LIFE_MAX: Duration = Duration::from_secs(5);
 
-/// How long its member is without it, at most, until another one begins.
+/// The longest time until another listener begins on the member.
 const WITHOUT: Duration = Duration::from_secs(2);
 
-/// A listener and all that its reader has taken.
+/// A listener and all events that its reader has taken.
 pub(crate) struct Hearer {
     pub(crate) node: usize,
     pub(crate) options: Listen,
     /// `None` = it has not begun.
     id: Option<ListenerId>,
-    /// Since when it is told of everything, as its reader knows.
+    /// When its reader learned that it is ready.
     pub(crate) ready: Option<Time>,
     /// When it is to end, if it ends before its member.
     ends: Option<Time>,
@@ -53,7 +53,7 @@ impl Hearer {
         self.id.is_some()
     }
 
-    /// When the reader was told last that it may have missed something.
+    /// Returns when the reader received the last gap.
     pub(crate) fn last_gap(&self) -> Option<Time> {
         self.events.iter().rev().find(|(_, event)| *event == Event::Gap).map(|(at, _)| *at)
     }
@@ -62,9 +62,9 @@ impl Hearer {
 /// All listeners of a run.
 pub(crate) struct Hearers {
     rng: Rng,
-    /// Of what was added later, so that the rest is drawn as before.
+    /// A generator for later additions, so that the rest is drawn as before.
     previous: Rng,
-    /// The same of the ends of listeners.
+    /// The generator for the ends of listeners.
     ends: Rng,
     pub(crate) all: Vec<Hearer>,
 }
@@ -76,7 +76,7 @@ impl Hearers {
         Self { rng, previous, ends, all: Vec::new() }
     }
 
-    /// How many events of entries were told, and how many gaps.
+    /// Returns the number of entry events that were delivered, and the number of gaps.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let events = self.all.iter().flat_map(|hearer| &hearer.events);
         events.fold((0, 0), |(entries, gaps), (_, event)| match event {
@@ -88,7 +88,7 @@ impl Hearers {
 
     fn draw(&mut self, mode: CacheMode) -> Listen {
         let rng = &mut self.rng;
-        // Where each member has its own entries, changes have no common order.
+        // If each member has its own entries, changes have no common order.
         let is_local = rng.chance(0.2) || mode == CacheMode::Invalidation;
         Listen {
             scope: if is_local { Scope::Local } else { Scope::Cluster },
@@ -102,7 +102,7 @@ impl Hearers {
 }
 
 impl World {
-    /// A member may be used: perhaps somebody listens there.
+    /// Draws the listeners of a member that has become usable.
     pub(super) fn add_hearers(&mut self, node: usize) {
         let Some(grid) = &mut self.grid else { return };
         let Some(hearers) = &mut grid.hearers else { return };
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// A listener that begins at this time.
+    /// Adds a listener that begins at this time.
     fn add_hearer(&mut self, at: Time, node: usize, options: Listen) {
         let Some(grid) = &mut self.grid else { return };
         let Some(hearers) = &mut grid.hearers else { return };
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// A listener ends, and another one begins after a while. Its reader has just taken everything.
+    /// Ends a listener, and begins another one after a while. Its reader has just taken all events.
     fn end_hearer(&mut self, hearer: usize) {
         let now = self.now;
         let Some(grid) = &mut self.grid else { return };
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// All listeners end, and no other begins.
+    /// Ends all listeners without replacement.
     pub(super) fn end_hearers(&mut self) {
         let hearers = self.grid.as_ref().and_then(|grid| grid.hearers.as_ref());
         for hearer in 0..hearers.map_or(0, |hearers| hearers.all.len()) {
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// A listener's reader is woken.
+    /// Wakes a listener's reader.
     pub(super) fn told(&mut self, node: usize, listener: ListenerId) {
         let Some(hearers) = self.grid.as_mut().and_then(|grid| grid.hearers.as_mut()) else { return };
         let is_it = |hearer: &Hearer| hearer.node == node && hearer.id == Some(listener);
@@ -171,7 +171,7 @@ impl World {
         self.hear_at(at, hearer);
     }
 
-    /// It is a reader's turn.
+    /// Runs a reader's turn.
     pub(crate) fn hear(&mut self, hearer: usize) {
         let now = self.now;
         let Some(grid) = &mut self.grid else { return };
@@ -205,7 +205,7 @@ impl World {
         if one.ready.is_none() && member.node.is_listening(cache, id) == Ok(true) {
             one.ready = Some(now);
         }
-        // Until there is nothing more, as a stream is polled: then it is woken.
+        // The reader takes events until none is left, as a stream is polled: then it is woken.
         loop {
             match member.node.take_events(own, cache, id) {
                 Ok(events) if events.is_empty() => break,

@@ -1,4 +1,4 @@
-//! Operations as clients saw them: what the checkers judge.
+//! Operations as clients saw them: the input of the checkers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::faults::FASTEST;
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) node: usize,
-    /// Who waits for it, if somebody does.
+    /// The client that waits for it, if one does.
     pub(crate) client: Option<usize>,
-    /// Whether it is one of several of a client, who waits for all of them.
+    /// Whether it is one of several operations of a client, which waits for all of them.
     pub(crate) is_of_several: bool,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
@@ -27,22 +27,24 @@ pub(crate) struct Operation {
     /// `None` = its member has ended before.
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<Result<Outcome, OperationError>>,
-    /// Members that may have answered, if it is a read.
+    /// The members that may have answered, if it is a read.
     pub(crate) readers: BTreeSet<usize>,
-    /// The history of the topology that its member had; none if that changed meanwhile, so that nobody knows on which side it was
-    /// done.
+    /// The history of its member's topology. `None` if that changed meanwhile, because the partition in which the operation
+    /// was done is unknown then.
     pub(crate) partings: Option<Arc<[Parting]>>,
-    /// Whether one of them knew that owners were away: of what was not used there, nobody can tell then whether it lives.
+    /// Whether one of the readers knew that owners were unreachable: such a member cannot tell whether an entry that it did
+    /// not use lives.
     pub(crate) is_degraded: bool,
-    /// Whether its member has begun a cache of its own, as it had not seen anybody who had it. What is written there is given up
-    /// when they meet.
+    /// Whether its member has begun a cache of its own, because it had not seen a member that had it. Writes there are given
+    /// up when they meet.
     pub(crate) is_by_itself: bool,
-    /// Whether one of them was left out meanwhile and did not know it: others may have written without it.
+    /// Whether one of the readers was removed from the topology meanwhile and did not know it: other members may have written
+    /// without it.
     pub(crate) is_excused: bool,
 }
 
 impl Operation {
-    /// What a read gave, and when.
+    /// Returns the entry that a read found, and when.
     pub(crate) fn read(&self) -> Option<(Option<&Stored>, Time)> {
         match (&self.result, self.ended) {
             (Some(Ok(Outcome::Read(found))), Some(ended)) => Some((found.as_ref(), ended)),
@@ -61,7 +63,7 @@ impl Operation {
         self.action == Action::Read(ReadFrom::Primary)
     }
 
-    /// What a write did, and when that was acknowledged.
+    /// Returns the result of a write, and when it was acknowledged.
     pub(crate) fn written(&self) -> Option<(&Written, Time)> {
         match (&self.result, self.ended) {
             (Some(Ok(Outcome::Written(written))), Some(ended)) => Some((written, ended)),
@@ -69,12 +71,12 @@ impl Operation {
         }
     }
 
-    /// Whether nobody has asked for it but who looks what there is in a quiet cluster.
+    /// Returns whether it is one of the reads that inspect a quiet cluster.
     pub(crate) fn is_look(&self) -> bool {
         self.client.is_none() && !self.is_of_several
     }
 
-    /// The version of what a write has changed, if it was acknowledged and has changed something.
+    /// Returns the version of a write and the time of its acknowledgement, if it was acknowledged and has changed the entry.
     pub(crate) fn acknowledged(&self) -> Option<(Version, Time)> {
         let (written, ended) = self.written().filter(|(written, _)| written.is_done)?;
         let is_change = written.was_present || !self.is_removal();
@@ -85,7 +87,7 @@ impl Operation {
         self.write().is_some_and(|write| write.change == Change::Remove)
     }
 
-    /// The value that it puts.
+    /// Returns the value that it puts.
     pub(crate) fn value(&self) -> Option<&Bytes> {
         match &self.write()?.change {
             Change::Put { value, .. } => Some(value),
@@ -93,7 +95,7 @@ impl Operation {
         }
     }
 
-    /// How long what it puts lives.
+    /// Returns the lifetime of the entry that it puts.
     pub(crate) fn lifetime(&self) -> Option<Lifetime> {
         match &self.write()?.change {
             Change::Put { lifetime, .. } => Some(*lifetime),
@@ -101,17 +103,17 @@ impl Operation {
         }
     }
 
-    /// The same if its end is known.
+    /// Returns the lifespan of the entry that it puts, if there is one.
     pub(crate) fn lifespan(&self) -> Option<Duration> {
         self.lifetime()?.lifespan
     }
 
-    /// How long what it puts lives at least, if that is not for ever: perhaps nobody uses it.
+    /// Returns the shortest life of the entry that it puts, if that is limited: the entry may never be used.
     pub(crate) fn least_life(&self) -> Option<Duration> {
         self.lifetime().and_then(least)
     }
 
-    /// From when on its key may have been absent because of it: a removal from its beginning, a put when what it put has
+    /// Returns when its key may have been absent because of it: a removal from its beginning, a put when its entry has
     /// expired by the fastest clock.
     pub(crate) fn absent_from(&self) -> Option<Time> {
         if self.is_removal() {
@@ -121,17 +123,17 @@ impl Operation {
         Some(self.began + least)
     }
 
-    /// Whether its key may have been absent by then because of it.
+    /// Returns whether its key may have been absent by then because of it.
     pub(crate) fn may_be_absent(&self, by: Time) -> bool {
         self.absent_from().is_some_and(|from| from <= by)
     }
 
-    /// Whether it is a write that may have been done, or may still be done, and nobody was told.
+    /// Returns whether it is a write without a known outcome, which may have been done or may still be done.
     pub(crate) fn is_uncertain(&self) -> bool {
         self.write().is_some()
             && match &self.result {
                 None => true,
-                // What a store has not taken stands while an owner lives that has it.
+                // A write that a store has not taken stands while an owner lives that has it.
                 Some(Err(error)) => matches!(
                     error,
                     OperationError::TimedOut(_)
@@ -142,13 +144,13 @@ impl Operation {
             }
     }
 
-    /// Whether it is a write that has failed, and has changed nothing.
+    /// Returns whether it is a write that has failed, and has changed nothing.
     pub(crate) fn is_undone(&self) -> bool {
         self.write().is_some() && matches!(self.result, Some(Err(_))) && !self.is_uncertain()
     }
 }
 
-/// When an entry's time is over that nobody uses, if ever.
+/// Returns after which time an unused entry expires, if ever.
 pub(crate) fn least(lifetime: Lifetime) -> Option<Duration> {
     lifetime.lifespan.into_iter().chain(lifetime.max_idle).min()
 }

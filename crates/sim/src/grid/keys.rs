@@ -1,9 +1,9 @@
-//! The keys of a run. What a key is for stands in its first letter, and decides which checkers judge it.
+//! The keys of a run. The first letter of a key gives its kind, which decides which checkers judge it.
 
 use bytes::Bytes;
 use consort_group::Rng;
 
-/// How many keys of each kind there are.
+/// The number of keys of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     /// Read anywhere.
@@ -12,15 +12,15 @@ pub(crate) struct Keys {
     pub(crate) atoms: u64,
     /// Counted up by compare-and-swap, and read at the primary only.
     pub(crate) counters: u64,
-    /// Put and never removed, so that walks have something to go through.
+    /// Put and never removed, so that iterations have entries to return.
     pub(crate) steady: u64,
-    /// Of entries that live for a while.
+    /// Of entries with a lifespan.
     pub(crate) mortals: u64,
-    /// Of entries that live as long as they are used.
+    /// Of entries with a max-idle.
     pub(crate) idlers: u64,
 }
 
-/// What a key is for.
+/// The kind of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Register,
@@ -30,9 +30,9 @@ pub(crate) enum Kind {
     Private,
     /// Put again and again, and never removed.
     Steady,
-    /// Some of what it has lives for a while.
+    /// Some of its entries have a lifespan.
     Mortal,
-    /// Some of what it has lives as long as somebody uses it.
+    /// Some of its entries have a max-idle.
     Idle,
 }
 
@@ -50,12 +50,12 @@ impl Kind {
     }
 }
 
-/// The key of one client.
+/// Returns the key of one client.
 pub(crate) fn private(client: usize) -> Bytes {
     Bytes::from(format!("p{client}"))
 }
 
-/// A key that is never removed.
+/// Returns a key that is never removed.
 pub(crate) fn steady(n: u64) -> Bytes {
     Bytes::from(format!("w{n}"))
 }
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// Some key.
+    /// Draws a key of any kind.
     pub(crate) fn any(&self, rng: &mut Rng) -> Bytes {
         if self.mortals > 0 && rng.chance(0.4) {
             return Bytes::from(format!("m{}", rng.below(self.mortals)));

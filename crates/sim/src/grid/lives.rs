@@ -1,4 +1,4 @@
-//! Whole clusters with stores end, and begin again with what the stores have kept.
+//! Restarts of whole clusters with stores.
 
 use std::time::Duration;
 
@@ -10,36 +10,36 @@ use crate::checks::Broken;
 use crate::faults::Faults;
 use crate::world::World;
 
-/// How long a cluster that is shut down may take: segments move, and whoever is the last keeps them.
+/// The limit of a cluster's shutdown: segments move, and the last member keeps them.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a member waits at most that leaves and is left alone with a degraded cache, as `cache` does it.
+/// How long a leaving member waits at most that stays alone with a degraded cache, as in `cache`.
 const ALONE_LIMIT: Duration = Duration::from_secs(8);
 
-/// How long one may take to begin again once all are back: they have to find each other first.
+/// The limit of a cluster's restart once all members are back: they have to find each other first.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long members may take to one view and one topology then.
+/// The limit until members have one view and one topology then.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Pauses in which a cluster may be killed that was not to be killed a moment ago.
+/// The number of pauses after which a cluster that must not be killed yet is checked again.
 const TRIES: usize = 50;
 
 impl World {
-    /// How often the whole cluster is to end and begin again.
+    /// Returns how often the whole cluster is to end and begin again.
     pub(super) fn ends(&self) -> u64 {
         let stores = self.grid.as_ref().and_then(|grid| grid.stores.as_ref());
         stores.map_or(0, |stores| stores.kind.ends)
     }
 
-    /// How long what comes before the end goes on.
+    /// Returns how long faults and clients go on before the end.
     pub(super) fn life(&mut self, longest: Duration) -> Duration {
         let stores = self.grid.as_mut().and_then(|grid| grid.stores.as_mut());
         stores.map_or(longest, |stores| stores.rng.duration(Duration::from_secs(1), longest))
     }
 
-    /// Whether all members may end now: whoever is a member of somebody's topology can come back with what it has, and no
-    /// two sides have gone on that do not know of each other.
+    /// Returns whether all members may end now: every member of a topology can come back with its entries, and no two
+    /// partitions have gone on that do not know of each other.
     fn may_end(&self) -> bool {
         let Some(grid) = &self.grid else { return false };
         let is_last = |node: usize| self.nodes[node].is_alive() || self.may_restart(node);
@@ -51,7 +51,7 @@ impl World {
             && (grid.config.partitions != PartitionHandling::AllowReadWrites || self.is_settled())
     }
 
-    /// Whether those who stay have gone on together, as far as they know.
+    /// Returns whether the members that stay have gone on together, as far as they know.
     fn is_together(&self) -> bool {
         let staying = || self.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving);
         let topologies = || staying().filter_map(|node| node.member.as_ref()?.topology());
@@ -65,7 +65,7 @@ impl World {
     }
 }
 
-/// All members end, and begin again. Nothing happens if they may not end for a while.
+/// Ends all members and starts them again. Does nothing if they must not end for a while.
 pub(super) fn end_and_begin_again(world: &mut World) -> Result<(), Broken> {
     let mut tries = 0;
     while !world.may_end() {
@@ -82,7 +82,7 @@ pub(super) fn end_and_begin_again(world: &mut World) -> Result<(), Broken> {
         Faults::end(world);
     } else {
         Faults::end(world);
-        // Who leaves cannot hand anything over to those who are away, or before it is known that others are lost.
+        // A member that leaves cannot hand entries over to unreachable members, or before the loss of others is known.
         let limit = world.now + BEGIN_LIMIT;
         settle::settle(world, limit, SETTLE_LIMIT)?;
         shut_down(world)?;
@@ -94,7 +94,7 @@ pub(super) fn end_and_begin_again(world: &mut World) -> Result<(), Broken> {
     while outlives_kills && world.drawn(|stores| stores.rng.chance(0.3)) == Some(true) {
         let moment = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(2)));
         go_on(world, moment.unwrap_or_default());
-        // Once somebody is left out by the others, it has nothing to come back with.
+        // Once the other members have removed a member, it has no state to come back with.
         if !world.may_end() && alive(world).iter().any(|&node| knows(world, node)) {
             break;
         }
@@ -116,19 +116,19 @@ fn kill(world: &mut World) {
     forget(world);
 }
 
-/// What the members have known is worth nothing any more: another life begins with other topologies.
+/// Discards the topologies that the members have known, because another life begins with other topologies.
 fn forget(world: &mut World) {
     let (count, now) = (world.nodes.len(), world.now);
     if let Some(grid) = &mut world.grid {
         grid.newest.clear();
         grid.elected = None;
         grid.left_out.clear();
-        // Stores do not know when an entry was used last.
+        // Stores do not know an entry's last use.
         grid.lost.extend((0..count).map(|node| (node, now)));
     }
 }
 
-/// All members leave, one soon after the other.
+/// Makes all members leave, one soon after the other.
 fn shut_down(world: &mut World) -> Result<(), Broken> {
     world.tell_story("all members are shut down".to_owned());
     let limit = world.now + END_LIMIT;
@@ -136,21 +136,21 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
     let parts =
         world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
     let mut nodes = alive(world);
-    // What members who take nothing are left alone with is nobody's.
+    // If members with capacity factor zero stay alone with entries, no member keeps them.
     nodes.sort_by_key(|&node| {
         world.nodes[node].member.as_ref().is_none_or(|member| member.capacity != Capacity::ZERO)
     });
     for node in nodes {
         let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
         go_on(world, pause.unwrap_or_default());
-        // Whoever ends while all others are away takes along what they do not have.
+        // A member that ends while all others are unreachable takes along the entries that they do not have.
         while parts && !world.is_together() && world.now <= limit {
             go_on(world, Duration::from_millis(50));
         }
         if world.nodes[node].is_alive() && !world.nodes[node].is_leaving {
             world.leave(node);
         }
-        // Who is left alone by others that have gone at the same moment keeps what only memory has to itself.
+        // A member that stays alone after others that have left at the same moment keeps the entries that only memory has.
         let takes = world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != Capacity::ZERO);
         while (passivates || !takes) && world.nodes[node].is_alive() && world.now <= limit {
             go_on(world, Duration::from_millis(50));
@@ -175,7 +175,7 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whether a member sees nobody else and has a cache whose other members are away.
+/// Returns whether a member sees no other and has a cache whose other members are unreachable.
 fn is_alone(world: &World, node: usize) -> bool {
     let node = &world.nodes[node];
     let topology = node.member.as_ref().and_then(|member| member.topology());
@@ -183,7 +183,7 @@ fn is_alone(world: &World, node: usize) -> bool {
         && topology.is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Everybody comes back whose store remembers the cache, in any order.
+/// Starts every member whose store remembers the cache, in any order.
 fn begin(world: &mut World) -> Result<(), Broken> {
     let mut nodes = world.places_with_notes();
     let is_quiet = world.drawn(|stores| {
@@ -207,7 +207,7 @@ fn begin(world: &mut World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Waits until everybody has the cache, and looks what is there before anybody writes, if nobody does.
+/// Waits until all members have the cache, and reads the entries before a client writes, if none does.
 fn wait(world: &mut World) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
     let has_all = |world: &World| alive(world).into_iter().all(|node| knows(world, node));

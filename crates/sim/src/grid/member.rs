@@ -1,4 +1,4 @@
-//! What is above a member's stack: the state machine of the grid, its container, and what it has under way.
+//! The layer above a member's stack: the state machine of the grid, its container, and its running operations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use consort_group::{Address, Time};
 use super::stores::Opened;
 use crate::beside::Beside;
 
-/// What a member's clock shows when it begins, as in a program, where entries end: they may be older than the member.
+/// The time that a member's clock shows at its beginning. As in a real program, expired entries may be older than the member.
 pub(super) const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// A custom merge policy.
 pub(super) const GREATEST: &str = "greatest";
 
-/// The greatest value there is, for the rest of its life.
+/// Returns the greatest value, with the rest of its lifetime.
 fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> {
     let entries = others.iter().copied().chain([preferred]).flatten();
     entries
@@ -38,17 +38,17 @@ pub(crate) struct Member {
     pub(crate) cache: CacheId,
     /// Its store, while it has one and lives.
     pub(crate) beside: Option<Beside>,
-    /// How it begins, until it has the cache open.
+    /// The state with which it begins, until it has the cache open.
     backing: Option<Backing>,
-    /// How much it takes.
+    /// Its capacity factor.
     pub(crate) capacity: Capacity,
-    /// Whether the cache was opened. A member waits with that until it sees somebody who has it: cut off before, it would
-    /// begin a cache of its own.
+    /// Whether the cache was opened. A member opens it only once it sees a member that has it, because a member that is cut
+    /// off would begin a cache of its own.
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
     /// Whether the cache was left, and is closed.
     pub(crate) is_left: bool,
-    /// Operations under way, by their numbers: their places in the history.
+    /// Running operations, by their numbers: their indices in the history.
     pub(crate) running: BTreeMap<u64, usize>,
 }
 
@@ -93,7 +93,7 @@ impl Member {
         self.is_open = opened.is_ok();
     }
 
-    /// Whether its store has kept something of an earlier life.
+    /// Returns whether its store has kept state of an earlier life.
     pub(crate) fn remembers(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.remembered.is_some())
     }
@@ -102,17 +102,17 @@ impl Member {
         self.node.topology(self.cache)
     }
 
-    /// Whether clients may use the cache.
+    /// Returns whether clients may use the cache.
     pub(crate) fn is_usable(&self) -> bool {
         self.topology().is_some() && !self.is_left
     }
 
-    /// Whether it has a topology, or wants none.
+    /// Returns whether it has a topology, or needs none.
     pub(crate) fn knows(&self) -> bool {
         self.is_left || self.is_open && self.topology().is_some()
     }
 
-    /// What a read gives that needs no network: the cache's handle looks into the container by itself.
+    /// Returns the result of a read that needs no network, because the cache's handle reads the container itself.
     pub(crate) fn look_up(&self, own: Time, key: &[u8], action: &Action) -> Option<Outcome> {
         if *action != Action::Read(ReadFrom::Nearest) {
             return None;

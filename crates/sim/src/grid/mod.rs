@@ -1,13 +1,12 @@
-//! The grid in the simulator: members with whole stacks and a cache above them, clients that use it, the same faults as
-//! the channel has to bear, and a checker for each guarantee.
+//! The grid in the simulator: members with whole stacks and a cache above them, clients that use it, the same faults as for
+//! the channel, and a checker for each guarantee.
 //!
-//! [`run`] draws everything from the seed: the cache's mode and settings, what clients do, whether somebody walks through
-//! everything meanwhile or listens, and what goes wrong. After the
-//! faults the cluster has to settle within [`Plan::settle_limit`]; then every key is read everywhere, and everything is
-//! checked. The same seed gives the same run.
+//! [`run`] draws everything from the seed: the cache's mode and settings, the clients' operations, iterations, listeners, and
+//! the faults. After the faults the cluster has to settle within [`Plan::settle_limit`]; then every key is read everywhere,
+//! and everything is checked. The same seed gives the same run.
 //!
-//! Not drawn is what loses data by right: a member crashes only while every segment has all its owners and nobody is cut
-//! off, and a member opens the cache when it sees somebody who has it.
+//! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners and no member
+//! is cut off. A member opens the cache when it sees a member that has it.
 
 mod above;
 mod checks;
@@ -50,61 +49,62 @@ use stores::Stores;
 use transit::Transit;
 use walker::Walkers;
 
-/// What the world knows of the cache.
+/// The state of the cache in the world.
 pub(crate) struct Grid {
     pub(crate) config: CacheConfig,
     pub(crate) keys: Keys,
-    /// Whether members take different amounts, and some nothing.
+    /// Whether members have different capacity factors, and some zero.
     pub(crate) is_weighted: bool,
-    /// How much a chunk of a transfer has.
+    /// The bytes of a chunk of a state transfer.
     pub(crate) chunk_bytes: u32,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: Vec<Operation>,
-    /// Those who go through everything, if somebody does.
+    /// The readers of iterations, if there are any.
     pub(crate) walkers: Option<Walkers>,
-    /// Those who listen, if somebody does.
+    /// The listeners, if there are any.
     pub(crate) hearers: Option<Hearers>,
-    /// The stores of members, if they have some.
+    /// The members' stores, if they have any.
     pub(crate) stores: Option<Stores>,
-    /// What clients do besides, and what they draw for that.
+    /// The clients' optional behaviours, and the random generator for them.
     pub(crate) habits: Habits,
     pub(crate) own: Rng,
-    /// The same for entries that live as long as they are used.
+    /// The random generator for entries with max-idle.
     pub(crate) idle: Rng,
-    /// What clients have done with several keys at once.
+    /// The clients' operations on several keys at once.
     pub(crate) several: Vec<Several>,
-    /// What members take, and what channels have room for, if that is little.
+    /// The limits of members and channels, if they are low.
     pub(crate) narrow: Option<Narrow>,
-    /// How long frames were under way, if somebody has to know.
+    /// The transit times of frames, if a checker needs them.
     pub(crate) transit: Option<Transit>,
-    /// Places in the history that have no end yet.
+    /// Indices of unfinished operations in the history.
     running: BTreeSet<usize>,
-    /// The newest topologies of an available cache that somebody has installed: one, or several of the same id, if
+    /// The newest topologies of an available cache that a member has installed: one, or several of the same id, if
     /// coordinators that do not know of each other have made them.
     newest: Vec<Topology>,
-    /// That of the highest ballot, where no two sides go on: a coordinator that was left out may count further meanwhile.
+    /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may count further
+    /// meanwhile.
     elected: Option<Topology>,
-    /// Since when topologies have gone on without somebody who may have gone on, too.
+    /// Since when topologies have gone on without a member that may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,
-    /// Members that a newer topology is without, or has taken in anew, and that do not know: since when.
+    /// Members that a newer topology has removed, or has taken in anew, and that do not know it: since when.
     left_out: BTreeMap<usize, Time>,
-    /// Members that others went on without, and when: they have crashed, or were left out. What only they have used, nobody
-    /// knows.
+    /// Members without which the others went on, and when: they have crashed, or were removed. No other member knows of uses
+    /// that only they have seen.
     pub(crate) lost: Vec<(usize, Time)>,
-    /// Sides that were merged.
+    /// The merged partitions.
     sides: checks::merges::Sides,
-    /// Whether somebody has gone on without all who were merging what it had.
+    /// Whether members have gone on without all members that were merging their entries.
     has_forsaken: bool,
     /// The last node that has an address.
     indices: BTreeMap<Address, usize>,
     /// Whether clients go on.
     pub(crate) is_busy: bool,
-    /// Whether they wait meanwhile.
+    /// Whether clients pause.
     pub(crate) is_quiet: bool,
     pub(crate) malformed: u64,
-    /// Messages that members have sent to each other.
+    /// The number of messages between members.
     pub(crate) frames: u64,
-    /// Topologies as they were installed; with `tells_all`, operations as well.
+    /// The installed topologies; with `tells_all`, operations as well.
     pub(crate) story: Vec<(Time, String)>,
     pub(crate) tells_all: bool,
     /// The bug of all members.

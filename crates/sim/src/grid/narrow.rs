@@ -1,21 +1,21 @@
-//! Channels that have no room for a member now and then, and members that take few bytes of values at a time: calls wait at their
-//! callers, and reads at owners.
+//! Channels that have no room for a member now and then, and members that accept few bytes of values at a time: calls wait at
+//! their callers, and reads at owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use consort_grid::{Node, ResponseLimits};
 use consort_group::{Address, Rng, Time};
 
-/// Turns a seed into the one of what is drawn here.
+/// Turns a seed into the one for draws of limits.
 pub(super) const SEED: u64 = 0x4e41_5252_4f57_4e41;
 
-/// What is drawn for a run.
+/// The limits that were drawn for a run.
 pub(crate) struct Narrow {
     pub(super) limits: ResponseLimits,
     rng: Rng,
-    /// Members that a node's channel has no room for.
+    /// Members for which a node's channel has no room.
     closed: BTreeMap<usize, BTreeSet<Address>>,
-    /// The most bytes of values that one member was asked for at a time by another.
+    /// The maximum of bytes of values that one member requested at a time from another.
     pub(super) most: u64,
     /// The largest value that was written: it comes alone if it is larger than the limit.
     pub(super) largest: u64,
@@ -34,12 +34,13 @@ impl Narrow {
         Self { limits, rng, closed: BTreeMap::new(), most: 0, largest: 0, held: 0, waited: 0 }
     }
 
-    /// Whether [`Narrow::look`] would change something although the node has sent nothing.
+    /// Returns whether [`Narrow::look`] would change the state although the node has sent nothing.
     pub(super) fn has_waiting(&self, index: usize, node: &Node) -> bool {
         self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
     }
 
-    /// A node's channel has taken what there was for these members. Tells the node where there is room for more.
+    /// Records that a node's channel has taken frames for these members, and reports to the node for which members there is
+    /// more room.
     pub(super) fn look(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
         let load = node.response_load();
         self.most = self.most.max(load.reserved_bytes_of_one);

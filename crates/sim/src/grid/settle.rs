@@ -1,4 +1,4 @@
-//! Around the turmoil: members that begin one after the other, and the quiet afterwards, in which everything is looked at.
+//! The phases around the faults: members begin one after the other, and in the quiet afterwards every entry is inspected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::calm::go_on;
 use crate::checks::{self, Broken};
 use crate::world::World;
 
-/// How long the first members may take, one after the other.
+/// The limit until the first members have begun, one after the other.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long owners keep what has expired, while somebody listens, if nobody tells them to take it out.
+/// How long owners keep expired entries, while a member listens, if no primary tells them to remove those.
 const UNTOLD_FOR: Duration = Duration::from_secs(65);
 
 /// Waits until a member has the cache.
@@ -51,7 +51,7 @@ pub(super) fn settle(
     let has_view = world.now;
     while !(world.is_settled() && checks::is_one_view(world)) {
         go_on(world, Duration::from_millis(50));
-        // Who leaves is gone later than the first common view.
+        // A leaving member is gone later than the first common view.
         if world.now.since(has_view) > settle_limit {
             return Err(("one topology after faults", world.grid_state()));
         }
@@ -59,7 +59,7 @@ pub(super) fn settle(
     Ok((has_view.since(began), world.now.since(has_view)))
 }
 
-/// Clients stop, and what they have under way ends.
+/// Stops clients and waits until their operations end.
 pub(super) fn quieten(world: &mut World) {
     if let Some(grid) = &mut world.grid {
         grid.is_busy = false;
@@ -67,13 +67,13 @@ pub(super) fn quieten(world: &mut World) {
     go_on(world, TIMEOUT + Duration::from_secs(2));
 }
 
-/// How long everything may take that everybody asks for at once: stores take their time, one request after the other.
+/// Returns the limit for requests of all members at once: stores are slow, because they handle one request after the other.
 pub(super) fn patience(world: &World) -> Duration {
     let has_stores = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
     Duration::from_secs(if has_stores { 5 } else { 1 })
 }
 
-/// What is never removed is put, once.
+/// Puts the keys that are never removed, once.
 pub(super) fn populate(world: &mut World) {
     let keys = world.grid.as_ref().map_or(0, |grid| grid.keys.steady);
     let nodes = alive(world);
@@ -85,7 +85,7 @@ pub(super) fn populate(world: &mut World) {
     }
 }
 
-/// Everybody goes through everything.
+/// Iterates over all entries on every member.
 pub(super) fn walk(world: &mut World) -> Result<(), Broken> {
     walks::none_left(world)?;
     let Some(first) = world.begin_last_walks() else { return Ok(()) };
@@ -97,7 +97,7 @@ pub(super) fn walk(world: &mut World) -> Result<(), Broken> {
     walks::whole(world, first, &agreement::there(world))
 }
 
-/// Whoever listens has heard everything.
+/// Checks that every listener has received all events.
 pub(super) fn hear(world: &mut World) -> Result<(), Broken> {
     if world.grid.as_ref().is_none_or(|grid| grid.hearers.is_none()) {
         return Ok(());
@@ -106,7 +106,7 @@ pub(super) fn hear(world: &mut World) -> Result<(), Broken> {
     listeners::replicas(world, &agreement::there(world))
 }
 
-/// Everybody writes in every segment, twice: so everybody hears what is finished.
+/// Writes twice in every segment from every member, so that all members learn of finished writes.
 pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
     let keys = key_of_each_segment(world);
     for round in 0..2 {
@@ -123,12 +123,12 @@ pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
     bounds::nothing_left(world)
 }
 
-/// Everybody reads everything.
+/// Reads every key on every member.
 pub(super) fn look(world: &mut World) -> Result<(), Broken> {
     let has_hearers =
         world.grid.as_ref().is_some_and(|grid| grid.habits.has_ends() && grid.hearers.is_some());
     if has_hearers {
-        // Other owners wait for the primary to tell them, which it does not of what it never had.
+        // Other owners wait for the primary's message, which it does not send for an entry that it never had.
         go_on(world, UNTOLD_FOR);
     }
     read(world)?;
@@ -136,7 +136,7 @@ pub(super) fn look(world: &mut World) -> Result<(), Broken> {
     checks::credits(world)
 }
 
-/// The same while readers and listeners go on.
+/// Reads every key on every member while iterations and listeners go on.
 pub(super) fn read(world: &mut World) -> Result<(), Broken> {
     let keys: Vec<Bytes> = world
         .grid
@@ -165,7 +165,7 @@ pub(super) fn alive(world: &World) -> Vec<usize> {
     (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect()
 }
 
-/// In a quiet cluster everything succeeds at once.
+/// Checks that all operations succeed, as they do in a quiet cluster.
 pub(super) fn served(world: &World, operations: &[usize]) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     for operation in operations.iter().filter_map(|&at| grid.history.get(at)) {

@@ -1,5 +1,5 @@
-//! What clients do with several keys at once: reading, putting or removing many of them, and clearing the cache, as `cache`
-//! does it: many operations that are under way together, and for a clear a walk through all keys and their removals.
+//! Client operations on several keys: reads, puts or removals of many keys, and clears, as `cache` does them: many concurrent
+//! operations, and for a clear an iteration over all keys and their removals.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use super::client::put;
 use super::keys::Kind;
 use crate::world::World;
 
-/// How likely a client's next turn is one with many keys, and how many they are at most.
+/// The probability that a client's next turn uses many keys, and their limit.
 const MANY: f64 = 0.03;
 const MANY_MAX: u64 = 20;
 
-/// How likely it is a clear.
+/// The probability that it is a clear.
 const CLEAR: f64 = 0.004;
 
-/// Keys that a clear fetches at a time.
+/// The number of keys that a clear fetches at a time.
 const CLEAR_AT_ONCE: usize = 16;
 
-/// How often somebody who clears looks whether its member goes on.
+/// The interval at which a clear checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Something with several keys.
+/// An operation on several keys.
 pub(crate) struct Several {
     client: usize,
     pub(crate) node: usize,
@@ -35,18 +35,18 @@ pub(crate) struct Several {
     /// When it was acknowledged, if it was.
     pub(crate) ended: Option<Time>,
     pub(crate) is_clear: bool,
-    /// The rest of the keys, if it is a clear.
+    /// The iteration over the remaining keys, if it is a clear.
     walk: Option<IterationId>,
-    /// Places of its operations in the history that have no end yet.
+    /// Indices of its unfinished operations in the history.
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,
-    /// Whether somebody may have given it keys who was left out and did not know it.
+    /// Whether it may have keys from a member that was removed from the topology and did not know it.
     pub(crate) is_excused: bool,
 }
 
 impl World {
-    /// It is a client's turn: perhaps it does something with several keys.
+    /// Draws whether a client's turn is an operation on several keys, and begins it.
     pub(super) fn begin_several(&mut self, client: usize) -> bool {
         let Some(grid) = &mut self.grid else { return false };
         let is_clear = grid.habits.clears && grid.own.chance(CLEAR);
@@ -80,7 +80,7 @@ impl World {
         let (keys, rng) = (grid.keys, &mut grid.own);
         let (count, what) = (rng.between(2, MANY_MAX), rng.below(4));
         let all: Vec<Bytes> = (0..count).map(|_| keys.any(rng)).collect();
-        // Others have a writer of their own, or are counted.
+        // Other keys have a writer of their own, or are counters.
         let free = |key: &Bytes| matches!(Kind::of(key), Kind::Register | Kind::Atom | Kind::Mortal);
         for key in all.into_iter().filter(free) {
             let value = self.grid.as_ref().map_or(0, |grid| grid.history.len());
@@ -116,7 +116,7 @@ impl World {
         self.clear_at(self.now, nth);
     }
 
-    /// Something has come for a clear that waits.
+    /// Wakes a clear for which keys have arrived.
     pub(super) fn fetched_for_clear(&mut self, node: usize, iteration: IterationId) {
         let several = self.grid.iter().flat_map(|grid| &grid.several);
         let found = several.enumerate().find(|(_, one)| one.node == node && one.walk == Some(iteration));
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// A clear goes on.
+    /// Continues a clear.
     pub(crate) fn clear(&mut self, nth: usize) {
         let Some(grid) = &mut self.grid else { return };
         let several = &mut grid.several[nth];
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// An operation has ended that is perhaps one of several.
+    /// Handles the end of an operation that may be one of several.
     pub(super) fn ended_of_several(&mut self, at: usize) {
         let Some(grid) = &mut self.grid else { return };
         let Some(nth) = grid.several.iter().rposition(|one| one.left.contains(&at)) else { return };
@@ -194,7 +194,7 @@ impl World {
         self.think(client);
     }
 
-    /// Looks which clears under way may be given keys by somebody who was left out.
+    /// Marks the running clears that may get keys from a member that was removed from the topology.
     pub(super) fn judge_clears(&mut self) {
         let several = self.grid.iter().flat_map(|grid| grid.several.iter().enumerate());
         let open: Vec<usize> =

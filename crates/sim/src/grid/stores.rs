@@ -1,9 +1,9 @@
-//! Stores beside the members, if the seed has drawn them: files on a simulated disk at every place, which outlive the
-//! member that has made them.
+//! The stores of members, if the seed has drawn them: files on a simulated disk at every place, which outlive the member that
+//! has created them.
 //!
-//! What they draw comes from randomness of their own, so that a seed without stores is the run that it would be if there
-//! were none. Not drawn is what loses data by right: whoever writes behind, or gives the store only what memory has no room
-//! for, is never killed together with all others, but may be shut down with them in order.
+//! Stores draw from a random generator of their own, so that a seed without stores is the same run as before stores existed.
+//! Faults that lose data by right are not drawn: members with write-behind or passivation are never all killed at once, but
+//! may be shut down together in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,35 +20,35 @@ use crate::beside::{Beside, Clocks, Keeping, Trouble, begin};
 use crate::checks::Broken;
 use crate::world::World;
 
-/// Turns a seed into the one of what is drawn for stores.
+/// Turns a seed into the one for draws of stores.
 pub(super) const SEED: u64 = 0x5354_4f52_4553_5354;
 
-/// The same of what is drawn for trouble with stores.
+/// Turns a seed into the one for draws of faults of stores.
 const TROUBLE: u64 = 0x5452_4f55_424c_4553;
 
-/// How long a spell of trouble takes at most.
+/// The longest duration of a spell of faults.
 const SPELL_MAX: Duration = Duration::from_millis(800);
 
-/// Bytes of a log file: few, so that a run fills and compacts many.
+/// The bytes of a log file: few, so that a run fills and compacts many.
 const FILE_BYTES: u32 = 4096;
 
-/// How often a store looks whether its member goes on.
+/// The interval at which a store checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How all members keep the cache.
+/// The settings by which all members store the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// A write is acknowledged when it waits for the store.
+    /// Write-behind: a write is acknowledged once it is queued for the store.
     pub(crate) is_behind: bool,
-    /// The store has what memory has no room for, and nothing else.
+    /// The store has only the entries for which memory has no room.
     pub(crate) passivation: bool,
-    /// Entries that memory has room for.
+    /// The number of entries for which memory has room.
     pub(crate) room: Option<u64>,
-    /// Whether values are read when a member begins.
+    /// Whether values are loaded when a member begins.
     preload: bool,
-    /// Whether writes outlive a power failure, which is then how members end.
+    /// Whether writes outlive a power failure, which is then the way in which members end.
     is_synced: bool,
-    /// How long a request takes at most.
+    /// The longest delay of a request.
     delay_max: Duration,
     /// How often the whole cluster ends and begins again.
     pub(crate) ends: u64,
@@ -65,13 +65,13 @@ impl Kind {
             room,
             preload: !passivation && rng.chance(0.5),
             is_synced: rng.chance(0.3),
-            // What waits behind a slow disk would wait for longer and longer.
+            // The queue behind a slower disk would grow without end.
             delay_max: Duration::from_micros(rng.between(20, if is_behind { 1_000 } else { 5_000 })),
             ends: if rng.chance(0.6) { rng.between(1, 3) } else { 0 },
         }
     }
 
-    /// Whether the stores have all that was acknowledged at every moment.
+    /// Returns whether the stores have every acknowledged write at every moment.
     pub(crate) fn outlives_kills(&self) -> bool {
         !self.is_behind && !self.passivation
     }
@@ -87,26 +87,26 @@ pub(crate) struct Stores {
     pub(crate) kind: Kind,
     /// The disk at each place.
     disks: BTreeMap<usize, SimDisk>,
-    /// How much the members at each place take: as a configuration says it, which another life has as well.
+    /// The capacity factor of the members at each place: it comes from a configuration, which a later life has as well.
     capacities: BTreeMap<usize, Capacity>,
-    /// What goes wrong with all of them now and then, until the faults are over.
+    /// The faults of all stores, until the faults are over.
     trouble: Option<Trouble>,
-    /// Requests that were refused.
+    /// The number of refused requests.
     pub(crate) refusals: u64,
-    /// Keys that were loaded.
+    /// The number of loaded keys.
     pub(crate) loads: u64,
     /// How often the whole cluster has begun again.
     pub(crate) beginnings: u64,
-    /// Whether it is beginning again: members open the cache at once, with what they have.
+    /// Whether the cluster is beginning again: members open the cache at once, with their stored entries.
     pub(crate) is_beginning: bool,
-    /// The first thing that a store, or a member because of it, has refused.
+    /// The first refusal of a store, or of a member because of its store.
     refused: Option<String>,
 }
 
 impl Stores {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ SEED);
-        // It was drawn whether there are stores.
+        // This draw only keeps the order: whether there are stores is decided already.
         let _ = rng.chance(1.0);
         let kind = Kind::draw(&mut rng);
         Self {
@@ -123,13 +123,13 @@ impl Stores {
         }
     }
 
-    /// What was drawn, for people.
+    /// Describes the drawn settings for a report.
     pub(crate) fn describe(&self) -> String {
         let trouble = self.trouble.map(|trouble| format!(", {trouble:?}")).unwrap_or_default();
         format!(", stores: {:?}{trouble}", self.kind)
     }
 
-    /// How much a member takes, if `drawn` is what was drawn for it.
+    /// Returns a member's capacity factor; `drawn` is the one of its first life.
     pub(crate) fn capacity(&mut self, place: usize, drawn: Capacity) -> Capacity {
         *self.capacities.entry(place).or_insert(drawn)
     }
@@ -148,17 +148,17 @@ impl Stores {
         Ok(Arc::new(store))
     }
 
-    /// Takes note of what disks that work give no reason for.
+    /// Records a failure for which working disks give no reason.
     pub(crate) fn refuse(&mut self, what: String) {
         self.refused.get_or_insert(what);
     }
 
-    /// Whether stores have refused something, or may still do so.
+    /// Returns whether stores have refused requests, or may still do so.
     pub(crate) fn has_trouble(&self) -> bool {
         self.trouble.is_some() || self.refusals > 0
     }
 
-    /// The same for an operation's error.
+    /// Records an operation's error as a failure, unless stores have faults.
     pub(crate) fn note(&mut self, error: &OperationError) {
         if self.has_trouble() {
             return;
@@ -174,7 +174,7 @@ impl Stores {
         }
     }
 
-    /// Stores on disks that work refuse nothing.
+    /// Checks that stores on working disks refuse nothing.
     pub(crate) fn check(&self) -> Result<(), Broken> {
         self.refused
             .as_ref()
@@ -182,8 +182,8 @@ impl Stores {
     }
 }
 
-/// Trouble of stores that are written through and whose cluster does not end: what a store has not taken is lost with the last
-/// who has it in memory.
+/// Draws the faults of write-through stores whose cluster does not end: an entry that a store has not taken is lost with the
+/// last owner that has it in memory.
 fn draw_trouble(seed: u64, kind: &Kind) -> Option<Trouble> {
     let mut rng = Rng::new(seed ^ TROUBLE);
     let is_drawn = rng.chance(0.6) && !kind.is_behind && kind.ends == 0;
@@ -195,7 +195,7 @@ fn draw_trouble(seed: u64, kind: &Kind) -> Option<Trouble> {
     })
 }
 
-/// What a member begins with.
+/// The state with which a member begins.
 pub(crate) struct Opened {
     pub(crate) container: Arc<Container>,
     pub(crate) beside: Beside,
@@ -203,7 +203,7 @@ pub(crate) struct Opened {
 }
 
 impl World {
-    /// The store of a member that begins: as its predecessor at this place has left it, or, sometimes, emptied.
+    /// Opens the store of a member that begins: as its predecessor at this place has left it, or, sometimes, emptied.
     pub(super) fn open_store(&mut self, node: usize, hash_seed: u64) -> Option<Opened> {
         let clocks = self.clocks(node);
         let place = self.nodes[node].place;
@@ -257,13 +257,13 @@ impl World {
         Some(Opened { container, beside, backing })
     }
 
-    /// Whether a member that begins opens the cache before it sees somebody who has it: with a store it may be the one whom
-    /// all others wait for.
+    /// Returns whether a member that begins opens the cache before it sees a member that has it: with a store it may be the
+    /// one for which all other members wait.
     pub(super) fn opens_alone(&mut self, node: usize) -> bool {
         let remembers = self.nodes[node].member.as_ref().is_some_and(|member| member.remembers());
         let Some(grid) = &mut self.grid else { return false };
         let Some(stores) = &mut grid.stores else { return false };
-        // Sides that go on without each other remember themselves.
+        // Partitions that go on without each other remember only themselves.
         let is_free = grid.config.partitions != PartitionHandling::AllowReadWrites;
         remembers && (stores.is_beginning || is_free && stores.rng.chance(0.5))
     }
@@ -272,7 +272,7 @@ impl World {
         Clocks { own: self.nodes[node].member_clock(self.now), world: self.now }
     }
 
-    /// Takes what a member asks of its store. Returns whether there was something.
+    /// Takes a member's requests to its store. Returns whether there were any.
     pub(super) fn work_store(&mut self, node: usize) -> bool {
         let clocks = self.clocks(node);
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return false };
@@ -283,7 +283,7 @@ impl World {
         !ready.is_empty()
     }
 
-    /// A member's store is ready with its next request.
+    /// Carries out the next request of a member's store.
     pub(crate) fn store_ready(&mut self, node: usize) {
         if self.nodes[node].is_paused {
             return self.store_at(self.now + PAUSE, node);
@@ -299,7 +299,7 @@ impl World {
         self.work(node);
     }
 
-    /// The faults are over: so is the trouble of stores.
+    /// Ends the faults of all stores.
     pub(super) fn heal_stores(&mut self) {
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
         stores.trouble = None;
@@ -309,7 +309,7 @@ impl World {
         }
     }
 
-    /// A member has crashed: its store ends in the midst of what it does.
+    /// Stops the store of a crashed member in the middle of a request.
     pub(crate) fn interrupt_store(&mut self, node: usize) {
         let (place, now) = (self.nodes[node].place, self.now);
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// A member has closed its cache, or never had it, and ends in order.
+    /// Closes the store of a member that ends in order: it has closed its cache, or never had it.
     pub(crate) fn close_store(&mut self, node: usize) {
         let now = self.now;
         self.work_store(node);
@@ -337,7 +337,7 @@ impl World {
         }
     }
 
-    /// A member that leaves waits no longer for those who are away.
+    /// Ends a member that leaves without waiting longer for unreachable members.
     pub(super) fn end_alone(&mut self, node: usize) {
         self.tell_story(format!("{} ends alone", self.nodes[node].name));
         self.close_store(node);
@@ -351,7 +351,7 @@ impl World {
         self.work(node);
     }
 
-    /// Places whose stores remember the cache, and at which nobody is.
+    /// Returns the unoccupied places whose stores remember the cache.
     pub(super) fn places_with_notes(&mut self) -> Vec<usize> {
         let ended: Vec<usize> = (0..self.nodes.len()).filter(|&node| self.may_restart(node)).collect();
         let Some(grid) = &mut self.grid else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! A run: members with a cache, clients, faults, and what everybody has in the end.
+//! A run: members with a cache, clients, faults, and the check of all final entries.
 
 use std::time::Duration;
 
@@ -20,58 +20,58 @@ use crate::faults::{Faults, Mix};
 use crate::swarm::quick_stack;
 use crate::world::{Traffic, World};
 
-/// What a run is made of, besides the seed.
+/// The settings of a run, besides the seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     stack: String,
     members: usize,
     mix: Mix,
     has_listeners: bool,
-    /// Whether members are parted again and again, and all sides go on.
+    /// Whether members are parted again and again, and all partitions go on.
     is_parted: bool,
-    /// Whether members have stores, if not the seed says so.
+    /// Whether members have stores; `None` = the seed decides.
     has_stores: Option<bool>,
-    /// What clients do besides, if not the seed says so.
+    /// The optional behaviours of clients; `None` = the seed decides.
     habits: Option<Habits>,
-    /// Where entries are, if not the seed says so.
+    /// The mode of the cache; `None` = the seed decides.
     mode: Option<CacheMode>,
-    /// Whether the story tells operations, too.
+    /// Whether the story includes operations.
     pub tells_all: bool,
-    /// How long faults strike.
+    /// The duration of the faults.
     pub turmoil: Duration,
-    /// How long members may take to one view after the faults.
+    /// The limit until members have one view after the faults.
     pub heal_limit: Duration,
-    /// How long the cache may take from there to one stable topology: rounds of confirmations, and what is asked again after
-    /// seconds because it was lost while views differed.
+    /// The limit from there to one stable topology: rounds of confirmations, and requests that are repeated after seconds
+    /// because they were lost while views differed.
     pub settle_limit: Duration,
     #[cfg(feature = "planted")]
     planted: Option<consort_grid::Planted>,
 }
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// A hash over everything that was sent and delivered, and when.
+    /// A hash over all sent and delivered messages, and their times.
     pub trace: u64,
     /// Packets on the network.
     pub packets: u64,
-    /// How many members there have been.
+    /// The number of members that the run has had.
     pub members: usize,
     /// Operations that clients have begun.
     pub operations: usize,
-    /// Of these: how many succeeded, whether or not a condition held.
+    /// The operations that succeeded, whether or not a condition held.
     pub succeeded: usize,
-    /// Of these: writes of which nobody was told whether they were done.
+    /// The writes without a known outcome.
     pub uncertain: usize,
-    /// Of these: reads that a member may have answered which was left out without knowing it.
+    /// The reads that may have been answered by a member that was removed from the topology without knowing it.
     pub excused: usize,
-    /// Walks through everything that have come to their end.
+    /// Iterations over the whole cache that have completed.
     pub walks: usize,
-    /// Walks that have ended because owners were away.
+    /// Iterations that have failed because owners were unreachable.
     pub refused_walks: usize,
-    /// Changes that listeners were told of, and entries that were there.
+    /// Events that listeners received: changes, and existing entries.
     pub events: usize,
-    /// How often a listener was told that it may have missed something.
+    /// Gaps that listeners received.
     pub gaps: usize,
     /// Keys whose values members have loaded from their stores.
     pub loads: u64,
@@ -79,13 +79,13 @@ pub struct Report {
     pub refusals: u64,
     /// How often the whole cluster has ended and begun again with its stores.
     pub beginnings: u64,
-    /// How often a member had calls that waited until others may send more, where members take few bytes at a time.
+    /// How often a member had calls that waited until other members may send more, if members accept few bytes at a time.
     pub waited: u64,
-    /// How many reads waited at the owner that had most of them, until there was room for their responses.
+    /// The number of reads that waited for room for their responses, at the owner that had most of them.
     pub held: u64,
-    /// From the end of the faults to one view.
+    /// The time from the end of the faults to one view.
     pub healed_after: Duration,
-    /// From there to one stable topology.
+    /// The time from there to one stable topology.
     pub settled_after: Duration,
 }
 
@@ -110,58 +110,58 @@ impl Plan {
         }
     }
 
-    /// The same with these faults only.
+    /// Allows only these faults.
     #[must_use]
     pub fn with_faults(mut self, mix: Mix) -> Self {
         self.mix = mix;
         self
     }
 
-    /// The same where links are cut again and again, also while others are cut, and all sides go on: a seed is another run then.
+    /// Cuts links again and again, also while others are cut, and lets all partitions go on. A seed is another run then.
     #[must_use]
     pub fn parted(mut self) -> Self {
         self.is_parted = true;
         self
     }
 
-    /// The same where nobody listens, whatever the seed says: who listens is told of writes like an owner, so a seed is another
-    /// run then.
+    /// Removes all listeners, whatever the seed has drawn. A member that listens receives writes like an owner, so a seed is
+    /// another run then.
     #[must_use]
     pub fn without_listeners(mut self) -> Self {
         self.has_listeners = false;
         self
     }
 
-    /// The same where nobody has a store, whatever the seed says: a seed that has drawn stores is another run then.
+    /// Removes all stores, whatever the seed has drawn: a seed that has drawn stores is another run then.
     #[must_use]
     pub fn without_stores(mut self) -> Self {
         self.has_stores = Some(false);
         self
     }
 
-    /// The same where members have stores, whatever the seed says, but for caches that can have none.
+    /// Gives members stores, whatever the seed has drawn, except for caches that can have none.
     #[must_use]
     pub fn with_stores(mut self) -> Self {
         self.has_stores = Some(true);
         self
     }
 
-    /// The same where clients do this besides, whatever the seed says: without, a seed that has drawn something of it is the run
-    /// that it was before there was such a thing.
+    /// Sets the optional behaviours of clients, whatever the seed has drawn. With none, a seed that has drawn some is the run
+    /// that it was before these behaviours existed.
     #[must_use]
     pub fn with_habits(mut self, habits: Habits) -> Self {
         self.habits = Some(habits);
         self
     }
 
-    /// The same with a cache of this mode, whatever the seed says. A local cache has one member.
+    /// Sets the cache's mode, whatever the seed has drawn. A local cache has one member.
     #[must_use]
     pub fn with_mode(mut self, mode: CacheMode) -> Self {
         self.mode = Some(mode);
         self
     }
 
-    /// The same with a bug in every member.
+    /// Adds a bug to every member.
     #[cfg(feature = "planted")]
     #[must_use]
     pub fn with_planted(mut self, bug: consort_grid::Planted) -> Self {
@@ -179,7 +179,7 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
     replay(plan, seed).0
 }
 
-/// The same, and what happened in its order, one per line.
+/// Runs a plan with a seed. Also returns the events of the run in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
     let config = match quick_stack(&plan.stack, seed) {
         Ok(config) => config,
@@ -200,7 +200,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
         grid.hearers = Some(Hearers::new(own));
     }
     let mut own = Rng::new(seed ^ stores::SEED);
-    // Where every member has its own entries, a store would have nothing to say in another life.
+    // If every member has its own entries, a store would have no entries for another life.
     let is_drawn = own.chance(0.4);
     if plan.has_stores.unwrap_or(is_drawn) && grid.config.mode != CacheMode::Invalidation {
         grid.stores = Some(Stores::draw(seed));
@@ -248,16 +248,16 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     (result, world.story())
 }
 
-/// Turns a seed into the one of what is drawn for walks.
+/// Turns a seed into the one for draws of iterations.
 const WALKS: u64 = 0x5741_4c4b_5741_4c4b;
 
-/// The same of what is drawn for listeners.
+/// Turns a seed into the one for draws of listeners.
 const LISTENERS: u64 = 0x4c49_5354_454e_4552;
 
-/// The same of whether the cache is a local one.
+/// Turns a seed into the one for the draw whether the cache is a local one.
 const LOCAL: u64 = 0x4c4f_4341_4c4c_4f43;
 
-/// The cache, from the seed.
+/// Draws the cache from the seed.
 fn draw(world: &mut World, seed: u64) -> Grid {
     let mut own = Rng::new(seed ^ WALKS);
     let rng = &mut world.rng;
@@ -292,7 +292,7 @@ fn draw(world: &mut World, seed: u64) -> Grid {
     grid
 }
 
-/// Faults strike for a while.
+/// Runs faults for a while.
 fn trouble(world: &mut World, faults: &mut Faults, life: Duration) -> Result<(), Broken> {
     let until = world.now + life;
     faults.begin_again(world, until);
@@ -325,7 +325,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     }
     let life = if world.ends() > 0 { world.life(plan.turmoil) } else { plan.turmoil };
     trouble(world, &mut faults, life)?;
-    // What is merged is to be seen, sometimes, and not what is written afterwards.
+    // Sometimes the merged entries are inspected, and not later writes.
     if world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites)
         && world.rng.chance(0.7)
         && let Some(grid) = &mut world.grid
@@ -338,7 +338,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     let limit = world.now + plan.heal_limit;
     let healed = settle::settle(world, limit, plan.settle_limit);
     settle::quieten(world);
-    // What came of it explains more than that it did not settle.
+    // The failed check of all members explains more than the failure to settle.
     let (healed_after, settled_after) = match healed {
         Ok(times) => times,
         Err(why) => return checks::all(world).and(Err(why)),

@@ -1,5 +1,5 @@
-//! How long frames were under way: ages of entries travel as spans, so an entry lives as much longer at an owner as the
-//! frame took that brought it.
+//! Transit times of frames: frames carry ages of entries as durations, so an entry lives longer at an owner by the transit
+//! time of the frame that brought it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-/// Frames that took no longer are not remembered.
+/// Shorter transit times are not remembered.
 pub(crate) const SOON: Duration = Duration::from_millis(50);
 
 /// The frames of a run.
 #[derive(Default)]
 pub(crate) struct Transit {
-    /// What was sent and has not come, in its order, from whom to whom: what it says, in short, and when.
+    /// Frames that were sent and have not arrived, in order, by sender and receiver: a hash of the content, and the time.
     sent: BTreeMap<(Address, Address), VecDeque<(u64, Time)>>,
-    /// When others came, and how long they took.
+    /// The times at which late frames arrived, and their transit times.
     late: Vec<(Time, Duration)>,
 }
 
@@ -25,7 +25,7 @@ impl Transit {
         self.sent.entry((from.clone(), to.clone())).or_default().push_back((in_short(frame), now));
     }
 
-    /// Frames of one member come in the order in which it sent them, but for those that never come.
+    /// Records that a frame arrived. Frames of one member arrive in the order in which it sent them, except for lost ones.
     pub(crate) fn note_arrived(&mut self, from: &Address, to: &Address, frame: &[u8], now: Time) {
         let Some(sent) = self.sent.get_mut(&(from.clone(), to.clone())) else { return };
         let short = in_short(frame);
@@ -36,7 +36,7 @@ impl Transit {
         }
     }
 
-    /// The longest that a frame took which came between the two.
+    /// Returns the longest transit time of the frames that arrived between the two times.
     pub(crate) fn longest(&self, from: Time, to: Time) -> Duration {
         let came = self.late.partition_point(|(at, _)| *at < from);
         let late = self.late[came..].iter().take_while(|(at, _)| *at <= to);

@@ -1,7 +1,7 @@
-//! Walkers: each goes through everything there is, again and again, and remembers what came.
+//! Readers of iterations: each iterates over the cache again and again, and remembers the returned entries.
 //!
-//! What they draw comes from randomness of their own, so that a seed's members, clients and faults are drawn as they would
-//! be without them.
+//! They draw from a random generator of their own, so that a seed's members, clients and faults are drawn as they would be
+//! without iterations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use consort_group::{Rng, Time};
 
 use crate::world::World;
 
-/// Walkers of each member.
+/// The number of readers of each member.
 const WALKERS: usize = 2;
 
-/// How long a walker rests between two walks, at most.
+/// The longest pause between two iterations.
 const REST: Duration = Duration::from_millis(300);
 
-/// How long it takes for what it has been given, at most.
+/// The longest time that a reader takes for the entries that it has received.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// How often a walker looks whether its member goes on.
+/// The interval at which a reader checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A walk through everything as its reader saw it.
+/// An iteration as its reader saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
     pub(crate) node: usize,
@@ -34,32 +34,32 @@ pub(crate) struct Walk {
     pub(crate) began: Time,
     /// `None` = it goes on, or its member has ended before.
     pub(crate) ended: Option<Time>,
-    /// What it gave in the end: how many entries, or why it could not go on. `None` = as `ended`, or nobody wanted more.
+    /// The result: the number of entries, or the error. `None` = as `ended`, or the reader stopped early.
     pub(crate) result: Option<Result<u64, IterationError>>,
-    /// What came, in its order.
+    /// The returned entries, in their order.
     pub(crate) found: Vec<(Bytes, Version, Bytes)>,
-    /// The most that was asked for or held.
+    /// The maximum of entries that were requested or held.
     pub(crate) held: usize,
-    /// Since when somebody has been left out who may have given something and did not know it.
+    /// Since when it may have entries from a member that was removed from the topology and did not know it.
     pub(crate) excused_since: Option<Time>,
 }
 
 impl Walk {
-    /// Whether it goes through this key's segment.
+    /// Returns whether it covers this segment.
     pub(crate) fn passes(&self, segment: Segment) -> bool {
         self.publication.segments.as_ref().is_none_or(|wanted| wanted.contains(&segment))
     }
 }
 
-/// Somebody who walks.
+/// A reader.
 #[derive(Clone, Copy)]
 struct Walker {
     node: usize,
-    /// The walk, and its place among all.
+    /// The iteration, and its index among all.
     current: Option<(IterationId, usize)>,
 }
 
-/// All walkers of a run, and what they have seen.
+/// All readers of a run, and their iterations.
 pub(crate) struct Walkers {
     rng: Rng,
     all: Vec<Walker>,
@@ -71,7 +71,7 @@ impl Walkers {
         Self { rng, all: Vec::new(), walks: Vec::new() }
     }
 
-    /// How many walks have come to their end, and how many were refused.
+    /// Returns the number of completed iterations, and of failed ones.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let of = |is_good: bool| {
             let is_it = |walk: &&Walk| walk.result.as_ref().is_some_and(|result| result.is_ok() == is_good);
@@ -80,7 +80,7 @@ impl Walkers {
         (of(true), of(false))
     }
 
-    /// Walks under way, as places among all.
+    /// Returns the running iterations, as indices among all.
     fn running(&self) -> impl Iterator<Item = usize> {
         self.all.iter().filter_map(|walker| walker.current.map(|(_, at)| at))
     }
@@ -116,7 +116,7 @@ impl Walkers {
         let some = rng.chance(0.1).then(|| (0..segments).filter(|_| rng.chance(0.5)).map(Segment));
         let segments = some.map(|some| Arc::from(some.collect::<Vec<_>>()));
         let (batch, lanes) = (rng.between(1, 40) as usize, rng.between(1, 5) as usize);
-        // As good as drawn, and seeds of before stay what they were.
+        // This choice is as good as a drawn one, and earlier seeds stay the same runs.
         let whole = batch.is_multiple_of(2);
         let from = if batch.is_multiple_of(5) { ReadFrom::Primary } else { ReadFrom::Nearest };
         Publication { what, guarantee, transform: None, segments, batch, lanes, from, whole }
@@ -124,7 +124,7 @@ impl Walkers {
 }
 
 impl World {
-    /// A member may be used: somebody walks there.
+    /// Adds the readers of a member that has become usable.
     pub(super) fn add_walkers(&mut self, node: usize) {
         let Some(walkers) = self.grid.as_mut().and_then(|grid| grid.walkers.as_mut()) else { return };
         let first = walkers.all.len();
@@ -134,8 +134,8 @@ impl World {
         }
     }
 
-    /// Once it is quiet, the first walker of every member that is there begins one more walk. Returns the first one's place
-    /// among all, if there are walkers.
+    /// Begins one more iteration by the first reader of every live member, once the cluster is quiet. Returns the first
+    /// iteration's index among all, if there are readers.
     pub(super) fn begin_last_walks(&mut self) -> Option<usize> {
         let grid = self.grid.as_mut()?;
         let walkers = grid.walkers.as_mut()?;
@@ -165,7 +165,7 @@ impl World {
         self.walk_at(self.now + after, walker);
     }
 
-    /// Something has come for a walk that waits.
+    /// Wakes a reader for which entries have arrived.
     pub(super) fn fetched(&mut self, node: usize, iteration: IterationId) {
         let Some(walkers) = self.grid.as_ref().and_then(|grid| grid.walkers.as_ref()) else { return };
         let is_it = |walker: &Walker| {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// It is a walker's turn.
+    /// Runs a reader's turn.
     pub(crate) fn walk(&mut self, walker: usize) {
         let Some(grid) = &mut self.grid else { return };
         let is_busy = grid.is_busy;
@@ -205,7 +205,7 @@ impl World {
         };
         let walk = &mut walkers.walks[at];
         if is_busy && walkers.rng.chance(0.01) {
-            // Its reader wants no more.
+            // Its reader stops early.
             member.node.cancel(member.cache, id);
             walk.ended = Some(self.now);
             walkers.all[walker].current = None;
@@ -253,7 +253,7 @@ impl World {
         self.rest(walker, REST);
     }
 
-    /// Looks which walks under way may be given something by somebody who was left out.
+    /// Marks the running iterations that may get entries from a member that was removed from the topology.
     pub(super) fn judge_walks(&mut self) {
         let walkers = self.grid.as_ref().and_then(|grid| grid.walkers.as_ref());
         let running: Vec<usize> = walkers.map(|walkers| walkers.running().collect()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What the bytes of a multicast test cost over bare sockets: the same members, sizes and fan-out as `consort mperf`,
-//! large reads and writes, and no protocol.
+//! The cost of a multicast test's bytes over bare sockets: the same members, sizes and fan-out as `consort mperf`, large
+//! reads and writes, and no protocol.
 //!
-//! Every member sends to every other over TCP, or to a multicast group; its own copy counts as delivered, as it does
-//! in mperf. Over UDP a window of acknowledged bytes keeps receive buffers from overflowing: nothing is sent again.
+//! Every member sends to every other over TCP, or to a multicast group; its own copy counts as delivered, as it does in
+//! mperf. Over UDP a window of acknowledged bytes keeps receive buffers from overflowing, and no datagram is sent again.
 
 mod memory;
 mod meter;
@@ -18,7 +18,7 @@ use clap::Parser;
 use consort_jgroups::KillOnDrop;
 use serde::{Deserialize, Serialize};
 
-/// Moves the bytes of a multicast test over bare sockets, and prints what that costs as one line of JSON.
+/// Moves the bytes of a multicast test over bare sockets, and prints their cost as one line of JSON.
 #[derive(Parser)]
 struct Arguments {
     /// Member processes on this host.
@@ -27,28 +27,28 @@ struct Arguments {
     /// Bytes per message: reads and writes hold as many as fit.
     #[arg(long, default_value_t = 1_000)]
     size: usize,
-    /// How long to measure, in seconds.
+    /// Seconds of the measurement.
     #[arg(long, default_value_t = 3.0)]
     time: f64,
-    /// How long to run before measuring, in seconds.
+    /// Seconds before the measurement.
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
     /// IP multicast instead of a TCP connection between any two.
     #[arg(long)]
     udp: bool,
-    /// Reads go round so many bytes of memory, as they do at a receiver that keeps what it gets for a while. Without it
-    /// every read goes to the same place, which stays in the CPU's cache.
+    /// Bytes of memory over which reads rotate, as they do at a receiver that keeps messages for a while. Without it every
+    /// read goes to the same place, which stays in the CPU's cache.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     memory: usize,
     /// TCP port of the first member, or the group's.
     #[arg(long, default_value_t = 16_800)]
     port: u16,
-    /// Is one of the members: this one.
+    /// Runs as one of the members: this one.
     #[arg(long, hide = true)]
     member: Option<usize>,
 }
 
-/// What a member has to do.
+/// A member's part of the test.
 #[derive(Clone, Copy)]
 struct Test {
     members: usize,
@@ -60,15 +60,15 @@ struct Test {
     time: Duration,
 }
 
-/// What a member has moved while it measured.
+/// The bytes that a member has moved in the measurement.
 #[derive(Serialize, Deserialize)]
 struct Moved {
-    /// Bytes that came in, its own included.
+    /// Received bytes, its own included.
     bytes: u64,
     seconds: f64,
     cpu_s: f64,
     rss_mb: f64,
-    /// Datagrams that did not come.
+    /// Lost datagrams.
     lost: u64,
 }
 
@@ -105,7 +105,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells whoever started the members that this one can be reached, and waits for its word.
+/// Reports to the parent process that this member can be reached, and waits for the parent's line.
 fn wait_for_all() -> anyhow::Result<()> {
     println!("ready");
     let mut line = String::new();
@@ -113,7 +113,7 @@ fn wait_for_all() -> anyhow::Result<()> {
     if line.is_empty() { bail!("the run is over") } else { Ok(()) }
 }
 
-/// A member process. Dropped, it is killed.
+/// A member process. It is killed when dropped.
 struct Member {
     _child: KillOnDrop,
     input: ChildStdin,

@@ -1,6 +1,6 @@
-//! Where reads go.
+//! The memory for reads.
 
-/// Memory that reads go round.
+/// Memory over which reads rotate.
 pub(crate) struct Memory {
     bytes: Vec<u8>,
     at: usize,
@@ -8,12 +8,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// As much as is asked for, and one read at least.
+    /// Allocates `size` bytes, and at least one read.
     pub(crate) fn new(size: usize, read_size: usize) -> Self {
         Self { bytes: vec![0; size.max(read_size)], at: 0, read_size }
     }
 
-    /// Where the next read goes.
+    /// Returns the place of the next read.
     pub(crate) fn place(&mut self) -> &mut [u8] {
         if self.at + self.read_size > self.bytes.len() {
             self.at = 0;
@@ -21,7 +21,7 @@ impl Memory {
         &mut self.bytes[self.at..self.at + self.read_size]
     }
 
-    /// So much was read there.
+    /// Moves on by the bytes that were read.
     pub(crate) fn filled(&mut self, count: usize) {
         self.at += count;
     }

@@ -6,14 +6,14 @@ use consort_measure::process;
 
 use crate::{Moved, Test};
 
-/// Splits a run into warm-up and measurement, and counts what comes in during the second.
+/// Splits a run into warm-up and measurement, and counts the bytes received in the second.
 pub(crate) struct Meter {
     test: Test,
     begun: Instant,
     measured: Option<(Instant, Duration)>,
-    /// Bytes while measuring.
+    /// Bytes in the measurement.
     pub(crate) bytes: u64,
-    /// Datagrams that did not come while measuring.
+    /// Datagrams lost in the measurement.
     pub(crate) lost: u64,
 }
 
@@ -22,10 +22,10 @@ impl Meter {
         Self { test, begun: Instant::now(), measured: None, bytes: 0, lost: 0 }
     }
 
-    /// How long to wait for sockets at most.
+    /// The longest wait for sockets.
     pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
-    /// Looks at the clock. Returns what was moved when the time is over.
+    /// Reads the clock. Returns the moved bytes when the time is over.
     pub(crate) fn tick(&mut self) -> Option<Moved> {
         let now = Instant::now();
         match self.measured {

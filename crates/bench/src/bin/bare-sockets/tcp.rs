@@ -9,12 +9,12 @@ use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::{Moved, Test};
 
-/// Bytes of a write and of a read at most: calls of this size are few beside the copying that they do.
+/// The limit of a write and of a read in bytes: calls of this size are few beside the copying that they do.
 const CALL_SIZE: usize = 128 * 1_024;
 
 struct Peer {
     stream: mio::net::TcpStream,
-    /// Where in the buffer the next write begins.
+    /// The offset of the next write in the buffer.
     at: usize,
 }
 
@@ -59,7 +59,7 @@ fn exchange(test: Test, poll: &mut Poll, peers: &mut [Peer]) -> anyhow::Result<M
                 written += count as u64;
             }
         }
-        // What has gone to all others is delivered here, too.
+        // Bytes that were sent to all others are delivered here, too.
         meter.bytes += written / others;
         written %= others;
         if let Some(moved) = meter.tick() {
@@ -71,7 +71,7 @@ fn exchange(test: Test, poll: &mut Poll, peers: &mut [Peer]) -> anyhow::Result<M
     }
 }
 
-/// How much was moved, if anything could be. The end of a peer that measured a little earlier is no error.
+/// Returns how many bytes were moved, if any could be. The end of a peer that measured a little earlier is no error.
 fn ready(moved: io::Result<usize>) -> io::Result<Option<usize>> {
     match moved {
         Ok(0) => Ok(None),

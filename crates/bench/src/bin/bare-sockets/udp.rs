@@ -12,18 +12,18 @@ use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::{Moved, Test};
 
-/// Bytes of a datagram at most, as `max_bundle_size` in udp.xml.
+/// The limit of a datagram in bytes, as `max_bundle_size` in udp.xml.
 pub(crate) const DATAGRAM_MAX: usize = 64_000;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(228, 8, 8, 9);
 
-/// Bytes that a sender may be ahead of its slowest receiver: windows of four senders fit a receive buffer of 4 MB.
+/// The bytes by which a sender may be ahead of its slowest receiver: windows of four senders fit a receive buffer of 4 MB.
 const WINDOW: u64 = 1_000_000;
 
-/// A receiver acknowledges after so many bytes of a sender.
+/// The bytes of a sender after which a receiver acknowledges.
 const ACKNOWLEDGED_BYTES: u64 = WINDOW / 4;
 
-/// What buffers are asked for, as in udp.xml; the system gives what it allows.
+/// The requested buffer size, as in udp.xml; the system may give less.
 const BUFFER_SIZE: usize = 25_000_000;
 
 /// Sender and number at the head of a datagram and of an acknowledgement.
@@ -32,7 +32,7 @@ const HEAD: usize = 12;
 /// Datagrams read before one is written.
 const READS_MAX: usize = 8;
 
-/// How long without any acknowledgement until those that came are taken for lost.
+/// The time without any acknowledgement after which unacknowledged datagrams count as lost.
 const LOST_AFTER_MS: u128 = 200;
 
 struct Member {
@@ -43,9 +43,9 @@ struct Member {
     incoming: Memory,
     /// Datagrams that this member has sent.
     sent: u64,
-    /// By member: how many of ours have arrived there.
+    /// By member: how many of our datagrams have arrived there.
     acknowledged: Vec<u64>,
-    /// By member: the next number expected, and what was acknowledged last.
+    /// By member: the next number expected, and the last acknowledged one.
     expected: Vec<u64>,
     answered: Vec<u64>,
     progress: Instant,
@@ -108,7 +108,7 @@ fn own_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 impl Member {
-    /// Reads what has come, and writes if the window allows. Returns whether anything moved.
+    /// Reads received datagrams, and writes if the window allows. Returns whether any datagram moved.
     fn turn(&mut self, meter: &mut Meter) -> io::Result<bool> {
         let mut has_moved = false;
         for _ in 0..READS_MAX {
@@ -163,7 +163,7 @@ impl Member {
     }
 }
 
-/// Length, sender and number of a datagram, if one is there.
+/// Returns length, sender and number of a datagram, if one has arrived.
 fn read(socket: &UdpSocket, into: &mut [u8]) -> io::Result<Option<(usize, usize, u64)>> {
     let Some(count) = ready(socket.recv(into))? else { return Ok(None) };
     let head: [u8; HEAD] = into[..HEAD].try_into().expect("a buffer beyond the head");
@@ -176,7 +176,7 @@ fn ready(moved: io::Result<usize>) -> io::Result<Option<usize>> {
     match moved {
         Ok(count) => Ok(Some(count)),
         Err(error) => match error.kind() {
-            // Refused: a member that measured a little earlier is gone.
+            // Connection refused: a member that measured a little earlier is gone.
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused => {
                 Ok(None)
             }

@@ -15,7 +15,7 @@ use crate::{Ending, connect, ready};
 /// The beginning of a request's header.
 const HALF: &[u8] = b"\xa0\x01\x1f";
 
-/// Not Hot Rod's magic, nor the beginning of a line of HTTP.
+/// Neither Hot Rod's magic nor the beginning of a line of HTTP.
 const GARBAGE: &[u8] = &[0x16; 64];
 
 /// AUTH with PLAIN, as far as the length of the message: its next 14,000 bytes, of which one is not sent.
@@ -27,22 +27,22 @@ pub(crate) struct Crowd {
     /// Connections.
     #[arg(long, default_value_t = 5_000)]
     count: usize,
-    /// How long they are held before all go and all come again, in seconds.
+    /// Seconds for which connections are held before all are closed and opened again.
     #[arg(long, default_value_t = 1.0)]
     hold: f64,
-    /// Each sends nearly all of a large request; else the first of three says nothing, the second sends half of a header, and
-    /// the third what is no request.
+    /// Sends nearly all of a large request on each; else the first of three sends nothing, the second half of a header, and
+    /// the third bytes that are no request.
     #[arg(long)]
     unfinished: bool,
 }
 
-/// What has become of connections.
+/// The outcomes of connections.
 #[derive(Default)]
 struct Seen {
     rounds: u64,
     opened: u64,
     failed: u64,
-    /// Until all were open, the longest time.
+    /// The longest time until all were open.
     opening: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Crowd {
             seen.opened += held.len() as u64;
             seen.opening = seen.opening.max(opening.elapsed());
             seen.rounds += 1;
-            // Over when the time is, or the input.
+            // The round is over at the end of its time, or of the input.
             let _ = timeout(Duration::from_secs_f64(self.hold), ending.wait_for(|is_over| *is_over)).await;
         }
         Ok(json!({
@@ -101,7 +101,7 @@ async fn open(server: SocketAddr, says: Vec<u8>) -> std::io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    /// Seven bits in each byte, the lowest first.
+    /// The length has seven bits in each byte, the lowest first.
     #[test]
     fn a_request_says_how_much_is_to_come() {
         let [.., low, high] = UNFINISHED else { unreachable!("it has more") };

@@ -1,4 +1,4 @@
-//! Wrong passwords, at a rate or as fast as they are answered.
+//! Wrong passwords, at a fixed rate or as fast as the server responds.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,21 +29,21 @@ const PASSWORD: &str = "a wrong one";
 
 #[derive(Args)]
 pub(crate) struct Guesses {
-    /// The user, whom every other guess is for; the others are for nobody.
+    /// The user of every other guess; the other guesses name users that do not exist.
     #[arg(long)]
     user: String,
     /// Connections that guess by SCRAM-SHA-512.
     #[arg(long, default_value_t = 16)]
     scram: usize,
-    /// Connections that guess by PLAIN, each as fast as it is answered.
+    /// Connections that guess by PLAIN, each as fast as the server responds.
     #[arg(long, default_value_t = 16)]
     plain: usize,
-    /// Guesses a second by SCRAM; as fast as they are answered unless it is said.
+    /// Guesses per second by SCRAM; by default as fast as the server responds.
     #[arg(long)]
     rate: Option<f64>,
 }
 
-/// What all guess together.
+/// The state of all guessing connections.
 struct Shared {
     server: SocketAddr,
     begun: Instant,
@@ -55,7 +55,7 @@ struct Shared {
     connections: AtomicU64,
 }
 
-/// Guesses of a kind that were refused.
+/// Refused guesses of a kind.
 #[derive(Default)]
 struct Refused {
     count: AtomicU64,
@@ -85,7 +85,7 @@ impl Guesses {
             let name = if nth % 2 == 0 { self.user.clone() } else { format!("nobody-{nth}") };
             guessing.spawn(guess(shared.clone(), name, nth < self.scram));
         }
-        // Where no CPU is free they have none for a while, and before a first guess keys are derived.
+        // The guessing tasks may have no free CPU for a while, and each derives keys before its first guess.
         let all_have_begun = async {
             for (connections, refused) in [(self.scram, &shared.scram), (self.plain, &shared.plain)] {
                 if connections > 0 {
@@ -100,7 +100,7 @@ impl Guesses {
         ready()?;
         tokio::select! {
             _ = ending.wait_for(|is_over| *is_over) => {}
-            // Whoever ends has seen what must not be.
+            // A guessing task ends only with a result that must not occur.
             Some(ended) = guessing.join_next() => ended??,
         }
         let seconds = shared.begun.elapsed().as_secs_f64();
@@ -113,11 +113,11 @@ impl Guesses {
     }
 }
 
-/// One who guesses, with a new connection whenever the server has had enough of the last.
+/// Guesses passwords, with a new connection whenever the server has closed the last.
 async fn guess(shared: Arc<Shared>, name: String, by_scram: bool) -> anyhow::Result<()> {
-    // Deriving keys is what a guess costs: done once for a password, it is the server that is tried.
+    // Deriving keys is the cost of a guess. It is done once for a password, because the server is under test.
     let mut keys = None;
-    // A turn that met with a connection that was over is still to be had.
+    // A turn on a connection that the server had closed is repeated.
     let mut has_turn = false;
     loop {
         shared.connections.fetch_add(1, Relaxed);
@@ -144,7 +144,7 @@ async fn guess(shared: Arc<Shared>, name: String, by_scram: bool) -> anyhow::Res
 }
 
 impl Shared {
-    /// Until it is the next one's turn.
+    /// Waits until the next guess's turn.
     async fn wait(&self) {
         let Some(rate) = self.rate else { return };
         let turn = self.turns.fetch_add(1, Relaxed) as f64;
@@ -165,7 +165,7 @@ impl Line {
         Ok(Self { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() })
     }
 
-    /// The answer to a message of a mechanism; nothing if the server has hung up.
+    /// Returns the response to a message of a mechanism; `None` if the server has closed the connection.
     async fn auth(&mut self, mechanism: &str, message: Vec<u8>) -> anyhow::Result<Option<Response>> {
         let body = RequestBody::Auth(auth::Request::Step(mechanism.into(), message.into()));
         let request = Request { header: RequestHeader::new(1, ProtocolVersion::V4_1), body };
@@ -186,7 +186,7 @@ impl Line {
         }
     }
 
-    /// Both messages. Salts and iterations of a name are always the same.
+    /// Sends both messages. Salts and iterations of a name are always the same.
     async fn scram(&mut self, name: &str, keys: &mut Option<Keys>) -> anyhow::Result<Option<Response>> {
         let (first, message) = scram::client::First::begin(HASH, name, "guess");
         let Some(answer) = self.auth(HASH.mechanism(), message).await? else { return Ok(None) };

@@ -1,7 +1,7 @@
-//! What a server on the network meets: clients that nobody knows, many at once, or with wrong passwords. The server is
-//! another process.
+//! The load of unauthenticated clients on a server: many at once, or with wrong passwords. The server is another process.
 //!
-//! It says `ready` when it has begun, goes on until its input ends, and then prints what it has done as one line of JSON.
+//! The program prints `ready` when it has begun, goes on until its input ends, and then prints its counts as one line of
+//! JSON.
 
 mod crowd;
 mod guesses;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use self::crowd::Crowd;
 use self::guesses::Guesses;
 
-/// Bothers a server until the input ends.
+/// Attacks a server until the input ends.
 #[derive(Parser)]
 struct Arguments {
     /// The server.
@@ -29,13 +29,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum How {
-    /// Opens many connections at once, of which nobody knows whose they are, and holds them.
+    /// Opens many unauthenticated connections at once, and holds them.
     Crowd(Crowd),
     /// Tries passwords, all wrong.
     Guesses(Guesses),
 }
 
-/// Until when it goes on.
+/// Becomes true when the input ends.
 type Ending = watch::Receiver<bool>;
 
 #[tokio::main(flavor = "current_thread")]
@@ -43,7 +43,7 @@ async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let (ends, ending) = watch::channel(false);
     std::thread::spawn(move || {
-        // Whatever comes, the end does; and without a receiver all is over.
+        // Any input is ignored until its end. Without a receiver the program has ended.
         let _ = std::io::copy(&mut stdin().lock(), &mut std::io::sink());
         let _ = ends.send(true);
     });
@@ -55,14 +55,14 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It has begun.
+/// Prints that the load has begun.
 fn ready() -> anyhow::Result<()> {
     let mut output = std::io::stdout();
     writeln!(output, "ready")?;
     Ok(output.flush()?)
 }
 
-/// A connection that is reset when it is dropped, so that its port is free again at once.
+/// Opens a connection that is reset when it is dropped, so that its port is free again at once.
 async fn connect(server: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(server).await?;
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;

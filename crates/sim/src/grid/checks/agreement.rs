@@ -1,5 +1,6 @@
-//! Once it is quiet, all owners of a segment have the same entries with the same versions, and nobody else has any. A store
-//! has exactly what its member's memory has, or what memory had no room for.
+//! The checker of agreement. Once the cluster is quiet, all owners of a segment have the same entries with the same versions,
+//! and no other member has any. A store has exactly the entries of its member's memory, or those for which memory had no
+//! room.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,15 +21,15 @@ type Whole = BTreeMap<Bytes, (Version, Bytes)>;
 /// Versions and values; no value where only the store has it.
 type Contents = BTreeMap<Bytes, (Version, Option<Bytes>)>;
 
-/// What a store has of a segment.
+/// The entries of a segment in a store.
 struct Stored {
     entries: Whole,
-    /// Whether it has what memory has no room for, and nothing else.
+    /// Whether the store has only the entries for which memory has no room.
     passivation: bool,
 }
 
 impl Stored {
-    /// If the member has a store.
+    /// Returns the stored entries, if the member has a store.
     fn of(
         member: &Member,
         segment: Segment,
@@ -52,7 +53,7 @@ impl Stored {
         Ok(Some(Self { entries, passivation }))
     }
 
-    /// What memory has with the values that only the store has, if they agree.
+    /// Returns the entries of memory with the values that only the store has, if both agree.
     fn complete(mut self, memory: Contents) -> Result<Whole, String> {
         let mut whole = Whole::new();
         for (key, (version, value)) in memory {
@@ -87,7 +88,7 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     }
     let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
     let passivation = stores.is_some_and(|stores| stores.kind.passivation);
-    // While clients go on, owners take out one after the other what has expired.
+    // While clients go on, owners remove expired entries one after the other.
     let is_busy = world.grid.as_ref().is_some_and(|grid| grid.is_busy);
     let is_judged = |life: Option<Duration>| !is_busy || life.is_none_or(|life| life > SHORT_MAX);
     for segment in topology.current.segments() {
@@ -141,7 +142,7 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What the owners have, and in which version.
+/// Returns the keys that the owners have, with their versions.
 pub(crate) fn there(world: &World) -> BTreeMap<Bytes, Version> {
     let alive = || world.nodes.iter().filter(|node| node.is_alive());
     let first = alive().find_map(|node| node.member.as_ref()?.topology());

@@ -1,4 +1,4 @@
-//! No operation hangs, and nothing grows that should not.
+//! The checker of bounds: no operation hangs, and queues and records stay bounded.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::grid::history::Operation;
 use crate::node::Node;
 use crate::world::World;
 
-/// How much longer than its time an operation may take: slow clocks, and how often members look.
+/// The tolerance of an operation's timeout: slow clocks, and the interval at which members check.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Operations of a member that may be under way at once, with those that nobody waits for and those taken over. Clients
-/// have three; the others end when their owners have agreed.
+/// The limit of a member's concurrent operations, with those that no caller waits for and those taken over. Clients have
+/// three; the other operations end when their owners have agreed.
 const CALLS_MAX: usize = 1_000;
 
-/// Commands that may wait for a topology. Clients have three each, and a topology is a round trip away; what a member finds
-/// that was paused is more.
+/// The limit of commands that wait for a topology. Clients have three each, and a topology is one round trip away; a member
+/// that was paused finds more.
 const DEFERRED_MAX: usize = 5_000;
 
-/// Records that may be unfinished on a member: what callers have under way, and what is finished above it.
+/// The limit of unfinished records of a member: those of its callers' operations, and finished ones above an unfinished one.
 const RECORDS_MAX: usize = 5_000;
 
-/// Every operation ends in its time, if its member goes on.
+/// Checks that every operation ends in its time, if its member goes on.
 pub(super) fn deadlines(world: &World, history: &[Operation]) -> Result<(), Broken> {
     for operation in history {
         let node = &world.nodes[operation.node];
@@ -38,7 +38,7 @@ pub(super) fn deadlines(world: &World, history: &[Operation]) -> Result<(), Brok
     Ok(())
 }
 
-/// How long a node was stopped between the two.
+/// Returns how long a node was stopped between two times.
 fn paused(node: &Node, from: Time, to: Time) -> Duration {
     let overlap = |(begin, end): &(Time, Option<Time>)| {
         let end = end.unwrap_or(to).min(to);
@@ -47,7 +47,7 @@ fn paused(node: &Node, from: Time, to: Time) -> Duration {
     node.pauses.iter().map(overlap).sum()
 }
 
-/// At any time.
+/// Checks the bounds that hold at any time.
 pub(crate) fn load(world: &World) -> Result<(), Broken> {
     for node in world.nodes.iter().filter(|node| node.is_alive()) {
         let Some(member) = &node.member else { continue };
@@ -60,10 +60,10 @@ pub(crate) fn load(world: &World) -> Result<(), Broken> {
     responses(world)
 }
 
-/// No member was asked for more bytes of values at a time than another one takes, or for one value that is larger.
+/// Checks that one member requested no more bytes of values at a time than another accepts, except for one larger value.
 fn responses(world: &World) -> Result<(), Broken> {
     let Some(narrow) = world.grid.as_ref().and_then(|grid| grid.narrow.as_ref()) else { return Ok(()) };
-    // A call whose value's size changes meanwhile asks for twice as much.
+    // A call whose value's size changes meanwhile requests twice as much.
     let bound = narrow.limits.owner_bytes.max(2 * narrow.largest);
     if narrow.most > bound {
         let what = format!("{} bytes of values at a time, not {bound}", narrow.most);
@@ -72,8 +72,8 @@ fn responses(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Once everybody has spoken again with everybody: of each member there may be the last write in every segment,
-/// and of who is no member nothing.
+/// Checks the records once all members have exchanged messages again: a member may have its last write in every segment
+/// recorded, and a node that is no member has none.
 pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
     let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
     for node in &alive {

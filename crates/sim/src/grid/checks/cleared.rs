@@ -1,8 +1,8 @@
-//! Clears: what had been acknowledged before one began is read nowhere once it is acknowledged, whoever joins, leaves, crashes
-//! or has segments on their way meanwhile. What was written beside it may stay.
+//! The checker of clears: no read returns an entry that was acknowledged before a clear began, once the clear is
+//! acknowledged. Members may join, leave, crash or transfer segments meanwhile. A concurrent write may stay.
 //!
-//! Excused as in [`super::walks`] is a clear to which a member may have given its keys that was left out and did not know it,
-//! and reads as in [`super::register`].
+//! Excused are, as in [`super::walks`], a clear whose keys may come from a member that was removed from the topology and did
+//! not know it, and reads as in [`super::register`].
 
 use super::super::history::Operation;
 use super::super::several::Several;
@@ -23,7 +23,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let (Some(writer), None) = (writers.next(), writers.next()) else { continue };
         let Some((_, written)) = writer.acknowledged() else { continue };
         let is_over = |clear: &&&Several| {
-            // What has expired by one owner's clock is not removed from the others.
+            // An entry that has expired by one owner's clock is not removed from the other owners.
             let is_cleared = |ended| ended < read.began && !writer.may_be_absent(ended);
             written < clear.began && clear.ended.is_some_and(is_cleared)
         };

@@ -1,5 +1,5 @@
-//! Counters that clients count up by compare-and-swap count exactly: as far as was acknowledged, and no further than what
-//! may have been done besides.
+//! The checker of counters, which clients increment by compare-and-swap. A counter has at least the acknowledged increments,
+//! and at most those and the uncertain ones.
 
 use super::OfKey;
 use crate::checks::Broken;

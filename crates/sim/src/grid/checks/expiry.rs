@@ -1,8 +1,8 @@
-//! Entries that live for a while: nobody is given one when its time is over, whoever crashes, joins, comes back or is merged
-//! meanwhile, and what says how old it is says what is true. That nobody misses one before is for [`super::register`] and
-//! the others, which take an entry for gone no sooner than the fastest clock does.
+//! The checker of expiration: no operation returns an expired entry, and ages of entries are true, even if members crash,
+//! join, come back or merge. [`super::register`] and the other checkers judge that no entry expires early: for them an entry
+//! is gone no sooner than by the fastest clock.
 //!
-//! Clocks differ in their speed ([`SLOWEST`], [`FASTEST`]), and an entry is younger by as much at an owner as the frame took
+//! Clocks differ in their speed ([`SLOWEST`], [`FASTEST`]). An entry is younger at an owner by the transit time of the frame
 //! that brought it.
 
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::checks::Broken;
 use crate::faults::{FASTEST, SLOWEST};
 use crate::world::World;
 
-/// Stores keep times in milliseconds, and round each time that they are asked.
+/// The rounding error of times: stores keep times in milliseconds, and round each time that they are read.
 pub(crate) const ROUNDED: Duration = Duration::from_millis(20);
 
-/// How often an entry of a few seconds is handed on at most, each time with a frame that is late: to whoever has a segment
-/// next, and from there to the next one.
+/// The limit of hand-overs of an entry that lives a few seconds: each uses a late frame, to a segment's next owner, and from
+/// there to the one after it.
 const HOPS: u32 = 3;
 
-/// What holds for each operation by itself, and for what it was given.
+/// Checks each operation by itself, and the entry that it returned.
 pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
     for operation in operations {
         let (Some(stored), Some(ended)) = (given(operation), operation.ended) else { continue };
@@ -34,7 +34,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         }
         let Some(writer) = writer(operations, stored) else { continue };
         let Some(lifespan) = writer.lifespan() else { continue };
-        // What is decided at a merge is written anew, for the rest of its life.
+        // A merge writes its result anew, with the rest of the entry's lifespan.
         let is_as_written = merges::has_parted(world) || stored.lifetime.lifespan == Some(lifespan);
         let youngest = ended.since(writer.began).mul_f64(FASTEST) + ROUNDED;
         let is_young = stored.age <= youngest;
@@ -55,13 +55,13 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
     Ok(())
 }
 
-/// By how much later owners may have heard of a write than whoever it was of.
+/// Returns how much later than the writer owners may have received a write.
 pub(super) fn late(world: &World, from: Time, to: Time) -> Duration {
     let transit = world.grid.as_ref().and_then(|grid| grid.transit.as_ref());
     transit.map_or(Duration::ZERO, |transit| transit.longest(from, to) * HOPS)
 }
 
-/// What an operation was given of its key.
+/// Returns the entry of its key that an operation returned.
 pub(super) fn given(operation: &Operation) -> Option<&Stored> {
     match operation.result.as_ref()?.as_ref().ok()? {
         Outcome::Read(found) => found.as_ref(),
@@ -73,7 +73,7 @@ fn writer<'a>(operations: &[&'a Operation], stored: &Stored) -> Option<&'a Opera
     operations.iter().copied().find(|write| write.value() == Some(&stored.value))
 }
 
-/// Once the time of everything is over that is to end within the run: nothing is left of it in anybody's memory.
+/// Checks that no memory has an entry left whose lifetime ends within the run.
 pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
     for node in world.nodes.iter().filter(|node| node.is_alive()) {
         let Some(member) = &node.member else { continue };

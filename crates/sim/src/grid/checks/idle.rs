@@ -1,11 +1,12 @@
-//! Entries that live as long as somebody uses them: what an owner has given within its `max_idle` is found by all, and by
-//! conditions; what none has given since is found by nobody. That nothing is left of it in the end is for [`super::expiry`].
+//! The checker of max-idle. An entry that an owner returned within its `max_idle` is found by all members and by conditions;
+//! an entry that none has returned since is found by no member. [`super::expiry`] judges that expired entries leave memory.
 //!
-//! A use is a read that gave the entry. When exactly it was, nobody knows but that it was while the read went on. Excused is who
-//! knew that owners were away: what was not used there is not read there. A use does not count if somebody was lost since, or
-//! left out, who may be the only one that knows of it.
+//! A use is a read that returned the entry. Its exact time is unknown, but it lies within the read. Excused is a member that
+//! knew that owners were unreachable: it does not read an entry that was not used there. A use does not count if a member
+//! that may alone know of it has crashed since or was removed from the topology.
 //!
-//! Clocks differ in their speed, and what is told of uses says how long ago they were: it is as much younger as the frame took.
+//! Clocks differ in their speed. A message about uses contains their ages, so the use appears later by the frame's transit
+//! time.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// When an operation had found nothing.
+/// Returns when an operation had found nothing.
 fn found_nothing(operation: &Operation) -> Option<Time> {
     let is_nothing = match (operation.read(), operation.written()) {
         (Some((found, _)), _) => found.is_none(),
@@ -44,7 +45,7 @@ fn used_is_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), Broken
     };
     let Some(max_idle) = write.lifetime().and_then(|lifetime| lifetime.max_idle) else { return Ok(()) };
     let is_over = |span: Duration, since: Time| since + span.div_f64(FASTEST) <= ended + ROUNDED;
-    // Another one may have replaced it, or taken it away.
+    // Another write may have replaced the entry, or removed it.
     let is_newer = |other: &&Operation| {
         other.began <= ended
             && !std::ptr::eq(*other, operation)
@@ -70,7 +71,7 @@ fn used_is_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), Broken
     Err(("what is used is found", what))
 }
 
-/// Whether those who may have given an entry still know that.
+/// Returns whether the members that may have returned an entry still know that.
 fn is_known(of_key: &OfKey<'_>, read: &Operation, until: Time) -> bool {
     let lost = of_key.world.grid.iter().flat_map(|grid| &grid.lost);
     let mut since = lost.filter(|(_, at)| (read.began..=until).contains(at));
@@ -84,7 +85,8 @@ fn unused_is_not_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), 
     };
     let Some(max_idle) = write.lifetime().and_then(|lifetime| lifetime.max_idle) else { return Ok(()) };
     let Some((_, acknowledged)) = write.acknowledged() else { return Ok(()) };
-    // Whatever came of a read: somebody may have given the entry whose answer nobody waited for.
+    // A read counts whatever its result is: a member may have returned the entry in a response that the caller did not wait
+    // for.
     let is_other = |read: &&&Operation| {
         read.write().is_none() && read.began <= operation.began && !std::ptr::eq(**read, operation)
     };

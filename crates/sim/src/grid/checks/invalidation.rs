@@ -1,8 +1,9 @@
-//! Caches of which every member keeps what it has put itself: after a write is acknowledged nobody reads what an older one
-//! has put, and once it is quiet one member at most has a key.
+//! The checker of invalidation mode, in which every member keeps the entries that it has put itself. After a write is
+//! acknowledged, no member reads the value of an older one, and once the cluster is quiet one member at most has a key.
 //!
-//! Excused are reads on members that were left out and did not know it, as in [`super::register`]. Where sides have gone on
-//! without each other, only what is read after the merge is judged, and not against what was written by who had not heard of it.
+//! Excused are reads on members that were removed from the topology and did not know it, as in [`super::register`]. If
+//! partitions have gone on without each other, only reads after the merge are judged, and not against writes of members that
+//! did not know of the merge.
 
 use super::super::history::Operation;
 use super::super::keys::Kind;
@@ -12,7 +13,7 @@ use crate::world::World;
 
 pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
     if Kind::of(key) == Kind::Counter {
-        // Every member counts for itself: values say nothing of their writers.
+        // Each member is judged for itself, because values do not name their writers.
         return Ok(());
     }
     let has_parted = merges::has_parted(world);
@@ -26,7 +27,8 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         };
         let is_judged = if has_parted { read.is_look() } else { !read.is_excused };
         let Some((_, written)) = writer.written().filter(|_| is_judged) else { continue };
-        // Who had not yet heard of the merge has written on a side that others have given up, be that later.
+        // A member that did not know of the merge yet has written in a partition that the other members have given up, even
+        // later.
         let is_given_up = |other: &Operation| {
             let topology = |write: &Operation| write.written().map(|(written, _)| written.version.topology());
             has_parted && other.is_excused && topology(other) < topology(writer)
@@ -41,7 +43,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
     Ok(())
 }
 
-/// Once everybody has read everything.
+/// Checks, once every member has read every key, that one member at most has each key.
 pub(crate) fn one_holder(world: &World) -> Result<(), Broken> {
     let mut holders = std::collections::BTreeMap::new();
     for node in world.nodes.iter().filter(|node| node.is_alive()) {

@@ -1,10 +1,10 @@
-//! A key that is read at the primary only is linearizable: its operations have one order that gives what each of them
-//! saw, in which none comes before another that had ended when it began.
+//! The checker of linearizability, for keys that are read at the primary only. The key's operations have one order that
+//! explains every result, and in which no operation comes before another that had ended when it began.
 //!
-//! Versions tell the order of writes, and what a read gives tells its place among them. That leaves to find a place for
-//! those that found nothing: the earliest that is possible, so that the search is one pass.
+//! Versions give the order of writes, and the entry that a read returns gives the read's place among them. The search has to
+//! place only the operations that found nothing: each at the earliest possible place, so that the search is one pass.
 //!
-//! Excused as in [`super::register`] is what a member may have said that was left out and did not know it.
+//! Excused, as in [`super::register`], are answers of a member that was removed from the topology and did not know it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,13 +16,13 @@ use super::super::history::Operation;
 use super::OfKey;
 use crate::checks::Broken;
 
-/// Where an operation is in the order of writes.
+/// The place of an operation in the order of writes.
 enum Place {
-    /// It is this write.
+    /// The operation is this write.
     At(Version),
-    /// It saw this write.
+    /// The operation saw this write.
     Behind(Version),
-    /// It saw nothing.
+    /// The operation found nothing.
     WhereAbsent,
 }
 
@@ -78,7 +78,7 @@ fn place(of_key: &OfKey<'_>, operation: &Operation) -> Option<Place> {
     Some(seen.map_or(Place::WhereAbsent, Place::Behind))
 }
 
-/// The first place from `passed` on where the key may have been absent for an operation that ended then.
+/// Returns the first place from `passed` on at which the key may have been absent for an operation that ended then.
 fn absent_from(of_key: &OfKey<'_>, passed: Version, end: Time) -> Option<Version> {
     let standing = of_key.done.range(..=passed).next_back();
     let is_absent = standing.is_none_or(|(_, done)| done.is_removal || done.may_be_absent(end));

@@ -1,6 +1,6 @@
-//! Listeners: each acknowledged change that began after a listener was ready is told once, in the order of versions of its
-//! key, unless the listener is told of a gap after it; and nothing is told that nobody has asked for. Who keeps what it is
-//! told has in the end what is there.
+//! The checker of listeners. A listener receives each acknowledged change that began after it was ready once, in the order of
+//! the key's versions, unless it receives a gap after the change. It receives no event outside its options. A replica that is
+//! built from the events of a listener with state has the cache's entries in the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::checks::Broken;
 use crate::node::Node;
 use crate::world::World;
 
-/// The longest time from a merge until a listener receives the gap for the events that it missed: the members install topologies, and
-/// all primaries send marks.
+/// The longest time from a merge until a listener receives the gap for the events that it missed: the members install
+/// topologies, and all primaries send marks.
 const GAP_LIMIT: Duration = Duration::from_secs(15);
 
-/// What holds for each listener by itself.
+/// Checks each listener by itself.
 pub(super) fn all(world: &World) -> Result<(), Broken> {
     for hearer in hearers(world) {
         is_right_to_end(world, hearer)?;
@@ -30,7 +30,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What holds for each key in all listeners.
+/// Checks a key in all listeners.
 pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
     for hearer in hearers(world) {
         let told: Vec<(Time, &EntryEvent)> = entries(hearer).filter(|(_, event)| event.key == *key).collect();
@@ -42,7 +42,7 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
     Ok(())
 }
 
-/// Once it is quiet, whoever keeps what it is told has what is there.
+/// Checks, once the cluster is quiet, that a replica built from a listener's events equals the cache.
 pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     let keeps = |hearer: &&Hearer| {
         let is_of_all = hearer.options.with_state && hearer.options.scope == Scope::Cluster;
@@ -67,7 +67,7 @@ pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Resul
     Ok(())
 }
 
-/// It ends with its member, or says why what is there cannot be read.
+/// Checks that a listener ends with its member, or with the reason why the current entries cannot be read.
 fn is_right_to_end(world: &World, hearer: &Hearer) -> Result<(), Broken> {
     let is_left = world.nodes[hearer.node].member.as_ref().is_none_or(|member| member.is_left);
     match &hearer.failed {
@@ -77,8 +77,8 @@ fn is_right_to_end(world: &World, hearer: &Hearer) -> Result<(), Broken> {
     }
 }
 
-/// Where a member has its cache for itself, nothing comes from elsewhere that could be lost: there is a gap only if the
-/// reader was too slow.
+/// Checks the gaps in a cache that is the member's own: no events come over the network that could be lost, so there is a gap
+/// only if the reader was too slow.
 fn no_gap_where_nothing_is_lost(world: &World, hearer: &Hearer) -> Result<(), Broken> {
     let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
     if !is_local || hearer.options.events_max == FEW || hearer.last_gap().is_none() {
@@ -87,15 +87,15 @@ fn no_gap_where_nothing_is_lost(world: &World, hearer: &Hearer) -> Result<(), Br
     Err(("listeners of local caches miss nothing", tell(world, hearer)))
 }
 
-/// Versions of a key only grow since the last gap, and what has happened follows from what was.
+/// Checks that the versions of a key only grow since the last gap, and that each event follows from the one before.
 fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
-    // There, what others have taken away comes with the version that it had.
+    // In that mode, removals by other members carry the version that the entry had.
     let is_taken = |event: &EntryEvent| {
         matches!(event.kind, EventKind::Removed | EventKind::Expired)
             && world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation)
     };
     let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
-    // What follows from something that was missed: a gap is told after it.
+    // An event that follows from a missed one: a gap comes after it.
     let mut missed: Option<String> = None;
     for (_, event) in &hearer.events {
         let event = match event {
@@ -114,8 +114,8 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
         if event.version < before.version || event.version == before.version && !is_again {
             return Err(("listeners are told in order, and once", tell()));
         }
-        // What other members have ordered a listener of one member does not know; what is read may be ahead of its change, or
-        // be undone with the primary that had not backed it up yet.
+        // A listener of one member does not receive the changes that other members have ordered. An entry that was read may
+        // be ahead of its change, or be undone with the primary that had not backed it up yet.
         let follows = hearer.options.scope == Scope::Local
             || [event.kind, before.kind].contains(&EventKind::Existing)
             || (event.kind == EventKind::Created) == is_absent(before.kind);
@@ -126,13 +126,13 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
     missed.map_or(Ok(()), |what| Err(("what has happened follows from what was", what)))
 }
 
-/// Who has asked for it is told what was there before: what was told last. Merges do not say what was there on which side, and
-/// what is read may be ahead of its change.
+/// Checks the previous value, for a listener that asks for it: it is the value of the event before. Merges do not report the
+/// previous values of each partition, and an entry that was read may be ahead of its change.
 fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &EntryEvent) -> bool {
     if !hearer.options.with_previous {
         return event.previous.is_none();
     }
-    // Who has ended may have been about to hear that it listened no more, and of a gap.
+    // A listener that has ended may have been about to receive its own removal, and a gap.
     let is_free =
         hearer.options.scope == Scope::Local || merges::has_parted(world) || !is_there(world, hearer);
     if is_free || [event.kind, before.kind].contains(&EventKind::Existing) {
@@ -141,7 +141,7 @@ fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &Ent
     let may_be_stored = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
     let was_there = !matches!(before.kind, EventKind::Removed | EventKind::Expired);
     match &event.previous {
-        // What only the store has is not loaded for its end.
+        // An entry that only the store has is not loaded for its expiration.
         None => !was_there || event.kind == EventKind::Expired && may_be_stored,
         Some(previous) => {
             let is_known = |value: &Bytes| *value == previous.value;
@@ -150,7 +150,7 @@ fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &Ent
     }
 }
 
-/// Somebody has asked for what is told, and in time.
+/// Checks that an event matches the listener's options and comes in time.
 fn is_asked_for(
     world: &World,
     hearer: &Hearer,
@@ -159,7 +159,7 @@ fn is_asked_for(
     operations: &[&Operation],
 ) -> Result<(), Broken> {
     let is_removal = matches!(event.kind, EventKind::Removed | EventKind::Expired);
-    // A merge policy removes, too, and where every member has its own entries, so does a write.
+    // A merge policy removes, too, and in invalidation mode so does a write.
     let is_invalidation = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation);
     let is_free =
         is_removal && (is_invalidation || merges::has_parted(world)) || !is_removal && event.value.is_none();
@@ -174,7 +174,7 @@ fn is_asked_for(
     Err(("what is told was asked for", format!("{event:?} at {}", tell(world, hearer))))
 }
 
-/// What was acknowledged and began after the listener was ready, and after its last gap.
+/// Checks that every acknowledged change arrived that began after the listener was ready, and after its last gap.
 fn nothing_missing(
     world: &World,
     hearer: &Hearer,
@@ -185,14 +185,14 @@ fn nothing_missing(
     if !is_there(world, hearer) {
         return Ok(());
     }
-    // Its reader has taken everything in the moment in which it has ended.
+    // The listener's reader has taken all events at the moment at which it ended.
     let is_in_time = |ended: Time| hearer.ended.is_none_or(|last| ended < last);
     let since = hearer.last_gap().map_or(ready, |gap| gap.max(ready));
     for write in operations.iter().filter(|write| write.began > since && !write.is_by_itself) {
         let Some((version, _)) = write.acknowledged().filter(|(_, ended)| is_in_time(*ended)) else {
             continue;
         };
-        // What was read of the key before its changes had come is told in place of them.
+        // An entry that was read before the event of its change arrived takes the place of that event.
         let is_read_ahead = |event: &EntryEvent| event.kind == EventKind::Existing && event.version > version;
         if told.iter().any(|(_, event)| is_read_ahead(event)) {
             continue;
@@ -217,10 +217,11 @@ fn nothing_missing(
     Ok(())
 }
 
-/// Whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after: the gap
-/// that stands for the write comes once the members have merged. The topologies of two sides merge some time after their
-/// views, and a member that is cut off again meanwhile keeps its side's, in which all may be members. A listener of a member that begins to listen anew while a primary is away receives no event and no gap before that
-/// primary is back: it has to confirm the listener.
+/// Returns whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after.
+/// The gap that stands for the write comes once the members have merged. The topologies of two partitions merge some time
+/// after their views. A member that is cut off again meanwhile keeps its partition's topology, in which all may be members. A
+/// listener that begins anew while a primary is unreachable receives no event and no gap before that primary is back, because
+/// the primary has to confirm the listener.
 fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -> bool {
     let Some(ended) = hearer.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
@@ -246,7 +247,7 @@ fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -
     })
 }
 
-/// Whether its member is there to the end, and so is the listener.
+/// Returns whether the listener and its member stay to the end.
 fn is_there(world: &World, hearer: &Hearer) -> bool {
     let node = &world.nodes[hearer.node];
     let stays = node.member.as_ref().is_some_and(|member| !member.is_left && !member.is_leaving);
@@ -265,7 +266,7 @@ fn hearers(world: &World) -> &[Hearer] {
     hearers.map(|hearers| &hearers.all[..]).unwrap_or_default()
 }
 
-/// A listener, for people.
+/// Formats a listener for a report.
 fn tell(world: &World, hearer: &Hearer) -> String {
     format!(
         "a listener of {}, {:?}, ready {:?}, last gap {:?}, ended {:?}, {} events",

@@ -1,22 +1,23 @@
-//! A cache whose sides all go on when members are parted (`AllowReadWrites`): what must hold once they are merged.
+//! The checker of caches in which every partition goes on (`AllowReadWrites`): the guarantees that hold after the merge.
 //!
-//! Sides acknowledge writes to one key without knowing of each other, so there is no order of all writes. What holds
-//! instead:
+//! Partitions acknowledge writes to one key without knowing of each other, so there is no order of all writes. These rules
+//! hold instead:
 //!
-//! * What is read was written, and after the merge everybody has the same ([`super::agreement`]).
-//! * What an acknowledged write has seen and replaced does not come back. Excepted is what was under way when members
-//!   parted, or when its caller heard of it: it may have been sent again, and is then a change of both sides.
-//! * What only one client writes, each time knowing what it wrote before, ends with what it wrote last, whatever the
-//!   policy: nobody else has changed it.
-//! * Of a key that is never removed something is left, unless the policy removes.
-//! * `PreferredAlways`: a write that was acknowledged on the preferred side stands until that side replaces it.
-//! * `RemoveAll`: a key to which both sides have acknowledged writes is gone, until it is written again; unless the last of
-//!   both have the same value, or one side has seen and replaced what the other had last.
+//! * A value that is read was written, and after the merge all members have the same value ([`super::agreement`]).
+//! * A value that an acknowledged write has seen and replaced does not come back. Excepted is a write that was under way when
+//!   members parted, or when its caller learned of that: the caller may have sent it again, and then it is a change of both
+//!   partitions.
+//! * A key with one writer, which knows its previous write each time, ends with the writer's last value, whatever the policy,
+//!   because no other client has changed it.
+//! * A key that is never removed has a value, unless the policy removes.
+//! * `PreferredAlways`: a write that was acknowledged in the preferred partition stands until that partition replaces it.
+//! * `RemoveAll`: a key to which both partitions have acknowledged writes is absent until its next write; unless the last
+//!   writes of both have the same value, or one partition has seen and replaced the other's last value.
 //!
-//! Nothing but the first is judged where the preferred side was lost as a whole while it merged what others had, which has been
-//! given up then.
+//! Only the first rule is judged if the whole preferred partition was lost while it merged the other partitions' entries,
+//! because those entries are given up then.
 //!
-//! Which side a write was acknowledged on is told by the history of the topology that its caller had all the time.
+//! The history of the topology that a caller had during its whole write tells in which partition the write was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,13 +31,13 @@ use super::super::keys::Kind;
 use crate::checks::Broken;
 use crate::world::World;
 
-/// Whether sides may have gone on without each other in this run.
+/// Returns whether partitions may have gone on without each other in this run.
 pub(super) fn has_parted(world: &World) -> bool {
     let Some(grid) = &world.grid else { return false };
     grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
 }
 
-/// A write that was acknowledged, its version, and the line that its caller was on all the time.
+/// An acknowledged write, its version, and the lineage that its caller was on during the whole write.
 type Acknowledged<'a> = (&'a Operation, Version, &'a [Parting]);
 
 /// A key's operations, in the order in which they began.
@@ -53,15 +54,15 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
     if world.grid.as_ref().is_some_and(|grid| grid.has_forsaken) {
         return Ok(());
     }
-    // What everybody has in the end, if it was looked at.
+    // The value that all members have in the end, if it was read.
     let Some((last, _)) = last.and_then(|read| read.read()) else { return Ok(()) };
     merged.nothing_comes_back(last)?;
     match Kind::of(key) {
-        // Who clears removes it.
+        // A clear removes the key.
         Kind::Private if world.grid.as_ref().is_none_or(|grid| !grid.habits.clears) => {
             merged.one_writer(last)?;
         }
-        // What has expired on one side is no change of it.
+        // An expiration in one partition is no change by that partition.
         Kind::Mortal | Kind::Idle => return Ok(()),
         _ => {}
     }
@@ -95,8 +96,8 @@ impl Merged<'_> {
         }
     }
 
-    /// Whether a policy that chooses a value has chosen it, against something newer: that is a change of the side for which it
-    /// has, also where a third one had replaced the value.
+    /// Returns whether a policy that chooses a value has chosen this one against a newer one. That is a change by the
+    /// partition for which it has chosen, also if a third partition had replaced the value.
     fn is_chosen(&self, last: &Stored) -> bool {
         let policy = self.world.grid.as_ref().map(|grid| &grid.config.merge);
         if !matches!(policy, Some(MergePolicy::PreferredNonNull | MergePolicy::Custom(_))) {
@@ -113,7 +114,7 @@ impl Merged<'_> {
         })
     }
 
-    /// Nobody else writes it, and nobody removes it.
+    /// Checks a key that only one client writes and no client removes.
     fn one_writer(&self, last: Option<&Stored>) -> Result<(), Broken> {
         let mut standing: Option<&Operation> = None;
         let mut uncertain: Vec<&Bytes> = Vec::new();
@@ -135,7 +136,7 @@ impl Merged<'_> {
         }
         let removes =
             self.world.grid.as_ref().is_some_and(|grid| grid.config.merge == MergePolicy::RemoveAll);
-        // What is uncertain may have been done on another side.
+        // An uncertain write may have been done in another partition.
         if is_unbroken && (uncertain.is_empty() || last.is_some()) || last.is_none() && !removes {
             let what = format!("{last:?} in the end, but {}", self.tell(standing));
             return Err(("what one side has written is merged", what));
@@ -152,7 +153,8 @@ impl Merged<'_> {
             Some(last) => write.value() == Some(&last.value),
             None => write.is_removal(),
         };
-        // Of whom left the cache, or came to another side, before its write was acknowledged, nobody knows which side it was on.
+        // If the caller left the cache or changed its partition before its write was acknowledged, the write's partition is
+        // unknown.
         let is_of_any_side = |write: &&Operation| write.partings.is_none() && is_last(write);
         if self.operations.iter().any(|write| write.acknowledged().is_some() && is_of_any_side(write)) {
             return Ok(());
@@ -165,7 +167,7 @@ impl Merged<'_> {
             return Ok(());
         };
         let is_it = is_last(write);
-        // What is older than the parting may have been known to the others, who then changed it.
+        // A write that is older than the parting may have been known to the other partition, which then changed it.
         let is_of_the_last = write.partings.as_deref() == Some(&*end.partings)
             && end.partings.last().is_some_and(|last| version.topology() >= last.id);
         match grid.config.merge {
@@ -181,7 +183,7 @@ impl Merged<'_> {
         }
     }
 
-    /// The last write on the line of the end's, and what sides of others had last, since they parted.
+    /// Compares the last write on the final topology's lineage with the last writes of other partitions since they parted.
     fn remove_all(
         &self,
         grid: &Grid,
@@ -190,9 +192,9 @@ impl Merged<'_> {
         (write, version, line): Acknowledged<'_>,
         last: &Stored,
     ) -> Result<(), Broken> {
-        // Of each other side, what it had last: sides that have come to the same value are of one mind.
+        // The last write of each other partition: partitions that have come to the same value agree.
         let mut lasts: BTreeMap<&Parting, Acknowledged<'_>> = BTreeMap::new();
-        // Whether it was seen and replaced by who has parted once more.
+        // Whether a partition that parted once more has seen and replaced the write.
         let is_left_behind = |line: &[Parting]| {
             let has_parted = |other: &[Parting]| {
                 other.len() > line.len() && line.last().is_some_and(|last| other.contains(last))
@@ -202,12 +204,12 @@ impl Merged<'_> {
         if is_left_behind(line) {
             return Ok(());
         }
-        // Where members came to another side that had what was written on a line by then.
+        // The merges that moved members, which had the write of this lineage by then, to another partition.
         let taken = |line: &[Parting], version: Version| {
             let all = line.last().and_then(|last| grid.sides.get(last)).into_iter().flatten();
             all.filter(move |one| version.topology() < one.until)
         };
-        // Where some members of this side had gone over, and the key was written afterwards: what both had was decided there.
+        // Members of this partition had moved, and the key was written afterwards: the conflict was resolved there.
         let is_after = |(_, theirs, other): &&Acknowledged<'_>| {
             taken(line, version).any(|one| one.since <= theirs.topology() && other.contains(&one.by))
         };
@@ -215,14 +217,15 @@ impl Merged<'_> {
             acknowledged.iter().filter(is_after).map(|(.., other)| other.last()).collect();
         for &(other, theirs, its) in acknowledged {
             let Some(parting) = its.last().filter(|_| !is_line_of(end, its)) else { continue };
-            // What its side has gone on with counts, and not what it had before.
+            // The value that its partition has gone on with counts, and not an earlier one.
             if is_left_behind(its) || self.has_replaced(its, write) || decided.contains(&its.last()) {
                 continue;
             }
             let side = taken(its, theirs).map(|one| one.since).min();
             let parted = end.partings.iter().find(|parting| !its.contains(parting));
             let left = its.iter().find(|parting| !end.partings.contains(parting));
-            // Both were written after they had parted, and this side's before the other was merged.
+            // Both were written after the partitions had parted, and this partition's write before the other partition was
+            // merged.
             let is_meanwhile = side.is_some_and(|since| version.topology() < since)
                 && parted.is_some_and(|parting| version.topology() >= parting.id)
                 && left.is_some_and(|parting| theirs.topology() >= parting.id);
@@ -230,8 +233,8 @@ impl Merged<'_> {
                 lasts.insert(parting, (other, theirs, its));
             }
         }
-        // Who has come to others first, where the key was written afterwards, had something else last. And of two sides that have
-        // both removed it and come together first, one removal is remembered.
+        // A partition that merged with a third one first had another last value, if the key was written afterwards. If two
+        // partitions have both removed the key and merged first, one removal is remembered.
         let is_past = |(other, theirs, its): &Acknowledged<'_>| {
             taken(its, *theirs).any(|one| {
                 let is_later = |(_, later, line): &Acknowledged<'_>| {
@@ -251,7 +254,7 @@ impl Merged<'_> {
         }
     }
 
-    /// Whether a write was seen and replaced on a line: somebody who was there when it was written has gone over to that side.
+    /// Returns whether a write was seen and replaced on a lineage: a member that had the write has moved to that partition.
     fn has_replaced(&self, line: &[Parting], write: &Operation) -> bool {
         self.operations.iter().any(|other| {
             let of = other.partings.as_ref().and_then(|of| of.last());
@@ -259,7 +262,7 @@ impl Merged<'_> {
         })
     }
 
-    /// Whether a value was written while members parted.
+    /// Returns whether a value was written while members parted.
     fn is_of_both(&self, last: Option<&Stored>) -> bool {
         let mut writes = self.operations.iter();
         last.is_some_and(|last| {
@@ -267,16 +270,16 @@ impl Merged<'_> {
         })
     }
 
-    /// Whether a write was under way when members parted, or when its caller came to another side.
+    /// Returns whether a write was under way when members parted, or when its caller came to another partition.
     fn spans_a_parting(&self, operation: &Operation) -> bool {
         let mut parted = self.world.grid.iter().flat_map(|grid| grid.parted.values());
-        // Whose caller waits no longer may go on.
+        // A write may go on after its caller has stopped waiting.
         let ended = operation.ended.filter(|_| !operation.is_uncertain());
         let is_within = |at: &Time| *at >= operation.began && ended.is_none_or(|ended| *at <= ended);
         operation.write().is_some() && (operation.partings.is_none() || parted.any(is_within))
     }
 
-    /// Whether there is no write of which nobody knows whether it was done.
+    /// Returns whether the outcome of every write is known.
     fn is_certain(&self) -> bool {
         !self.operations.iter().any(|one| one.is_uncertain())
     }
@@ -288,32 +291,32 @@ impl Merged<'_> {
     }
 }
 
-/// What an acknowledged write has seen and replaced.
+/// Returns the value that an acknowledged write has seen and replaced.
 fn replaced(write: &Operation) -> Option<&Bytes> {
     let (written, _) = write.acknowledged().and(write.written())?;
     written.previous.as_ref().map(|previous| &previous.value)
 }
 
-/// Whether a history is that of the topology, or an older part of it.
+/// Returns whether a history is that of the topology, or an older part of it.
 fn is_line_of(topology: &Topology, line: &[Parting]) -> bool {
     line.last().is_some_and(|last| topology.partings.contains(last))
 }
 
-/// Who was on a line, all or some, came to another side.
+/// A move of members, all or some, from one lineage to another partition by a merge.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Taken {
-    /// The topology with which they came.
+    /// The topology with which they moved.
     pub(crate) since: u32,
-    /// The last parting of who has merged them.
+    /// The last parting of the partition that has merged them.
     pub(crate) by: Parting,
-    /// With which topology they had left the line before, if they had.
+    /// The topology with which they had left the lineage before, if they had.
     pub(crate) until: u32,
 }
 
-/// Where those were merged who were on a line, by its last parting.
+/// The moves of the members of each lineage, by the lineage's last parting.
 pub(crate) type Sides = BTreeMap<Parting, Vec<Taken>>;
 
-/// Notes what a topology merges.
+/// Records the partitions that a topology merges.
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {
     let Some(by) = topology.partings.last() else { return };
     for side in topology.merging.iter() {

@@ -2,22 +2,22 @@
 //!
 //! | guarantee | checker |
 //! |---|---|
-//! | what is read was written; a read gives the last acknowledged write or a newer one | [`register`] |
-//! | acknowledged writes of a key have one order, on one side of a partition only, and each saw the one before it | [`writes`] |
-//! | what the primary says is linearizable | [`linear`] |
+//! | a value that is read was written; a read gives the last acknowledged write or a newer one | [`register`] |
+//! | acknowledged writes of a key have one order, in one partition only, and each saw the one before it | [`writes`] |
+//! | reads at the primary are linearizable | [`linear`] |
 //! | compare-and-swap counts exactly | [`counters`] |
-//! | owners agree once it is quiet, so do their stores, and nobody else has anything | [`agreement`] |
-//! | stores on disks that work refuse nothing, and members come back with what they have kept | [`Stores::check`](super::Stores::check) |
-//! | where every member has its own entries, nobody reads what an acknowledged write has replaced | [`invalidation`] |
-//! | walks give what is there all the time as often as they promise, or say that owners are away | [`walks`] |
-//! | listeners are told of what is acknowledged once, in order, and of nothing else | [`listeners`] |
-//! | what was there before a clear is gone after it | [`cleared`] |
-//! | nobody is given what has expired, and nothing is left of it | [`expiry`] |
-//! | what somebody uses is found by all, and what nobody uses by nobody | [`idle`] |
-//! | operations end in time; what is remembered is forgotten | [`bounds`] |
+//! | owners agree once the cluster is quiet, so do their stores, and no other member has entries | [`agreement`] |
+//! | working disks refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
+//! | in invalidation mode, no member reads a value that an acknowledged write has replaced | [`invalidation`] |
+//! | iterations return each lasting entry as often as guaranteed, or fail because owners are unreachable | [`walks`] |
+//! | listeners receive each acknowledged change once, in order, and no other event | [`listeners`] |
+//! | entries from before a clear are gone after it | [`cleared`] |
+//! | no operation returns an expired entry, and expired entries leave memory | [`expiry`] |
+//! | entries in use are found by all members, and idle ones by none | [`idle`] |
+//! | operations end in time; finished state is forgotten | [`bounds`] |
 //!
-//! Where sides have gone on without each other, which `AllowReadWrites` allows, what the first four judge does not hold;
-//! [`merges`] judges what holds instead.
+//! The guarantees of the first four do not hold if partitions have gone on without each other, which `AllowReadWrites`
+//! allows; [`merges`] judges the guarantees that hold instead.
 
 pub(super) mod agreement;
 pub(super) mod bounds;
@@ -44,7 +44,7 @@ use super::keys::Kind;
 use crate::checks::Broken;
 use crate::world::World;
 
-/// What the history says.
+/// Checks the history.
 pub(super) fn all(world: &World) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     bounds::deadlines(world, &grid.history)?;
@@ -89,7 +89,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
 }
 
 impl Done<'_> {
-    /// Whether the key may have been absent by then because of it.
+    /// Returns whether the key may have been absent by then because of this write.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.is_removal && self.operation.is_none()
             || self.operation.is_some_and(|write| write.may_be_absent(by))
@@ -112,7 +112,7 @@ pub(super) struct OfKey<'a> {
     /// Writes that were done, acknowledged or seen, by their versions.
     pub(super) done: BTreeMap<Version, Done<'a>>,
     pub(super) values: BTreeMap<Version, &'a Bytes>,
-    /// When acknowledged writes were acknowledged, and the highest version until then.
+    /// The times of acknowledgements, and the highest version until each.
     acknowledged: Vec<(Time, Version)>,
 }
 
@@ -126,7 +126,7 @@ impl<'a> OfKey<'a> {
             values: BTreeMap::new(),
             acknowledged: Vec::new(),
         };
-        // What is done in a cache of somebody's own has versions of its own.
+        // The operations of a cache that a member began alone have versions of their own.
         let shared: Vec<&Operation> =
             of_key.operations.iter().filter(|operation| !operation.is_by_itself).copied().collect();
         for &operation in &shared {
@@ -157,7 +157,7 @@ impl<'a> OfKey<'a> {
         Ok(of_key)
     }
 
-    /// No write is done twice: each has a value of its own.
+    /// Checks that no write is done twice: each has a value of its own.
     fn done_once(&self) -> Result<(), Broken> {
         let mut versions: BTreeMap<&Bytes, Version> = BTreeMap::new();
         for (version, _) in self.done.iter().filter(|(_, done)| !done.is_removal) {
@@ -171,7 +171,7 @@ impl<'a> OfKey<'a> {
         Ok(())
     }
 
-    /// Takes note of what an operation has seen: a version means one value, to everybody.
+    /// Records the version that an operation has seen, and checks that a version means one value to all members.
     fn see(&mut self, operation: &'a Operation) -> Result<(), Broken> {
         let read = operation.read().and_then(|(found, _)| found);
         let previous = operation.written().and_then(|(written, _)| written.previous.as_ref());
@@ -181,8 +181,8 @@ impl<'a> OfKey<'a> {
                 let what = format!("{known:?} elsewhere, but {}", self.tell(operation));
                 return Err(("one value of a version", what));
             }
-            // What one owner says may be undone: with a partition's side, or with a primary that crashes before it has
-            // backed up.
+            // A single owner's state may be undone: with its partition, or with a primary that crashes before it has backed
+            // up.
             let is_certain = operation.acknowledged().is_some() || operation.is_primary_read();
             if !is_certain || operation.is_excused && operation.acknowledged().is_none() {
                 continue;
@@ -195,35 +195,36 @@ impl<'a> OfKey<'a> {
         Ok(())
     }
 
-    /// The highest version that had been acknowledged before this moment.
+    /// Returns the highest version that had been acknowledged before this moment.
     pub(super) fn acknowledged_before(&self, at: Time) -> Version {
         let count = self.acknowledged.partition_point(|(ended, _)| *ended < at);
         count.checked_sub(1).map_or(Version::NONE, |last| self.acknowledged[last].1)
     }
 
-    /// Whether a removal of which nobody was told may have been done by then, or what such a put has put may have expired.
+    /// Returns whether the key may have been absent by then because of a removal without a known outcome, or of the
+    /// expiration of such a put.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && other.may_be_absent(by))
     }
 
-    /// Whether a put of which nobody was told, and that nobody has seen, may have been done by then.
+    /// Returns whether a put without a known outcome, whose value no operation has seen, may have been done by then.
     pub(super) fn may_be_put(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && !other.is_removal() && other.began <= by)
     }
 
-    /// An operation, for people.
+    /// Formats an operation for a report.
     pub(super) fn tell(&self, operation: &Operation) -> String {
         tell(self.world, self.key, operation)
     }
 
-    /// What has a version, for people.
+    /// Formats the write of a version for a report.
     pub(super) fn tell_version(&self, version: Version) -> String {
         let writer = self.done.get(&version).and_then(|done| done.operation);
         writer.map_or_else(|| format!("version {version}"), |writer| self.tell(writer))
     }
 }
 
-/// An operation, for people.
+/// Formats an operation for a report.
 fn tell(world: &World, key: &[u8], operation: &Operation) -> String {
     format!(
         "{} at {}: {:?} from {:?} to {:?}: {:?}{}",

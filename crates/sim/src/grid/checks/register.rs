@@ -1,8 +1,9 @@
-//! Each key is a regular register: a read gives the last write that was acknowledged before it began, or one that is
-//! newer; and nothing that nobody has written.
+//! The checker of regular registers: a read returns the last write that was acknowledged before it began, or a newer one; and
+//! never a value that was not written.
 //!
-//! Excused are reads that a member may have answered which was left out of a newer topology and did not know it yet: the
-//! partition is not detected on its side, or its cache allows reads in a minority. What they give was written all the same.
+//! Excused are reads that may be answered by a member that a newer topology has removed and that did not know it yet: the
+//! member has not detected the partition, or its cache allows reads in a minority. The values of such reads were written all
+//! the same.
 
 use super::super::history::Operation;
 use super::OfKey;
@@ -19,7 +20,7 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
             if !is_written {
                 return Err(("what is read was written", of_key.tell(read)));
             }
-            // Those of a counter may have one value.
+            // Several writers of a counter may have one value.
             let writers = || of_key.operations.iter().filter(|write| write.value() == Some(&stored.value));
             if writers().all(|write| write.is_undone()) {
                 return Err(("what has failed was not done", of_key.tell(read)));
@@ -34,7 +35,7 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
             None => {
                 let standing = of_key.done.get(&last);
                 let mut later = of_key.done.range(last..).map(|(_, done)| done);
-                // One that was under way may have been done at a primary, and undone with it, whatever it says in the end.
+                // A concurrent write may have been done at a primary, and undone with it, whatever its result is in the end.
                 let is_under_way = |other: &&&Operation| {
                     other.may_be_absent(ended) && other.ended.is_none_or(|at| at >= read.began)
                 };

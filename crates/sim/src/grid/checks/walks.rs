@@ -1,9 +1,10 @@
-//! Walks: what is there from their beginning to their end comes as often as was promised, whoever joins, leaves, crashes
-//! or is parted, or the walk ends and says that owners are away. What comes is no older than what had been acknowledged
-//! when the walk began.
+//! The checker of iterations. An entry that exists from an iteration's beginning to its end comes as often as guaranteed,
+//! even if members join, leave, crash or part; or the iteration fails because owners are unreachable. An entry is no older
+//! than the version that had been acknowledged when the iteration began.
 //!
-//! Excused as in [`super::register`] is a walk to which a member may have given something that was left out and did not
-//! know it; but for what nobody ever removes: if it was there before, such a member has it as well.
+//! Excused, as in [`super::register`], is an iteration that may have entries from a member that was removed from the topology
+//! and did not know it. Not excused are keys that are never removed: such a member has an entry from before the iteration as
+//! well.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::OfKey;
 use crate::checks::Broken;
 use crate::world::World;
 
-/// What holds for each walk by itself.
+/// Checks each iteration by itself.
 pub(super) fn all(world: &World) -> Result<(), Broken> {
     for walk in walks(world) {
         if walk.held > walk.publication.batch {
@@ -38,7 +39,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Once everybody is there and it is quiet, every walk has ended.
+/// Checks, once all members are back and the cluster is quiet, that every iteration has ended.
 pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
     let is_left = |walk: &&Walk| walk.ended.is_none() && world.nodes[walk.node].is_alive();
     match walks(world).iter().find(is_left) {
@@ -61,10 +62,11 @@ fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
     }
 }
 
-/// An entry that came in a walk: the walk's place among all, the entry's version, and its value.
+/// An entry that came in an iteration: the index of the iteration, the entry's version, and its value.
 pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 
-/// The entries that came in all walks, by key, in the order in which they came: the check of a key looks at its own entries only.
+/// Returns the entries that came in all iterations, by key, in the order in which they came: the check of a key reads its own
+/// entries only.
 pub(super) fn found(world: &World) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
     for (nth, walk) in walks(world).iter().enumerate() {
@@ -75,7 +77,7 @@ pub(super) fn found(world: &World) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     by_key
 }
 
-/// What holds for each key in all walks, in which this was found of it.
+/// Checks a key in all iterations, which returned these entries of it.
 pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), Broken> {
     let world = of_key.world;
     let Some(grid) = &world.grid else { return Ok(()) };
@@ -86,7 +88,7 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
     let is_steady = Kind::of(of_key.key) == Kind::Steady && !grid.habits.clears;
     let all = walks(world).iter().enumerate();
     for (nth, walk) in all.filter(|(_, walk)| walk.publication.what != What::Count) {
-        // Before it is what walks have found that only count.
+        // The entries before belong to iterations that only count.
         found = &found[found.partition_point(|(of, ..)| *of < nth)..];
         let of_walk = &found[..found.partition_point(|(of, ..)| *of == nth)];
         for (_, version, value) in of_walk {
@@ -120,8 +122,8 @@ fn is_put_before(of_key: &OfKey<'_>, at: Time) -> bool {
     of_key.acknowledged_before(at) != Version::NONE
 }
 
-/// Whether the key was there from a walk's beginning to its end, for certain. A removal that was under way meanwhile may
-/// have been done at its primary, and undone with it, whatever it says in the end.
+/// Returns whether the key existed from an iteration's beginning to its end, for certain. A removal that was under way
+/// meanwhile may have been done at its primary, and undone with it, whatever its result is in the end.
 fn is_there(of_key: &OfKey<'_>, walk: &Walk, ended: Time) -> bool {
     let last = of_key.acknowledged_before(walk.began);
     let is_put = of_key.done.get(&last).is_some_and(|done| !done.is_removal && !done.may_be_absent(ended));
@@ -133,8 +135,8 @@ fn is_there(of_key: &OfKey<'_>, walk: &Walk, ended: Time) -> bool {
     is_put && of_key.operations.iter().find(may_remove).is_none()
 }
 
-/// In a quiet cluster the last walks have counted what there is. Of each walk that began then, what came is what the
-/// owners have.
+/// Checks, in a quiet cluster, that the last iterations count all entries. Each iteration that began then has returned the
+/// owners' entries.
 pub(crate) fn whole(world: &World, first: usize, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     for walk in walks(world).iter().skip(first) {
         let found: BTreeMap<Bytes, Version> =
@@ -160,7 +162,7 @@ fn counts(walk: &Walk) -> BTreeMap<&Bytes, usize> {
     counts
 }
 
-/// A walk, for people.
+/// Formats an iteration for a report.
 fn tell(world: &World, walk: &Walk) -> String {
     format!(
         "a walk of {} from {:?} to {:?}, {:?}: {:?}, {} entries, {} held at most{}",
