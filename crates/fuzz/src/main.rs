@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: runs targets from a seed, or one input again.
+//! `cargo xtask fuzz`: runs targets from a seed, or replays one input.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use consort_fuzz::driver::{self, Broken, run, shrunk};
 use consort_fuzz::mutate::Shape;
 use consort_fuzz::{TARGETS, Target, target};
 
-/// Gives decoders and stacks hostile input.
+/// Runs decoders and stacks with hostile input.
 #[derive(Parser)]
 #[command(
     name = "cargo xtask fuzz",
@@ -20,10 +20,10 @@ struct Arguments {
     /// One target only.
     #[arg(long)]
     target: Option<String>,
-    /// How many inputs; of stacks, how many packets.
+    /// The number of inputs; of stacks, the number of packets.
     #[arg(long, default_value_t = 1_000_000)]
     runs: u64,
-    /// What all inputs come from.
+    /// The seed of all inputs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Runs this input only: a file, or hex digits.
@@ -35,7 +35,7 @@ struct Arguments {
     /// Writes the real inputs of the target into this folder, one file each, and runs nothing.
     #[arg(long, value_name = "FOLDER", requires = "target")]
     write_corpus: Option<PathBuf>,
-    /// Names the targets.
+    /// Lists the targets.
     #[arg(long)]
     list: bool,
 }
@@ -128,7 +128,7 @@ fn again(target: &Target, replay: &str) -> ExitCode {
     }
 }
 
-/// Says what broke and how to see it again: the whole input, and the smallest part of it that breaks too.
+/// Prints the broken rule and how to replay it: the whole input, and its smallest part that breaks too.
 fn show(target: &'static Target, broken: &Broken) {
     let Broken { target: name, seed, nth, input } = broken;
     eprintln!(

@@ -1,4 +1,4 @@
-//! What servers keep in caches and what clients give them to keep or to filter by.
+//! Records that servers keep in caches, and filters that clients name.
 
 use bytes::Bytes;
 use consort_hotrod::ops::listener::{Factory, KEY_PREFIX, VALUE_PREFIX};
@@ -8,7 +8,7 @@ use consort_server::foreign;
 use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
 
-/// The first byte of an input says which record it is.
+/// The first byte of an input is the kind of its record.
 const KINDS: [fn(&Bytes) -> Option<Bytes>; 3] = [
     |bytes| foreign::counter(bytes),
     foreign::transaction,
@@ -42,7 +42,7 @@ pub(crate) fn records() -> Vec<Vec<u8>> {
     all
 }
 
-/// What a server reads of a record it writes in one way, which it reads as the same.
+/// A server writes a record that it has read in one way, and reads that as the same record.
 pub(crate) fn record(bytes: &[u8]) -> Seen {
     let Some((kind, record)) = bytes.split_first() else { return Seen::one(false, 0) };
     let read = KINDS[usize::from(*kind) % KINDS.len()];
@@ -63,7 +63,7 @@ const FACTORIES: [&str; 5] = [
     "no-such-factory",
 ];
 
-/// The factory's place, then parameters, each behind its length.
+/// Returns inputs of the factory's index, then parameters, each behind its length.
 pub(crate) fn filters() -> Vec<Vec<u8>> {
     let input = |place: u8, params: &[&[u8]]| {
         let mut bytes = vec![place];
@@ -88,7 +88,7 @@ pub(crate) fn filters() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What a query's types have whatever is asked of them, and a query for each byte.
+/// The memory limit of a query's types whatever the query is, and of a query for each byte.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
 /// A factory's parameters make a filter or an error. Owners read the plan that a server sends them, and write the same bytes.
@@ -138,10 +138,10 @@ pub(crate) fn json_queries() -> Vec<Vec<u8>> {
     REQUESTS.map(|request| request.as_bytes().to_vec()).into()
 }
 
-/// What JSON takes for each byte: an array of short values.
+/// The memory limit of JSON for each byte: an array of short values.
 const JSON_PER_BYTE: u64 = 256;
 
-/// A query in JSON says the same in protobuf.
+/// A query in JSON is the same in protobuf.
 pub(crate) fn json_query(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = 16 * 1024 + JSON_PER_BYTE * text.len() as u64;

@@ -1,5 +1,5 @@
-//! What the server reads besides Hot Rod: values of multimaps, values that become other formats, definitions of caches,
-//! schemas, and HTTP.
+//! Inputs of the server besides Hot Rod: values of multimaps, values that are converted to other formats, definitions of
+//! caches, schemas, and HTTP.
 
 use bytes::Bytes;
 use consort_server::foreign;
@@ -7,7 +7,7 @@ use consort_server::foreign;
 use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
 
-/// Multimaps' keys with no value, one, and several of different lengths.
+/// Returns multimaps' keys with no value, one, and several of different lengths.
 pub(crate) fn buckets() -> Vec<Vec<u8>> {
     let bucket = |values: &[&[u8]]| {
         let mut bytes = b"\xf5MM\x01".to_vec();
@@ -27,7 +27,7 @@ pub(crate) fn buckets() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What is a bucket is written as it was read.
+/// A bucket is written as it was read.
 pub(crate) fn bucket(bytes: &[u8]) -> Seen {
     let input = Bytes::copy_from_slice(bytes);
     let (read, peak) = bounded(bytes.len(), || foreign::bucket(&input));
@@ -39,7 +39,7 @@ pub(crate) fn bucket(bytes: &[u8]) -> Seen {
     Seen::one(read.is_some(), peak)
 }
 
-/// Requests as those send them that watch servers, and some that nobody sends.
+/// Returns requests of monitoring clients, and some that no client sends.
 pub(crate) fn requests() -> Vec<Vec<u8>> {
     let texts = [
         "GET /health HTTP/1.1\r\nHost: localhost:11222\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n",
@@ -54,7 +54,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// A head is the same however it comes.
+/// A head is the same, however the input is cut.
 pub(crate) fn http(bytes: &[u8]) -> Seen {
     let (read, peak) = bounded(bytes.len(), || foreign::http_head(bytes));
     let half = foreign::http_head(&bytes[..bytes.len() / 2]);
@@ -70,14 +70,14 @@ pub(crate) fn http(bytes: &[u8]) -> Seen {
     Seen::one(matches!(read, Ok(Some(_))), peak)
 }
 
-/// The place of the first byte's formats, and what is in them.
+/// Returns the indices of the first byte's formats, and the value.
 fn formats(bytes: &[u8]) -> (usize, usize, Bytes) {
     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let first = usize::from(*first);
     (first / foreign::FORMATS % foreign::FORMATS, first % foreign::FORMATS, Bytes::copy_from_slice(rest))
 }
 
-/// Values of each format, which are to become each other one.
+/// Returns values of each format, which are to be converted to each other one.
 pub(crate) fn media() -> Vec<Vec<u8>> {
     let values: [&[u8]; 14] = [
         b"a text",
@@ -101,7 +101,7 @@ pub(crate) fn media() -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// What has become JSON stays what it is on the way back.
+/// A value that was converted to JSON stays the same on the way back.
 pub(crate) fn convert(bytes: &[u8]) -> Seen {
     let (from, to, value) = formats(bytes);
     // The schema is compiled once, whatever the input is.
@@ -119,7 +119,7 @@ pub(crate) fn convert(bytes: &[u8]) -> Seen {
     Seen::one(converted.is_some(), peak)
 }
 
-/// Definitions in each form.
+/// Returns definitions in each form.
 pub(crate) fn definitions() -> Vec<Vec<u8>> {
     let texts = [
         r#"{"distributed-cache": {"mode": "SYNC", "owners": 3, "segments": 16, "statistics": "true"}}"#,
@@ -142,10 +142,10 @@ pub(crate) fn definitions() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// What YAML's reader has whatever it reads, and for each byte: events with their places, and a tree of values.
+/// The memory of YAML's reader whatever the input is, and for each byte: events with their places, and a tree of values.
 const YAML: (u64, u64) = (256 * 1024, 4 * 1024);
 
-/// What is written of a definition says the same, and so does each of a document's.
+/// A definition that is written again is the same, and so is each of a document's.
 pub(crate) fn definition(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = YAML.0 + YAML.1 * text.len() as u64;
@@ -158,7 +158,7 @@ pub(crate) fn definition(bytes: &[u8]) -> Seen {
     Seen::one(read.is_some() || all.is_some(), peak.max(one_peak))
 }
 
-/// Schemas as people write them.
+/// Returns schemas as users write them.
 pub(crate) fn schemas() -> Vec<Vec<u8>> {
     let texts = [
         "syntax = \"proto3\";\npackage shop;\nmessage Book {\n  string title = 1;\n  repeated int32 pages = 2;\n}\n",
@@ -172,10 +172,10 @@ pub(crate) fn schemas() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// What a compiler has whatever it reads, the well-known files above all, and for each byte.
+/// The memory of a compiler whatever the input is, the well-known files above all, and for each byte.
 const COMPILER: (u64, u64) = (8 * 1024 * 1024, 8 * 1024);
 
-/// It is right, or something is wrong with it.
+/// A schema compiles, or an error gives the reason.
 pub(crate) fn schema(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = COMPILER.0 + COMPILER.1 * text.len() as u64;

@@ -1,4 +1,4 @@
-//! One more member joins three, gets its part, and reads go on: beside what one TCP stream carries.
+//! The rebalance of a member that joins three others while reads go on, beside the rate of one TCP stream.
 
 use serde_json::Value;
 
@@ -11,20 +11,20 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// What a rebalance has to reach of what one TCP stream carries.
+/// The part of one TCP stream's rate that a rebalance has to reach.
 const TARGET: f64 = 0.5;
 
-/// What a member of a million values of 1 KB takes of memory, beside their bytes.
+/// The memory of a member with a million values of 1 KB, per byte of value.
 const MEMORY_PER_VALUE: f64 = 1.6;
 
-/// How a member joins.
+/// The conditions under which a member joins.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Invokers of each member that read meanwhile: one at a time shows how long reads wait, and leaves the CPUs to the
+    /// Invokers of each member that read meanwhile: one at a time shows the delays of reads, and leaves the CPUs to the
     /// rebalance.
     invokers: u32,
-    /// The member takes the memory that it will need before it joins: else the host of a virtual machine may have to find it
-    /// meanwhile.
+    /// Whether the member takes the memory that it will need before it joins: otherwise the host of a virtual machine may
+    /// have to find it meanwhile.
     reserves: bool,
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
     findings.add("rebalance", outcome);
 }
 
-/// What one TCP stream carries.
+/// The rate of one TCP stream.
 #[derive(Default)]
 struct Streams {
-    /// If nothing is done with it.
+    /// The received bytes are dropped.
     dropped: Runs,
-    /// If it is kept, as much as is moved.
+    /// The received bytes are kept, as many as the rebalance moves.
     kept: Runs,
 }
 

@@ -11,10 +11,10 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// What small gets may take beside a stream, of what they take alone (S002-15).
+/// The limit of small gets' times beside a stream, relative to their times alone (S002-15).
 const TARGET: f64 = 2.0;
 
-/// What values in pieces have to reach of the rate of whole ones: as far as two runs of the same differ (S002-17).
+/// The part of whole values' rate that values in pieces have to reach: the difference between two runs of the same (S002-17).
 const RATE_TARGET: f64 = 0.9;
 
 pub(crate) fn streams(options: &Options, findings: &mut Findings<'_>) {
