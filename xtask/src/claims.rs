@@ -154,7 +154,7 @@ fn missing_tests(text: &str, sources: &BTreeMap<String, String>) -> Vec<String> 
 }
 
 /// The Rust sources below `crates`, by their paths in the repository.
-fn sources(root: &Path) -> io::Result<BTreeMap<String, String>> {
+pub(crate) fn sources(root: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut sources = BTreeMap::new();
     let mut folders: Vec<PathBuf> = vec![root.join("crates")];
     while let Some(folder) = folders.pop() {
@@ -171,8 +171,13 @@ fn sources(root: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(sources)
 }
 
+/// The repository's folder.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
 pub(crate) fn run() -> Outcome {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let root = root();
     let read = fs::read_to_string(root.join(TABLE)).and_then(|table| Ok((table, sources(root)?)));
     let (table, sources) = match read {
         Ok(read) => read,
