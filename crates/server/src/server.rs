@@ -1,4 +1,4 @@
-//! The server: listens, and ends when it is told to.
+//! The server: it listens, serves clients, and ends on request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,41 +31,41 @@ use crate::strangers::Strangers;
 use crate::telemetry::Telemetry;
 use crate::{changes, transactions};
 
-/// A server could not start. Its manager is closed.
+/// The server cannot start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// It cannot listen there.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The reason.
         error: io::Error,
     },
-    /// It cannot have threads for clients that it does not know yet.
+    /// The threads for unauthenticated clients cannot be started.
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
-    /// It cannot have the caches that all servers share.
+    /// The caches that all servers share cannot be opened.
     #[error("cannot join the other servers: {0}")]
     Caches(String),
-    /// What it is to keep cannot be used.
+    /// The persistent data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Who may do what, and how that is known, does not go together.
+    /// The settings of security contradict each other.
     #[error(transparent)]
     Security(#[from] SecurityError),
-    /// It would serve to everyone what other servers of its cluster serve to users only.
+    /// The server would serve to every client the caches that other servers of its cluster serve to users only.
     #[error(
         "other servers of this cluster require authentication, and this one has no users: it would serve their caches to everyone"
     )]
     WeakerAuthentication,
-    /// Caches that it is to have cannot be made.
+    /// The predefined caches cannot be created.
     #[error(transparent)]
     Predefined(#[from] PredefinedError),
 }
 
-/// What a server is to be like.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
     host: String,
@@ -98,8 +98,8 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// The host name or address to listen on. The loopback's unless it is said: without users, who can connect can do
-    /// everything.
+    /// The host name or address to listen on. By default the loopback address, because without users every client that can
+    /// connect can do everything.
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
@@ -113,141 +113,141 @@ impl ServerBuilder {
         self
     }
 
-    /// Answers requests for health on this port, too, 0 for any: in HTTP without TLS, and not in the way of clients, who can
-    /// use up the connections of theirs.
+    /// Answers health requests on this port, too, 0 for any, in HTTP without TLS. Clients cannot exhaust its connections,
+    /// because they use up only those of their own port.
     #[must_use]
     pub const fn health_port(mut self, port: u16) -> Self {
         self.health_port = Some(port);
         self
     }
 
-    /// Connections that one address may have, of IPv6 the addresses of a network together (/64); 0 is no limit.
-    /// 4,096 unless it is said, a quarter of all. Where clients come by a proxy or a gateway, all of them have its address.
-    /// This host has no limit.
+    /// The limit of connections from one address; IPv6 addresses of one network (/64) count together, and 0 is no limit. The
+    /// default is 4,096, a quarter of all. Behind a proxy or a gateway all clients have its address. Connections from this
+    /// host have no limit.
     #[must_use]
     pub const fn connections_per_address(mut self, max: usize) -> Self {
         self.connections_per_address = max;
         self
     }
 
-    /// The host name or address that clients are told. Where it listens unless it is said.
+    /// The host name or address that clients get in topologies. By default the address on which the server listens.
     #[must_use]
     pub fn advertised(mut self, host: impl Into<String>) -> Self {
         self.advertised = Some(host.into());
         self
     }
 
-    /// Keeps there what is to outlive all servers: definitions of caches that are not volatile, schemas, and persistent
-    /// counters. The directory is this server's alone. Without one, nothing outlives the last server.
+    /// The directory for data that outlive all servers: definitions of caches that are not volatile, schemas, and persistent
+    /// counters. Each server needs its own directory. Without one, nothing outlives the last server.
     ///
-    /// When all servers have ended, they start to serve again once all are back that were there to the last, because one
-    /// that had gone before may not know what happened then.
+    /// After all servers have ended, they serve again once all servers of the last topology are back. A server that had left
+    /// earlier may not know the latest changes.
     #[must_use]
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Some(directory.into());
         self
     }
 
-    /// Makes these caches before the first client is served, unless they are there: other servers have them then, too. If one
-    /// is there and is different, the server does not start.
+    /// Creates these caches before the first client is served, unless they exist. Other servers then have them, too. If a
+    /// cache exists with another configuration, the server does not start.
     #[must_use]
     pub fn caches(mut self, definitions: CacheDefinitions) -> Self {
         self.definitions = Some(definitions);
         self
     }
 
-    /// Counts the bytes that clients make the server hold besides the entries of caches (requests that have not arrived as a
-    /// whole, responses, streams, filters of near caches) in this budget, of which they get a quarter, or 256 MiB if that is
-    /// more, but at most a half. Unless it is said, they get 256 MiB.
+    /// Counts in this budget the bytes that clients make the server hold besides cache entries: incomplete requests,
+    /// responses, streams, filters of near caches. Clients get a quarter of the budget, or 256 MiB if that is more, but at
+    /// most a half. Without a budget they get 256 MiB.
     #[must_use]
     pub fn memory(mut self, process: Budget) -> Self {
         self.memory = Memory { transfer_time: self.memory.transfer_time, ..Memory::within(process) };
         self
     }
 
-    /// How long a request may take to arrive as a whole, or responses to be taken, besides the time for their bytes at 256 KiB/s.
-    /// 30 s unless it is said. A client that takes longer has its connection closed.
+    /// The time for a request to arrive completely, or for responses to be read by the client, besides the time for their
+    /// bytes at 256 KiB/s. The default is 30 s. The server closes the connection of a slower client.
     #[must_use]
     pub const fn transfer_time(mut self, time: Duration) -> Self {
         self.memory.transfer_time = time;
         self
     }
 
-    /// After this time the server goes on without those that were there to the last and are not back. It waits for them
-    /// unless it is said.
+    /// The time after which the server starts without the missing servers of the last topology. By default it waits for them
+    /// without limit.
     #[must_use]
     pub const fn alone_after(mut self, patience: Duration) -> Self {
         self.alone_after = Some(patience);
         self
     }
 
-    /// Only clients within TLS are served, who see this certificate. With client certificates that are asked for, a client
-    /// can show by its own who it is: the common name in it is the user's name.
+    /// Serves clients within TLS only, with this certificate. If client certificates are requested, a client can
+    /// authenticate by its own: the common name in it is the user's name.
     #[must_use]
     pub fn tls(mut self, identity: Identity, clients: ClientCertificates) -> Self {
         self.security.tls = Some(TlsSettings { identity, clients });
         self
     }
 
-    /// Only these users are served, each with what its roles permit. Without users everybody may do everything.
+    /// Serves these users only, each with the permissions of its roles. Without users every client may do everything.
     #[must_use]
     pub fn users(mut self, users: Users) -> Self {
         self.security.users = Some(users);
         self
     }
 
-    /// How many users the server has; nothing where there are none and everybody may do everything.
+    /// Returns the number of users; `None` if there are none and every client may do everything.
     pub fn users_count(&self) -> Option<usize> {
         self.security.users.as_ref().map(Users::count)
     }
 
-    /// Users can show who they are by these tokens (OAUTHBEARER), within TLS.
+    /// Accepts these tokens for authentication (OAUTHBEARER), within TLS.
     #[must_use]
     pub fn tokens(mut self, tokens: Tokens) -> Self {
         self.security.tokens = Some(tokens);
         self
     }
 
-    /// How users may show who they are. Unless it is said: in all ways that are possible, but without TLS in none that takes
-    /// a secret over the line as it is.
+    /// The mechanisms of authentication. By default all that are possible, but without TLS none that sends a secret in
+    /// cleartext.
     #[must_use]
     pub fn mechanisms(mut self, mechanisms: impl Into<Vec<Mechanism>>) -> Self {
         self.security.mechanisms = Some(mechanisms.into());
         self
     }
 
-    /// Secrets may be on the line as they are also without TLS: who can read along has them.
+    /// Accepts passwords and tokens without TLS. Anyone on the network path can read them.
     #[must_use]
     pub const fn allow_secrets_in_the_open(mut self) -> Self {
         self.security.allows_secrets_in_the_open = true;
         self
     }
 
-    /// Everybody may read the metrics, as the health. Unless it is said and there are users, only those may who may see how
-    /// things are.
+    /// Serves the metrics without authentication, as the health. By default, if there are users, metrics require the MONITOR
+    /// permission.
     #[must_use]
     pub const fn open_metrics(mut self) -> Self {
         self.security.metrics_are_open = true;
         self
     }
 
-    /// Serves everyone also where other servers of the cluster have users. Unless it is said, a server without users does not
-    /// start beside such servers, and refuses its clients when one joins later.
+    /// Serves every client even if other servers of the cluster have users. By default a server without users does not start
+    /// beside such servers, and refuses its clients when one joins later.
     #[must_use]
     pub const fn allow_weaker_authentication(mut self) -> Self {
         self.security.allows_weaker = true;
         self
     }
 
-    /// How long a client may take from its connection to its first request, or until it has shown who it is. 10 s unless it
-    /// is said: clients do so at once, and others are not to hold what they could need.
+    /// The time from a client's connection to its first request, or until the client has authenticated. The default is 10 s,
+    /// so that idle unauthenticated connections do not hold resources that clients need.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.security.patience = Some(patience);
         self
     }
 
-    /// Listens. The manager is the server's from now on.
+    /// Starts to listen. The server owns the manager from now on.
     ///
     /// # Errors
     ///
@@ -304,7 +304,7 @@ impl ServerBuilder {
             open(manager, endpoint, security.clone(), data.as_ref(), telemetry, memory, definitions);
         let caches = tokio::select! {
             caches = opening => caches?,
-            // Who comes meanwhile is met, and clients wait.
+            // New connections are accepted meanwhile, and clients wait.
             never = door.attend() => match never {},
         };
         Ok(Server { address, health_address, caches: Arc::new(caches), security, door })
@@ -317,7 +317,7 @@ async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), Serv
     listening.map_err(|error| ServerError::Listen { address: format!("{host}:{port}"), error })
 }
 
-/// Has what the other servers have, and what it is to have itself.
+/// Opens the caches of the cluster, and the predefined ones.
 async fn open(
     manager: CacheManager,
     endpoint: ServerAddress,
@@ -342,7 +342,7 @@ async fn open(
     if let Some(definitions) = definitions
         && let Err(error) = predefined::make(&caches, &definitions).await
     {
-        // Others may have begun to rely on it.
+        // Other servers may already rely on this one.
         if let Err(error) = caches.end().await {
             tracing::warn!(%error, "a server that does not start leaves");
         }
@@ -361,50 +361,51 @@ pub struct Server {
 }
 
 impl Server {
-    /// What a server is to be like.
+    /// Returns a builder of a server's configuration.
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it answers requests for health only; nothing if it has no port for that.
+    /// Returns the address of the port for health requests only; `None` if there is no such port.
     pub const fn health_address(&self) -> Option<SocketAddr> {
         self.health_address
     }
 
-    /// By which it is told to have further caches.
+    /// Returns the handle with which further caches are created.
     pub fn caches(&self) -> CachesHandle {
         CachesHandle::new(&self.caches)
     }
 
-    /// By which it is given other users; nothing if it has none, and everybody may do everything.
+    /// Returns the handle with which the users are replaced; `None` if there are none and every client may do everything.
     pub fn users(&self) -> Option<UsersHandle> {
         self.security.authenticator.clone().map(UsersHandle::new)
     }
 
-    /// By which it is told to believe other tokens; nothing if it believes none.
+    /// Returns the handle with which the accepted tokens are replaced; `None` if the server accepts none.
     pub fn tokens(&self) -> Option<TokensHandle> {
         self.security.authenticator.clone().and_then(TokensHandle::new)
     }
 
-    /// By which it is given another certificate and key; nothing if it has no TLS.
+    /// Returns the handle with which certificate and key are replaced; `None` without TLS.
     pub fn tls(&self) -> Option<TlsHandle> {
         self.security.tls.clone().map(TlsHandle::new)
     }
 
-    /// Serves clients until `end` is there. Then it lets clients go over to other servers while it still performs their requests,
-    /// closes connections when all that was asked there is answered, hands over what only it has, and leaves. If it is dropped before, it is gone at once, for clients and for its cluster as after a crash.
+    /// Serves clients until `end` completes. Then the server moves clients to other servers while it still executes their
+    /// requests. It closes each connection when all its requests are answered, hands over entries that only it has, and
+    /// leaves. If this future is dropped before, the server ends at once, for clients and its cluster as after a crash.
     ///
     /// # Errors
     ///
-    /// [`NotHandedOver`], if others may not have everything.
+    /// [`NotHandedOver`], if the other servers may not have all entries.
     pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), NotHandedOver> {
         let Self { caches, mut door, .. } = self;
-        // Like the connections it ends with this, also if this is dropped.
+        // The task ends with this future, as the connections do, also if this future is dropped.
         let mut following = JoinSet::new();
         following.spawn({
             let caches = caches.clone();
@@ -421,7 +422,7 @@ impl Server {
         };
         door.close(has_others).await;
         following.shutdown().await;
-        // Requests that were given up may have the caches for a moment more.
+        // Requests that were abandoned may use the caches for a moment more.
         caches.end().await
     }
 }

@@ -1,9 +1,9 @@
-//! Finds out who a client is, by SASL's mechanisms (facts section 5.1).
+//! Authentication of clients by SASL mechanisms (facts section 5.1).
 //!
-//! Whether a name is a user's does not show: who asks for nobody is answered as who has the wrong password, with the same
-//! words after the same work. SCRAM costs a server some hashes, PLAIN as many as the password's iterations: that is done off
-//! the runtime's threads, for few at a time, and a little at a time; and not again for a password that was right a short time
-//! ago ([`VerifiedPasswords`]).
+//! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong
+//! password. SCRAM costs a server a few hashes, PLAIN as many as the password's iterations. These hashes run off the
+//! runtime's threads, few at a time and in short slices. A password that was verified a short time ago is not hashed again
+//! ([`VerifiedPasswords`]).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -29,28 +29,28 @@ use crate::security::users::{Known, Users};
 use crate::security::verified::VerifiedPasswords;
 use crate::security::{Choice, SecurityError};
 
-/// A client has not shown who it is.
+/// A failed authentication of a client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Rejection {
-    /// There is no such user, or it would have shown something else. Nobody is told which.
+    /// The user does not exist, or its credentials are different. The client does not learn which.
     #[error("ISPN006024: Invalid credentials")]
     Credentials,
-    /// It is not offered.
+    /// The mechanism is not offered.
     #[error("ISPN006025: Invalid mech '{0}'")]
     Mechanism(String),
-    /// It wants to act as somebody else.
+    /// The client wants to act as another user.
     #[error("ISPN006024: Invalid credentials: nobody acts as another user here")]
     Another,
-    /// Not a message of the mechanism.
+    /// The message is not one of the mechanism.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Malformed(#[from] Malformed),
-    /// An exchange that is not gone on with.
+    /// The exchange is not continued.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Scram(ScramError),
-    /// A token that is not good.
+    /// The token is invalid.
     #[error("ISPN006024: Invalid credentials: the token is not good: {0}")]
     Token(String),
-    /// The system has failed.
+    /// A failure of the system.
     #[error("ISPN006024: {0}")]
     System(&'static str),
 }
@@ -64,64 +64,64 @@ impl From<ScramError> for Rejection {
     }
 }
 
-/// An exchange that is under way.
+/// An exchange in progress.
 pub(crate) struct Exchange {
     hash: Hash,
     waiting: scram::server::Last,
-    /// Nobody, if there is no such user.
+    /// The user; `None` if there is no such user.
     user: Option<User>,
-    /// As the client has it, for the count of failures.
+    /// The name as the client sends it, for the count of failures.
     name: String,
 }
 
-/// From where a client logs in, and what its connection shows.
+/// The address of a client and the properties of its connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin<'a> {
     pub(crate) peer: Option<SocketAddr>,
-    /// The name in the certificate that it has shown.
+    /// The name in the client's certificate.
     pub(crate) certificate: Option<&'a str>,
 }
 
-/// How an exchange goes on.
+/// The next step of an exchange.
 pub(crate) enum Step {
-    /// With this, to which the client answers.
+    /// A challenge, to which the client responds.
     Challenge(Bytes),
-    /// The client is who it says; and this is the last that it is told, if there is something.
+    /// The authenticated user, and the last message to the client, if there is one.
     Admitted(User, Option<Bytes>),
 }
 
-/// How long a password is hashed before others have their turn, for as long: even a thread that steps back is not interrupted
-/// at once when another one has something to do, and clients that are known ask thousands of times a second.
+/// The time for which a password is hashed before the thread pauses for as long. Even a low-priority thread is not preempted
+/// at once, and authenticated clients send thousands of requests a second.
 const HASHED_AT_ONCE: Duration = Duration::from_micros(50);
 
-/// Iterations between two looks at the clock: some ten microseconds.
+/// Iterations between two readings of the clock: about 10 us.
 const ITERATIONS_AT_ONCE: u32 = 32;
 
-/// Names of mechanisms that are repeated to clients: none is longer.
+/// The limit of a mechanism's name that is repeated to clients; no known name is longer.
 const NAME_MAX: usize = 20;
 
-/// Who can show to be a user, and how.
+/// The users, and the mechanisms by which they authenticate.
 pub(crate) struct Authenticator {
     roll: Roll,
-    /// Which mechanisms users can be offered.
+    /// The mechanisms that can be offered.
     choice: Choice,
-    /// Whose tokens are believed.
+    /// The accepted tokens.
     tokens: Option<RwLock<Tokens>>,
     random: SystemRandom,
-    /// Passwords that may be hashed at a time.
+    /// Permits for passwords that are hashed at the same time.
     hashing: Arc<Semaphore>,
-    /// Those that need not be hashed again.
+    /// Passwords that need not be hashed again.
     verified: VerifiedPasswords,
     attempts: Attempts,
     failed: FailedLogins,
-    /// What the servers share, once it is known. Held while the users change.
+    /// The secret that the servers share, once it is known. Locked while the users change.
     secret: Mutex<Option<Secret>>,
 }
 
 impl Authenticator {
     /// # Errors
     ///
-    /// If users could not show who they are in the ways that are wanted.
+    /// If the users cannot authenticate with the configured mechanisms.
     pub(crate) fn new(
         users: Users,
         choice: Choice,
@@ -145,11 +145,11 @@ impl Authenticator {
         })
     }
 
-    /// From now on these are the users. Returns how many connections end for it.
+    /// Replaces the users. Returns how many connections end because of it.
     ///
     /// # Errors
     ///
-    /// If they could not show who they are in the ways that are wanted; those of before stay.
+    /// If the users cannot authenticate with the configured mechanisms; the previous users stay.
     pub(crate) fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         let mechanisms = self.choice.for_users(&users)?;
         let secret = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,12 +162,12 @@ impl Authenticator {
         Ok(ended)
     }
 
-    /// The secret from which everything follows that clients are told of names that are no user's.
+    /// Returns the secret from which decoys for unknown names follow.
     pub(crate) fn secret(&self) -> Secret {
         self.roll.offer().users.secret().clone()
     }
 
-    /// From now on it follows from this secret, which all servers have.
+    /// Replaces the secret by the one that all servers share.
     pub(crate) fn take_secret(&self, secret: &Secret) {
         let mut known = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref() == Some(secret) {
@@ -179,24 +179,24 @@ impl Authenticator {
         self.roll.replace(Offer { users, mechanisms });
     }
 
-    /// Whether tokens are believed at all.
+    /// Returns whether tokens are accepted at all.
     pub(crate) const fn has_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// From now on these tokens are believed, if any are.
+    /// Replaces the accepted tokens, if tokens are accepted at all.
     pub(crate) fn replace_tokens(&self, tokens: Tokens) {
         if let Some(known) = &self.tokens {
             *known.write().unwrap_or_else(PoisonError::into_inner) = tokens;
         }
     }
 
-    /// A client that has shown to be this user, as in [`Roll::admit`].
+    /// Admits a client authenticated as this user, as in [`Roll::admit`].
     pub(crate) fn admit(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<Admitted>> {
         self.roll.admit(name, end)
     }
 
-    /// Tells of a client that has not shown who it is, now or with the next ones.
+    /// Logs a failed authentication, at once or together with the next ones.
     pub(crate) fn note(&self, rejection: &Rejection, peer: Option<SocketAddr>) {
         if let Some(failed) = self.failed.count(peer, Instant::now()) {
             let (attempts, from) = (failed.attempts, failed.addresses());
@@ -204,12 +204,12 @@ impl Authenticator {
         }
     }
 
-    /// Those that it offers, the strongest first.
+    /// Returns the offered mechanisms, the strongest first.
     pub(crate) fn mechanisms(&self) -> Vec<Mechanism> {
         self.roll.offer().mechanisms.clone()
     }
 
-    /// The names of those that a client can use, with a certificate or without.
+    /// Returns the names of the mechanisms that a client can use, with a certificate or without.
     pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
         let can_be_used =
             |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
@@ -218,8 +218,8 @@ impl Authenticator {
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
-    /// A message of a client. After an error there is no exchange under way. After failures of the same name or from the same
-    /// address the answer waits, which holds no thread.
+    /// Processes a message of a client. An error ends the exchange. After failures of the same name or address the response
+    /// is delayed, which blocks no thread.
     pub(crate) async fn step(
         &self,
         exchange: &mut Option<Exchange>,
@@ -245,7 +245,7 @@ impl Authenticator {
         step
     }
 
-    /// The same at once. The name is the one that the client claims, as soon as it is known.
+    /// Processes a message without delay. Sets the name that the client claims as soon as it is known.
     async fn decide(
         &self,
         exchange: &mut Option<Exchange>,
@@ -277,16 +277,16 @@ impl Authenticator {
                 check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::Another)?, shown)?;
                 Ok(Step::Admitted(self.shown(shown)?, None))
             }
-            // Java's client waits for a last word, which is empty if all is well: facts section 5.1 have it otherwise.
+            // Java's client waits for a last message, which is empty on success: facts section 5.1 have it otherwise.
             Some(Mechanism::OauthBearer) => Ok(Step::Admitted(self.token(message)?, Some(Bytes::new()))),
             None => Err(Rejection::Mechanism(mechanism.chars().take(NAME_MAX).collect())),
         }
     }
 
-    /// Who is called so, and what it is known by: nobody, and what nobody can show, if there is none.
+    /// Returns the user of this name and its verifier; without one, no user and a decoy that no password matches.
     fn known(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
         let name = &*prepared(name);
-        // It is made in any case, so that it takes the same time.
+        // The decoy is made in any case, so that the time is the same.
         let offer = self.roll.offer();
         let decoy = offer.users.decoy(hash, name)?;
         let found = offer.users.get(name).and_then(|known| Some((known, known.verifier(hash)?)));
@@ -296,7 +296,7 @@ impl Authenticator {
         })
     }
 
-    /// Who is called so by somebody whom we believe.
+    /// Returns the user of a name that a trusted party has verified.
     fn shown(&self, name: &str) -> Result<User, Rejection> {
         let prepared = prepare(name).map_err(|_| Rejection::Credentials)?;
         let offer = self.roll.offer();
@@ -304,7 +304,7 @@ impl Authenticator {
         Ok(user(&prepared, known))
     }
 
-    /// Whose token that is.
+    /// Returns the user of a token.
     fn token(&self, message: &[u8]) -> Result<User, Rejection> {
         let Bearer { act_as, token } = Bearer::read(message)?;
         let tokens = self.tokens.as_ref().ok_or(Rejection::Credentials)?;
@@ -325,14 +325,14 @@ impl Authenticator {
         Ok((Exchange { hash, waiting, user, name }, challenge.into()))
     }
 
-    /// Who has this name and password.
+    /// Returns the user with this name and password.
     async fn password(&self, message: &[u8], claimed: &mut Option<String>) -> Result<User, Rejection> {
         let Plain { act_as, name, password } = Plain::read(message)?;
         *claimed = Some(prepared(name));
         check_act_as(act_as, name)?;
         let (user, verifier) = self.known(None, name).ok_or(Rejection::Credentials)?;
         let password = prepare(password).map_or_else(|_| password.to_owned(), std::borrow::Cow::into_owned);
-        // Looked for also where there is no such user, so that it takes the same time.
+        // The search also runs without such a user, so that the time is the same.
         let called = user.as_ref().map_or(name, |user| &user.name);
         if self.verified.has(called, &verifier, &password, Instant::now())
             && let Some(user) = user
@@ -341,7 +341,7 @@ impl Authenticator {
         }
         let turn = self.hashing.clone().acquire_owned().await;
         let turn = turn.map_err(|_| Rejection::System("it ends"))?;
-        // The turn goes with the work: it is not free before, also if the client is gone.
+        // The permit moves into the task: it is not released before the task ends, even if the client disconnects.
         let hashing = tokio::task::spawn_blocking(move || {
             let is_right = fits(&verifier, &password);
             drop(turn);
@@ -356,7 +356,7 @@ impl Authenticator {
     }
 }
 
-/// Whether that is the password, found out in half of the time of a thread.
+/// Returns whether the password matches, with half of a thread's time.
 fn fits(verifier: &Verifier, password: &str) -> bool {
     let mut derivation = verifier.derivation(password);
     let mut begun = Instant::now();
@@ -372,7 +372,7 @@ fn fits(verifier: &Verifier, password: &str) -> bool {
     }
 }
 
-/// A name as it is compared; as it is where it can be nobody's.
+/// Returns a name prepared for comparison, or unchanged if no user can have it.
 fn prepared(name: &str) -> String {
     prepare(name).map_or_else(|_| name.to_owned(), std::borrow::Cow::into_owned)
 }
@@ -394,8 +394,8 @@ mod tests {
     use super::*;
     use crate::bounds::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
 
-    /// As many as an address has connections, each of which waits for its own answer: a limit would let a client that fails
-    /// keep others of its address from logging in.
+    /// As many responses wait as an address has connections. With a lower limit a failing client would keep other clients of
+    /// its address from logging in.
     #[tokio::test]
     async fn an_answer_does_not_wait_for_others_of_its_address() {
         let users = Users::parse("users", "alice admin").unwrap();
@@ -405,7 +405,7 @@ mod tests {
         let login = async |certificate| {
             authenticator.step(&mut None, "EXTERNAL", b"", Origin { peer, certificate }).await.is_ok()
         };
-        // Failures of others do not slow a user that has logged in from the address.
+        // Failures of other users do not delay a user that has logged in from the address.
         assert!(login(Some("alice")).await);
         for _ in 0..LOGIN_FAILURES_FREE {
             assert!(!login(None).await);

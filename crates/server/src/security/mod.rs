@@ -1,9 +1,9 @@
-//! Who a client is, and what it may do.
+//! Authentication and authorization of clients.
 //!
-//! Without users everybody may do everything. With users a connection begins as a stranger's: PING and authentication are
-//! answered, in little memory and for a short time ([`admission`]); who somebody is, the [`authenticator`] finds out by the
-//! [`users`]' file; from then on every request is held against what the user's [`role`]s permit ([`access`]), as long as it is
-//! a user ([`roll`]).
+//! Without users every client may do everything. With users a connection begins unauthenticated: the server answers only
+//! PING and authentication, in little memory and for a short time ([`admission`]). The [`authenticator`] authenticates
+//! clients by the file of [`users`]. From then on every request is checked against the permissions of the user's [`role`]s
+//! ([`access`]), as long as the user exists ([`roll`]).
 
 pub(crate) mod access;
 pub(crate) mod admission;
@@ -38,54 +38,54 @@ use self::tls::{Tls, TlsSettings};
 use crate::bounds::STRANGER_TIME_MAX;
 use crate::stream::Stream;
 
-/// What is asked for does not go together. Nothing listens.
+/// Settings of security that contradict each other. The server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecurityError {
-    /// Mechanisms or a key for tokens were named, but there is nobody whom they could show.
+    /// Mechanisms or a key for tokens were configured, but there are no users.
     #[error("mechanisms and tokens are for users, and there are none: name a file with users")]
     MechanismsWithoutUsers,
-    /// Passwords or tokens would be on the line for everybody to read.
+    /// Passwords or tokens would be sent in cleartext.
     #[error(
         "{0} sends a secret as it is, and this server has no TLS; \
          allow that in so many words if nobody can read along"
     )]
     SecretInTheOpen(Mechanism),
-    /// What a mechanism needs is not there.
+    /// A requirement of a mechanism is missing.
     #[error("{mechanism} cannot be offered: {reason}")]
     Impossible {
         /// The mechanism.
         mechanism: Mechanism,
-        /// What it lacks.
+        /// The missing requirement.
         reason: &'static str,
     },
-    /// Nobody could get in.
+    /// No user can authenticate.
     #[error("no user can show who it is with what is offered")]
     NoMechanism,
-    /// Certificates or keys do not do.
+    /// Certificates or keys cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// What a server's users and mechanisms are to be.
+/// The configuration of a server's users and mechanisms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) tls: Option<TlsSettings>,
     pub(crate) users: Option<Users>,
     pub(crate) tokens: Option<Tokens>,
-    /// Those to offer; whatever can be without risk unless it is said.
+    /// The mechanisms to offer; by default all that are possible without risk.
     pub(crate) mechanisms: Option<Vec<Mechanism>>,
-    /// Secrets may be on the line without TLS.
+    /// Accepts passwords and tokens without TLS.
     pub(crate) allows_secrets_in_the_open: bool,
-    /// Metrics are for everybody.
+    /// Serves metrics without authentication.
     pub(crate) metrics_are_open: bool,
-    /// Everyone is served also where other servers of the cluster have users.
+    /// Serves every client even if other servers of the cluster have users.
     pub(crate) allows_weaker: bool,
-    /// How long a client may take until it is known.
+    /// The time within which a client must authenticate.
     pub(crate) patience: Option<Duration>,
 }
 
-/// What decides who may do what on a server. Nothing where everybody may do everything.
+/// The authentication and authorization of a server. Absent if every client may do everything.
 pub(crate) struct Security {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
@@ -127,12 +127,12 @@ impl Security {
         Ok(Self { tls, authenticator, requirement, metrics_are_open, patience })
     }
 
-    /// Until when the server's certificate is good, in seconds since 1970, if it has one.
+    /// Returns the expiry of the server's certificate in seconds since 1970, if the server has one.
     pub(crate) fn certificate_good_until(&self) -> Option<i64> {
         self.tls.as_ref().map(|tls| tls.good_until())
     }
 
-    /// A client's stream, and the name in the certificate that it has shown.
+    /// Returns a client's stream, and the name in the client's certificate.
     pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
         match &self.tls {
             Some(tls) => tls.accept(stream).await,
@@ -141,18 +141,18 @@ impl Security {
     }
 }
 
-/// How users may show who they are, whoever they are.
+/// The choice of mechanisms, independent of the users.
 pub(crate) struct Choice {
-    /// Those to offer; whatever can be without risk unless it is said.
+    /// The mechanisms to offer; by default all that are possible without risk.
     named: Option<Vec<Mechanism>>,
     has_certificates: bool,
     has_tokens: bool,
-    /// Nobody reads along, or that is nobody's worry.
+    /// The connection hides secrets, or secrets in cleartext are allowed.
     hides_secrets: bool,
 }
 
 impl Choice {
-    /// The mechanisms for these users, the strongest first.
+    /// Returns the mechanisms for these users, the strongest first.
     pub(crate) fn for_users(&self, users: &Users) -> Result<Vec<Mechanism>, SecurityError> {
         let missing = |mechanism| missing(users, self.has_certificates, self.has_tokens, mechanism);
         let is_in_the_open = |mechanism: Mechanism| mechanism.tells_secret() && !self.hides_secrets;
@@ -177,7 +177,7 @@ impl Choice {
     }
 }
 
-/// By which a server that serves is given other users.
+/// The handle with which the users of a running server are replaced.
 #[derive(Clone)]
 pub struct UsersHandle(Arc<Authenticator>);
 
@@ -192,20 +192,21 @@ impl UsersHandle {
         Self(authenticator)
     }
 
-    /// From now on these are the server's users: who shows who it is is held against them, and what they may do counts from
-    /// the next request on, also on connections that are there. The connections of who is a user no more end at once: how many
-    /// is returned. A new password does not end any: it is for those who come then.
+    /// Replaces the server's users. Clients authenticate against the new users. New permissions apply from the next request
+    /// on, also on open connections. The connections of removed users are closed at once; their number is returned. A new
+    /// password closes no connection, because it applies to later logins only.
     ///
     /// # Errors
     ///
-    /// If none of them could show who it is in the ways that the server offers, or a mechanism that was asked for has nobody
+    /// If no new user can authenticate with the server's mechanisms, or a configured mechanism has no
+    /// user any more. The previous users stay.
     /// any more. The users of before stay.
     pub fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         self.0.replace(users)
     }
 }
 
-/// By which a server that serves is told to believe other tokens.
+/// The handle with which the accepted tokens of a running server are replaced.
 #[derive(Clone)]
 pub struct TokensHandle(Arc<Authenticator>);
 
@@ -220,13 +221,13 @@ impl TokensHandle {
         authenticator.has_tokens().then_some(Self(authenticator))
     }
 
-    /// From now on these tokens are believed, and no others. Who has shown one before goes on.
+    /// Accepts these tokens from now on, and no others. Clients that have authenticated with a token before stay connected.
     pub fn replace(&self, tokens: Tokens) {
         self.0.replace_tokens(tokens);
     }
 }
 
-/// By which a server that serves is given another certificate, key, and roots of its clients' certificates.
+/// The handle with which a running server's certificate, key and roots of client certificates are replaced.
 #[derive(Clone)]
 pub struct TlsHandle(Arc<Tls>);
 
@@ -241,19 +242,19 @@ impl TlsHandle {
         Self(tls)
     }
 
-    /// From now on clients that come see this certificate, and theirs are held against these roots. Connections that are there
-    /// go on as they are, and no session of before is resumed.
+    /// Uses this certificate for new connections, and checks client certificates against these roots. Open connections go on
+    /// unchanged. Earlier TLS sessions are not resumed.
     ///
     /// # Errors
     ///
-    /// If certificate and key do not fit each other, or if clients would be asked for certificates and were not when the
-    /// server started, or the other way round. What was there stays.
+    /// If certificate and key do not match, or if client certificates would be requested and were not at the server's start,
+    /// or vice versa. The previous identity stays.
     pub fn replace(&self, identity: Identity, clients: ClientCertificates) -> Result<(), TlsError> {
         self.0.replace(TlsSettings { identity, clients })
     }
 }
 
-/// What a mechanism lacks, if it does.
+/// Returns the missing requirement of a mechanism, if there is one.
 fn missing(
     users: &Users,
     has_certificates: bool,

@@ -1,13 +1,13 @@
-//! The file that says who a server's users are.
+//! The file of a server's users.
 //!
-//! A line is a user, `NAME ROLE[,ROLE…] [SECRET…]`, with white space between the words. Empty lines and those that begin
-//! with `#` say nothing. A word with white space in it stands in quotation marks, and in these `\"` and `\\` are the two
+//! A line is a user, `NAME ROLE[,ROLE…] [SECRET…]`, with white space between the words. Empty lines and lines that begin
+//! with `#` are ignored. A word with white space stands in quotation marks, in which `\"` and `\\` stand for the two
 //! characters themselves.
 //!
 //! * Roles are admin, deployer, application, observer and monitor.
-//! * A secret is a verifier, `SCRAM-SHA-256$…`, `SCRAM-SHA-384$…` or `SCRAM-SHA-512$…` (RFC 5803), one of each at most, as
-//!   `consort user` makes them: from it nobody has the password. Or it is `password:TEXT`, for trying things out.
-//! * A user without a secret is known by a client certificate or a token alone.
+//! * A secret is a verifier, `SCRAM-SHA-256$…`, `SCRAM-SHA-384$…` or `SCRAM-SHA-512$…` (RFC 5803), at most one of each, as
+//!   `consort user` makes them. The password cannot be read from a verifier. For trials, a secret may be `password:TEXT`.
+//! * A user without a secret authenticates by a client certificate or a token only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,40 +18,40 @@ use consort_sasl::scram::{Hash, ITERATIONS_MIN, Verifier, VerifierError};
 use crate::security::role::{Permissions, Role};
 use crate::security::secret::Secret;
 
-/// How often passwords are hashed for new verifiers. Java's clients refuse more than 32,768; this takes a client ten
-/// milliseconds, once per connection.
+/// Iterations with which passwords are hashed for new verifiers. Java's clients refuse more than 32,768. The hash takes a
+/// client 10 ms, once per connection.
 pub const VERIFIER_ITERATIONS: u32 = 16_384;
 
-/// Passwords that stand in the file are hashed as little as is allowed: who has the file has them anyway, and the server
-/// hashes all of them when it starts.
+/// Iterations for passwords in cleartext in the file, the fewest allowed: a reader of the file has these passwords anyway,
+/// and the server hashes all of them when it starts.
 const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
 
 /// Bytes of a salt.
 const SALT_LEN: usize = 16;
 
-/// A file with users that cannot be used. Nothing was started.
+/// A file of users that cannot be used. Nothing was started.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsersError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{file}: {reason}")]
     Unreadable {
         /// The file.
         file: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A line says nothing that is understood.
+    /// A line cannot be parsed.
     #[error("{file}:{line}: {error}")]
     Line {
         /// The file.
         file: String,
         /// The line, from 1 on.
         line: usize,
-        /// What is wrong with it.
+        /// The error of the line.
         error: LineError,
     },
-    /// There is nobody in it.
+    /// The file has no users.
     #[error("{file}: it has no users; a line is NAME ROLE[,ROLE…] [SECRET…]")]
     Empty {
         /// The file.
@@ -59,54 +59,54 @@ pub enum UsersError {
     },
 }
 
-/// What is wrong with a line. Words that may be secrets are not repeated.
+/// The error of a line. Words that may be secrets are not repeated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// No second quotation mark.
+    /// A quotation mark is not closed.
     #[error("a quotation mark is not closed")]
     Quotation,
-    /// A name alone.
+    /// A user has no role.
     #[error("user {0} has no role; a line is NAME ROLE[,ROLE…] [SECRET…]")]
     NoRole(String),
-    /// No such role.
+    /// The role does not exist.
     #[error("there is no role {0:?}; roles are admin, deployer, application, observer and monitor")]
     Role(String),
-    /// Characters that names must not have.
+    /// The name is empty or has characters that names must not have.
     #[error("{0:?} is no name: it is empty, or has characters that names must not have")]
     Name(String),
-    /// There twice.
+    /// The user is in the file twice.
     #[error("user {0} is also in line {1}")]
     Twice(String, usize),
-    /// A word that is no secret.
+    /// The word is not a secret.
     #[error(
         "word {0} is no secret; one is SCRAM-SHA-256$…, SCRAM-SHA-384$… or SCRAM-SHA-512$… (see consort user --help), \
          or password:TEXT"
     )]
     Secret(usize),
-    /// A verifier that is none.
+    /// The verifier is invalid.
     #[error("word {0} is no verifier: {1}")]
     Verifier(usize, VerifierError),
-    /// A password with characters that passwords must not have, or an empty one.
+    /// The password is empty or has characters that passwords must not have.
     #[error("word {0} is no password: it is empty, or has characters that passwords must not have")]
     Password(usize),
-    /// A second secret of the same kind.
+    /// The user has a second secret of the same kind.
     #[error("word {0} is a second secret for {1}")]
     SecondSecret(usize, &'static str),
 }
 
-/// What a server knows of a user.
+/// A user's verifiers, password and roles.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) permissions: Permissions,
-    /// By the places of their hashes.
+    /// Verifiers, indexed by hash.
     verifiers: [Option<Verifier>; Hash::ALL.len()],
-    /// The password, prepared, if it stands in the file.
+    /// The prepared password, if the file has the password in cleartext.
     password: Option<String>,
 }
 
 impl Known {
-    /// What the user is known by, with this hash or, if it is not said, with any.
+    /// Returns the user's verifier of this hash or, with `None`, of any hash.
     pub(crate) fn verifier(&self, hash: Option<Hash>) -> Option<&Verifier> {
         match hash {
             Some(hash) => self.verifiers[place(Some(hash))].as_ref(),
@@ -114,8 +114,8 @@ impl Known {
         }
     }
 
-    /// Derives verifiers from the password, if it stands in the file. Their salts follow from the secret, so that they are the
-    /// same on all servers, and each mechanism has another one.
+    /// Derives verifiers from the password, if the file has it in cleartext. The salts follow from the secret, so that all
+    /// servers have the same ones. Each mechanism has another salt.
     fn derive(&mut self, name: &str, secret: &Secret) {
         let Some(password) = &self.password else { return };
         self.verifiers = Hash::ALL.map(|hash| {
@@ -129,14 +129,15 @@ impl Known {
 #[derive(Clone)]
 pub struct Users {
     known: BTreeMap<String, Known>,
-    /// From which everything follows that clients are told of users that do not exist, and the salts of passwords that stand in
-    /// the file. Until a cluster has one for all servers, it follows from the file.
+    /// The secret from which decoys for names that do not exist follow, and the salts of passwords in cleartext. It follows
+    /// from the file until the cluster has one secret for all servers.
     secret: Secret,
-    /// What the users' verifiers are like, of each mechanism and of those that passwords as such are held against.
+    /// The kinds of the users' verifiers, for each mechanism and for the verifiers against which PLAIN passwords are
+    /// checked.
     alike: [BTreeSet<Alike>; Hash::ALL.len() + 1],
 }
 
-/// What shows of a verifier: its mechanism, its salt's length and its iterations.
+/// The properties of a verifier that a client sees: its mechanism, its salt's length and its iterations.
 type Alike = (Hash, usize, u32);
 
 const fn place(hash: Option<Hash>) -> usize {
@@ -159,7 +160,7 @@ impl Users {
     ///
     /// # Errors
     ///
-    /// With the file, the line, and what is wrong with it.
+    /// [`UsersError`] with the file, the line and the reason.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, UsersError> {
         let file = path.as_ref().display().to_string();
         consort_tls::secrets::warn_if_open(path.as_ref(), "who the users are");
@@ -169,16 +170,16 @@ impl Users {
         }
     }
 
-    /// How many they are.
+    /// Returns the number of users.
     pub(crate) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Reads what is in a file of this name.
+    /// Parses the text of a file of this name.
     ///
     /// # Errors
     ///
-    /// With the file, the line, and what is wrong with it.
+    /// [`UsersError`] with the file, the line and the reason.
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
         let secret = Secret::of_file(text);
         let mut users = Self { known: BTreeMap::new(), secret, alike: Default::default() };
@@ -233,12 +234,13 @@ impl Users {
         Ok((name, known))
     }
 
-    /// The secret from which everything follows that is told of names.
+    /// Returns the secret from which decoys and salts follow.
     pub(crate) const fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// The same users with another secret. Where passwords stand in the file this takes time, as hashing them does.
+    /// Returns the same users with another secret. With passwords in cleartext this takes time, because they are hashed
+    /// again.
     pub(crate) fn with_secret(mut self, secret: &Secret) -> Self {
         if self.secret != *secret {
             self.secret = secret.clone();
@@ -247,21 +249,21 @@ impl Users {
         self
     }
 
-    /// Who is called so.
+    /// Returns the user of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Known> {
         self.known.get(name)
     }
 
-    /// Whether anybody has a verifier, of this mechanism or, if it is not said, of any.
+    /// Returns whether any user has a verifier of this hash or, with `None`, of any hash.
     pub(crate) fn have_verifier(&self, hash: Option<Hash>) -> bool {
         !self.alike[place(hash)].is_empty()
     }
 
-    /// What stands for a user that does not exist, or has no such verifier: like that of one of the others, always the same one
-    /// for a name. Nothing if no user has one.
+    /// Returns a decoy: the verifier for a user that does not exist or has no verifier of this hash. It has the kind of an
+    /// existing user's verifier and is always the same for a name. `None` if no user has a verifier.
     ///
-    /// It follows from the secret, the name, and the kinds of verifiers that there are: other users of the same kinds change
-    /// nothing of it, and one kind more only what is told of the names that it then stands for.
+    /// The decoy follows from the secret, the name and the kinds of existing verifiers. Other users of the same kinds do not
+    /// change it. A further kind changes only the decoys of the names that get this kind.
     pub(crate) fn decoy(&self, hash: Option<Hash>, name: &str) -> Option<Verifier> {
         let weight = |(_, salt_len, iterations): &&Alike| {
             self.secret.follows(&format!("which {salt_len} {iterations}"), name)
@@ -271,7 +273,7 @@ impl Users {
     }
 }
 
-/// The words of a line.
+/// Splits a line into its words.
 fn words(line: &str) -> Result<Vec<String>, LineError> {
     let (mut words, mut word, mut is_word) = (Vec::new(), String::new(), false);
     let mut characters = line.chars();
@@ -304,7 +306,7 @@ fn words(line: &str) -> Result<Vec<String>, LineError> {
     Ok(words)
 }
 
-/// A word as it can stand in a line.
+/// Quotes a word for a line, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
         && !word.starts_with('#')
@@ -316,12 +318,12 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The line of a user with these roles, with new verifiers of this password, or without any: then a certificate or a token
-/// has to show who it is. This takes time, as hashing passwords does.
+/// Returns the line of a user with these roles, with new verifiers of this password. Without a password, the user needs a
+/// certificate or a token. This takes time, because passwords are hashed.
 ///
 /// # Errors
 ///
-/// If it cannot be the name or the password of anybody, or the system has no random numbers.
+/// If the name or the password is not allowed, or the system has no random numbers.
 pub fn line_for(name: &str, roles: &[Role], password: Option<&str>) -> Result<String, String> {
     let told = |what: &str| format!("the {what} is empty, or has characters that it must not have");
     let name = prepare(name).map_err(|_| told("name"))?;
@@ -425,7 +427,7 @@ mod tests {
         assert!(nobody.decoy(None, "nobody").is_none());
     }
 
-    /// What a client is told of a name before its login: the salt and the iterations, by each mechanism.
+    /// The salt and the iterations that a client gets for a name before its login, by each mechanism.
     fn shown(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
         let of = |hash: Hash| {
             let known = users.get(name).and_then(|known| known.verifier(Some(hash)).cloned());
@@ -463,7 +465,7 @@ mod tests {
             assert_eq!(shown(&before, &name), shown(&after, &name), "{name}");
         }
         assert!(after.get("alice").unwrap().verifier(None).unwrap().fits("wonderland"));
-        // With the secret of the file this would show which names exist.
+        // With the file's secret this would reveal which names exist.
         let of_file = Users::parse("users", &line).unwrap();
         let of_other = Users::parse("users", &format!("{line}\n")).unwrap();
         assert_ne!(shown(&of_file, "nobody"), shown(&of_other, "nobody"));

@@ -1,23 +1,23 @@
 //! Transactions of clients (facts section 2.13).
 //!
-//! A client keeps what it reads and writes to itself until it prepares: then it sends what it writes, with the versions
-//! that it has read. The server writes a record of it ([`record`]), locks its keys ([`locks`]) in their order, looks whether
-//! the versions are still those, and notes which version each key has. From then on the transaction can be done by any
-//! server: a commit decides it in the record, writes each key on condition that it still has that version, and frees the
-//! keys. In caches with transactions every write takes its key's lock first, one of a single key too, so that a prepared
-//! transaction finds its keys as they were.
+//! A client buffers its reads and writes until it prepares. Then it sends its writes with the versions that it has read. The
+//! server writes a record of the transaction ([`record`]) and locks its keys ([`locks`]) in their order. It checks that the
+//! versions are unchanged, and notes the version of each key. From then on any server can complete the transaction. A commit
+//! is decided in the record, writes each key on condition that the key still has the noted version, and unlocks the keys. In
+//! caches with transactions every write locks its key first, also a write of a single key, so that the keys of a prepared
+//! transaction do not change.
 //!
-//! What that gives: no lost update of keys that were read and are written, and all or nothing. A client reads what is
-//! committed; keys that it reads and does not write are not looked at again, and who reads several keys while they are being
-//! written may see some before and others after.
+//! Guarantees: no lost update of keys that the transaction reads and writes, and atomicity. A client reads committed values.
+//! Keys that a client reads and does not write are not validated. A client that reads several keys during a commit may see
+//! some before it and others after it.
 //!
-//! What a member puts into such a cache by itself, not through a server, asks for no lock, and may be lost beneath a
-//! transaction's write, or that beneath it.
+//! Writes of a member into such a cache that do not pass through a server take no lock. Such a write may be lost by a
+//! concurrent write of a transaction, or the transaction's write by it.
 //!
-//! Records and locks are in two caches of which every server has all, in memory. A server that crashes while it prepares
-//! leaves a record that is rolled back; one that crashes between prepare and commit is not missed: the next server that is
-//! asked commits or rolls back. What it had decided and not written, others write after a while; the keys stay locked until
-//! then. What all servers together lose is lost as the caches are.
+//! Records and locks are in two replicated caches, in memory. If a server crashes during prepare, its record is rolled back.
+//! If it crashes between prepare and commit, the next server that gets the client's request commits or rolls back. Decided
+//! writes that a crashed server has not made are made by another server after a while; the keys stay locked until then. A
+//! crash of all servers loses records and locks as it loses the caches.
 
 mod locks;
 mod reaper;
@@ -51,25 +51,26 @@ pub(crate) use reaper::reap;
 use record::{Branch, Intent, State, Value};
 pub(crate) use record::{Record, key_of, xid_of};
 
-/// The records.
+/// The cache of records.
 const RECORDS: &str = "___consort_transactions";
 
-/// The locks.
+/// The cache of locks.
 const LOCKS: &str = "___consort_locks";
 
 /// The caches of transactions.
 pub(crate) const CACHES: [&str; 2] = [RECORDS, LOCKS];
 
-/// What PREPARE_TX, the form of before 2.9, does not say.
+/// The recovery settings of PREPARE_TX, the form before 2.9, which has no fields for them.
 const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
-/// How long a client is kept from asking again whose transaction is being prepared.
+/// How long a server delays its response to a client whose transaction is still being prepared, before the client repeats
+/// its request.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// How often a server tries to write what is decided before it leaves that to the reaper.
+/// Attempts of a server to write a decided transaction before it leaves the transaction to the reaper.
 const ATTEMPTS: usize = 3;
 
-/// Transactions of all clients, as this server does them.
+/// The transactions of all clients, as this server executes them.
 pub(crate) struct Transactions {
     records: Cache<Vec<u8>, Record>,
     locks: Locks,
@@ -79,13 +80,13 @@ pub(crate) struct Transactions {
     limits: Limits,
 }
 
-/// The most transactions that are known, and the most bytes that they are to write.
+/// The most transactions that are recorded, and the most bytes of their writes.
 struct Limits {
     transactions: u64,
     bytes: u64,
 }
 
-/// What became of transactions for clients of this server.
+/// Counts of the outcomes of transactions for clients of this server.
 #[derive(Default)]
 pub(crate) struct Counts {
     prepared: Count,
@@ -94,7 +95,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// A client is answered with this code what became of what it asked for.
+    /// Counts the outcome of a request whose response has this code.
     fn note(&self, asked: &Count, code: i32) {
         match code {
             xa::OK => asked.one(),
@@ -103,7 +104,7 @@ impl Counts {
         }
     }
 
-    /// By their names.
+    /// Returns the counts with their names.
     pub(crate) fn all(&self) -> [(&'static str, i64); 3] {
         [
             ("prepared", self.prepared.get()),
@@ -113,16 +114,16 @@ impl Counts {
     }
 }
 
-/// The caches that a transaction is about, by their names; nothing for one that was removed.
+/// The caches of a transaction by their names; `None` for a cache that was removed.
 type Involved = BTreeMap<String, Option<RawCache>>;
 
-/// Goes on whether the client stays or not: what has begun is ended by who has begun it.
+/// Runs work to its end even if the client disconnects, because the server that begins a step also ends it.
 async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and this with it.
+            // The runtime ends, and this task with it.
             Err(_) => std::future::pending().await,
         },
     }
@@ -132,7 +133,7 @@ fn code(code: i32) -> Answer {
     Answer::success(ResponseBody::Transaction(Response::Code(code)))
 }
 
-/// Does what is asked.
+/// Executes a request of a transaction.
 pub(crate) async fn answer(
     session: &Session,
     served: Option<&Arc<Served>>,
@@ -161,7 +162,7 @@ pub(crate) async fn answer(
             code.iter().for_each(|code| counts.note(asked, *code));
             Ok::<_, Refusal>(code)
         };
-        // Without an answer of its own the client asks again.
+        // Without a code of its own the client repeats the request.
         return Ok(detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code));
     }
     let transactions = caches.transactions().await.map_err(failed)?.clone();
@@ -196,7 +197,7 @@ pub(crate) async fn answer(
     })
 }
 
-/// The branch that a client wants, with what it has read of its keys, both in the order of the keys.
+/// Returns the branch of a client's request with the versions that the client has read, both in the order of the keys.
 fn branch_of(
     cache: &str,
     server: &str,
@@ -233,13 +234,13 @@ fn branch_of(
     Ok((branch, seen))
 }
 
-/// Who holds the locks of a transaction.
+/// Returns the holder of a transaction's locks.
 fn holder_of(key: &[u8]) -> Bytes {
     [&b"x"[..], key].concat().into()
 }
 
 impl Transactions {
-    /// Opens what all servers share of transactions.
+    /// Opens the caches of records and locks.
     pub(crate) async fn open(manager: &CacheManager) -> Result<Self, OpenError> {
         let everywhere =
             |name| CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) };
@@ -250,16 +251,16 @@ impl Transactions {
         Ok(Self { records, locks, server, counts, limits })
     }
 
-    /// Records that there are.
+    /// Returns the number of records.
     pub(crate) fn len(&self) -> u64 {
         self.records.local_len()
     }
 
-    /// Writes a key that no transaction has meanwhile.
+    /// Writes a key under its lock, when no transaction holds the lock.
     ///
     /// # Errors
     ///
-    /// The cache's, or that it is out of time because one has it.
+    /// The cache's error, or a timeout if a transaction holds the lock.
     pub(crate) async fn write(
         self: Arc<Self>,
         cache: RawCache,
@@ -273,7 +274,7 @@ impl Transactions {
                 return Err(OperationError::TimedOut(LOCK_TIME_MAX).into());
             }
             let written = cache.write(key.clone(), write).await;
-            // What may still be done has its lock until it cannot be any more.
+            // While the write may still be applied, it keeps its lock.
             let may_be_done = |error: &CacheError| {
                 matches!(
                     error,
@@ -281,7 +282,7 @@ impl Transactions {
                 )
             };
             if !written.as_ref().is_err_and(may_be_done) {
-                // Else it is free in a minute.
+                // Otherwise the lock expires within a minute.
                 let _ = self.locks.release(cache.name(), &key, &holder).await;
             }
             written
@@ -293,7 +294,7 @@ impl Transactions {
         self.records.with_read_from(ReadFrom::Primary).get(key).await
     }
 
-    /// The caches that a transaction has been about so far.
+    /// Returns the caches of the transaction's branches so far.
     async fn involved(&self, caches: &Caches, xid: &Xid) -> Result<Involved, Refusal> {
         let mut involved = Involved::new();
         for branch in self.record(&key_of(xid)).await?.unwrap_or_default().branches {
@@ -303,7 +304,7 @@ impl Transactions {
         Ok(involved)
     }
 
-    /// Prepares a transaction in a cache, and commits it if it has one phase. Nothing if another request is at it.
+    /// Prepares a transaction in a cache, and commits it if it has one phase. `None` if another request is executing it.
     async fn prepare(
         &self,
         cache: &RawCache,
@@ -341,18 +342,18 @@ impl Transactions {
         if let (Ok(true), false) = (&is_prepared, is_one_phase) {
             return Ok(Some(xa::OK));
         }
-        // Without an answer nobody knows what was written down.
+        // After an error it is unknown whether the record was written.
         let is_decided = matches!(is_prepared, Ok(true)) || !self.take_back(&key, &branch).await?;
         if is_decided {
             return self.finish_in_time(&key, involved).await.map(Some);
         }
-        // Also those that were taken after somebody else had said that it is not done.
+        // Also locks that were taken after another server had decided the rollback.
         self.release(&key, &branch).await?;
         self.note_released(&key).await?;
         Ok(Some(xa::ROLLBACK))
     }
 
-    /// Writes down that a branch is being prepared. Its state if it is there already.
+    /// Records that a branch is being prepared. Returns the branch's state if the record has one already.
     async fn begin(&self, key: &[u8], branch: &Branch) -> Result<Option<State>, Refusal> {
         let Limits { transactions, bytes } = self.limits;
         if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
@@ -373,7 +374,7 @@ impl Transactions {
         Ok(known)
     }
 
-    /// Locks a branch's keys and looks at them. Whether it can be done.
+    /// Locks a branch's keys and validates their versions. Returns whether the branch can commit.
     async fn lock_and_look(
         &self,
         cache: &RawCache,
@@ -402,8 +403,8 @@ impl Transactions {
         Ok(true)
     }
 
-    /// Writes down that a branch is prepared, and with one phase that the transaction is done. False if that was decided
-    /// otherwise meanwhile.
+    /// Records that a branch is prepared and, with one phase, that the transaction is committed. Returns false if the
+    /// transaction was decided otherwise meanwhile.
     async fn set_prepared(
         &self,
         key: &[u8],
@@ -427,8 +428,8 @@ impl Transactions {
         Ok(is_prepared)
     }
 
-    /// Takes back what was prepared of a branch; others of the transaction are their requests'. False if it is decided that
-    /// it is done.
+    /// Rolls back a prepared branch; other branches of the transaction belong to their own requests. Returns false if the
+    /// commit is decided.
     async fn take_back(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
         let mut is_back = true;
         let rolled_back = |record: Option<&Record>| {
@@ -482,7 +483,7 @@ impl Transactions {
         Ok(decided)
     }
 
-    /// Ends what is decided. The answer to the client.
+    /// Completes a decided transaction. Returns the code of the response.
     async fn finish_in_time(&self, key: &[u8], involved: &Involved) -> Result<i32, Refusal> {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {
@@ -490,18 +491,18 @@ impl Transactions {
                 Err(error) => tracing::warn!(%error, "what a transaction has decided is not written yet"),
             }
         }
-        // It is going to be done all the same.
+        // The decision stands, and the writes will still be made.
         Ok(xa::SERVER_ERROR)
     }
 
-    /// Writes what is decided, and frees the keys.
+    /// Makes the writes of a decided transaction, and unlocks the keys.
     async fn finish(&self, key: &[u8], involved: &Involved) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let mut written = Vec::new();
         for branch in record.branches.iter().filter(|branch| branch.state == State::Committing) {
-            // One that is not known here has come since, and is its request's.
+            // A branch that is unknown here was added since, and belongs to its own request.
             let Some(cache) = involved.get(&branch.cache) else { continue };
-            // What was in a cache that was removed is gone with it.
+            // Writes to a removed cache are dropped.
             if let Some(cache) = cache {
                 for intent in &branch.intents {
                     write_intent(cache, intent).await?;
@@ -522,7 +523,7 @@ impl Transactions {
         self.release_over(key).await
     }
 
-    /// Frees the keys of all branches that are over.
+    /// Unlocks the keys of all completed branches.
     async fn release_over(&self, key: &[u8]) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let is_over = |branch: &&Branch| matches!(branch.state, State::Committed | State::RolledBack);
@@ -540,7 +541,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// What is over keeps nothing but its outcome.
+    /// Reduces the record of a completed transaction to its outcome.
     async fn note_released(&self, key: &[u8]) -> Result<(), CacheError> {
         let released = |record: Option<&Record>| {
             let mut record = record?.clone();
@@ -554,7 +555,8 @@ impl Transactions {
         self.records.compute(key, released).await.map(drop)
     }
 
-    /// Nobody asks for it again. One that is not over stays.
+    /// Removes the record, because no further request for it follows. The record of a transaction that is not completed
+    /// stays.
     async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
         let kept = |record: Option<&Record>| {
             record.filter(|record| record.branches.iter().any(|branch| !branch.intents.is_empty())).cloned()
@@ -562,14 +564,14 @@ impl Transactions {
         self.records.compute(key, kept).await.map(drop)
     }
 
-    /// Those that wait for recovery.
+    /// Returns the transactions that wait for recovery.
     async fn in_doubt(&self, gathering: &mut Gathering) -> Result<Vec<Xid>, Refusal> {
         let (mut walk, mut keys) = (self.records.keys(), Vec::new());
         while let Some(key) = walk.next().await.transpose()? {
             if let Some(entry) = self.records.get_with_metadata(&key[..]).await?
                 && entry.value.is_in_doubt(entry.age)
             {
-                // It is here, and then it is copied to the others.
+                // The id is held here, and then copied for the response.
                 gathering.add(size_of::<Xid>() + 2 * key.len()).await?;
                 keys.extend(xid_of(&key));
             }
@@ -578,7 +580,7 @@ impl Transactions {
     }
 }
 
-/// Writes a key as it was decided, unless that is done.
+/// Writes a key as decided, unless the write is made already.
 async fn write_intent(cache: &RawCache, intent: &Intent) -> Result<(), CacheError> {
     if intent.had.is_none() && intent.value.is_none() {
         return Ok(());
@@ -586,7 +588,7 @@ async fn write_intent(cache: &RawCache, intent: &Intent) -> Result<(), CacheErro
     let key = Bytes::copy_from_slice(&intent.key);
     let write = |condition| Write { condition, change: intent.change(), wants_previous: false };
     let written = cache.write(key.clone(), write(intent.condition())).await?;
-    // What it had may have come to its end meanwhile.
+    // The key's previous entry may have expired meanwhile.
     if !written.is_done && !written.was_present && intent.value.is_some() {
         cache.write(key, write(Condition::Absent)).await?;
     }
