@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use consort_cache::ReadFrom;
+use consort_hotrod::ops::bulk::Request as BulkRequest;
 use consort_hotrod::ops::counter::{self, Action};
+use consort_hotrod::ops::multimap::Action as MultimapAction;
 use consort_hotrod::ops::{iteration, listener, map, server, task, transaction};
 use consort_hotrod::{
     CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestContext, RequestHeader, Response,
@@ -175,6 +177,8 @@ async fn answer_body(
     {
         return (refusal.into(), None);
     }
+    // A closed semaphore is impossible: the session owns it. Without a permit the request runs as before.
+    let _permit = if is_scan(&body) { session.scans.acquire().await.ok() } else { None };
     let answer = match (body, &served) {
         (RequestBody::Server(server::Request::Ping), served) => pong(served.as_deref()),
         (RequestBody::Task(task::Request::Exec(name, params)), _) => {
@@ -327,9 +331,59 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
+/// Returns whether a request reads a whole cache in one go. Iterations do not: each of their requests reads one batch.
+const fn is_scan(body: &RequestBody) -> bool {
+    match body {
+        RequestBody::Bulk(request) => !matches!(request, BulkRequest::PutAll(..) | BulkRequest::GetAll(..)),
+        RequestBody::Task(task::Request::Query(_)) => true,
+        RequestBody::Multimap(request) => {
+            matches!(request.action, MultimapAction::Size | MultimapAction::ContainsValue(..))
+        }
+        RequestBody::Counter(request) => matches!(request, counter::Request::Names),
+        RequestBody::Listener(request) => matches!(request, listener::Request::Add(_)),
+        _ => false,
+    }
+}
+
 fn pong(served: Option<&Served>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
     let (key_type, value_type) = served.map(|served| served.encoding.told()).unwrap_or_default();
     let pong = server::Pong { key_type, value_type, newest: ProtocolVersion::NEWEST.byte(), opcodes };
     Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use consort_hotrod::Expiration;
+    use consort_hotrod::ops::multimap;
+
+    use super::*;
+
+    #[test]
+    fn scans_are_the_requests_that_read_whole_caches() {
+        let multimap = |action| RequestBody::Multimap(multimap::Request { action, allows_duplicates: false });
+        let scans = [
+            RequestBody::Bulk(BulkRequest::Clear),
+            RequestBody::Bulk(BulkRequest::Size),
+            RequestBody::Bulk(BulkRequest::BulkGet(1)),
+            RequestBody::Bulk(BulkRequest::BulkGetKeys(0)),
+            multimap(MultimapAction::Size),
+            multimap(MultimapAction::ContainsValue(Expiration::default(), Bytes::new())),
+            RequestBody::Counter(counter::Request::Names),
+        ];
+        for scan in &scans {
+            assert!(is_scan(scan), "{scan:?}");
+        }
+        let others = [
+            RequestBody::Bulk(BulkRequest::GetAll(Vec::new())),
+            RequestBody::Bulk(BulkRequest::PutAll(Expiration::default(), Vec::new())),
+            RequestBody::Map(map::Request::Get(Bytes::new())),
+            RequestBody::Server(server::Request::Ping),
+            multimap(MultimapAction::Get(Bytes::new())),
+        ];
+        for other in &others {
+            assert!(!is_scan(other), "{other:?}");
+        }
+    }
 }

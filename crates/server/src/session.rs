@@ -1,8 +1,9 @@
 //! What a connection has begun and not ended: it goes with it.
 
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, LazyLock};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::caches::Caches;
 use crate::counter_listeners::CounterListeners;
@@ -23,7 +24,13 @@ pub(crate) struct Session {
     pub(crate) streams: Streams,
     pub(crate) responses: Responses,
     pub(crate) outlet: Outlet,
+    /// Permits for requests that read a whole cache. Without them, the tasks of one connection's pipelined requests fill the
+    /// queues of all threads, and requests of other connections wait behind them.
+    pub(crate) scans: Semaphore,
 }
+
+/// Scans of a connection at a time, for each processor: enough to use all of them while some scans wait for other members.
+const SCANS_PER_PROCESSOR: usize = 2;
 
 impl Session {
     /// And what its client is told unasked.
@@ -42,7 +49,15 @@ impl Session {
             iterations: Iterations::default(),
             counter_listeners: CounterListeners::new(outlet.clone()),
             outlet,
+            scans: Semaphore::new(SCANS_PER_PROCESSOR * processors()),
         };
         (session, unasked)
     }
+}
+
+/// Returns the number of processors of the process; 1 if it is unknown.
+fn processors() -> usize {
+    static PROCESSORS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    *PROCESSORS
 }
