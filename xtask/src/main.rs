@@ -12,6 +12,7 @@ mod miri;
 mod prebuild;
 mod sbom;
 mod steps;
+mod structure;
 mod words;
 
 use std::process::ExitCode;

@@ -8,6 +8,7 @@ use crate::counted::cargo_test;
 use crate::interop;
 use crate::links;
 use crate::prebuild::Prebuild;
+use crate::structure;
 use crate::words;
 
 /// How a step ended.
@@ -26,6 +27,11 @@ const STEPS: &[Step] = &[
     ("format", "every file is formatted", |_| cargo(&["fmt", "--all", "--check"])),
     ("claims", "every claim has a row, and every test that a row names exists", |_| claims::run()),
     ("words", "documentation names actors and things, and tests their subjects", |_| words::run()),
+    (
+        "structure",
+        "modules without circles, and types and functions of a size that a reader can survey",
+        |_| structure::run(),
+    ),
     ("lints", "no compiler or clippy warning", |_| {
         // Within the workspace the client has its feature, because the interop tests ask for it, and nothing is planted.
         let others = [
