@@ -73,7 +73,7 @@ mod tests {
     /// Starts this test's program again, as one that has started another process and prints its id.
     fn starter() -> (Child, u32) {
         let mut starter = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "ending::tests::what_was_started_ends_by_a_signal", "--nocapture"])
+            .args(["--exact", "ending::tests::started_process_ends_with_a_signal", "--nocapture"])
             .env(VARIABLE, "1")
             .stdout(Stdio::piped())
             .spawn()
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_started_ends_by_a_signal() {
+    fn started_process_ends_with_a_signal() {
         if std::env::var_os(VARIABLE).is_some() {
             with_children().unwrap();
             // A process that ignores signals, and one below it.

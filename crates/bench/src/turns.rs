@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_before_an_error_stays() {
+    fn results_before_an_error_are_kept() {
         let options = Options::parse_from(["bench", "--runs=3"]);
         let mut turns = [Fragile(3, Samples::default()), Fragile(1, Samples::default())];
         assert!(measure(&mut turns, &options).is_err());

@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_soon_is_looked_for() {
+    fn response_that_comes_soon_is_spun_for() {
         let mut lookout = Lookout::default();
         assert!((0..100).all(|_| wait(&mut lookout, SHORT)));
     }
 
     #[test]
-    fn what_comes_late_is_looked_for_less_and_less_often() {
+    fn late_responses_make_spins_rarer() {
         let mut lookout = Lookout::default();
         let now = Instant::now();
         let begins = |_| {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_does_so_however_often_it_is_woken_for_nothing() {
+    fn parked_thread_stays_parked_through_spurious_wakes() {
         let mut lookout = Lookout::default();
         let now = Instant::now();
         assert!(lookout.looks_again(now));

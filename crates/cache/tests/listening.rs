@@ -83,7 +83,7 @@ async fn every_member_is_told_what_any_member_does() {
 }
 
 #[tokio::test]
-async fn who_asks_for_it_is_told_what_was_there_before() {
+async fn previous_value_is_sent_on_request() {
     let managers = Cluster::loopback("before").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let mut all = Vec::new();

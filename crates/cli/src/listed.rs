@@ -32,7 +32,7 @@ pub(crate) async fn wait_until_listed(name: &str, own: &str) -> anyhow::Result<(
         }
         if told.elapsed() >= TELL_EVERY {
             told = Instant::now();
-            tracing::warn!("{}", what_is_there(name, own, &found));
+            tracing::warn!("{}", reason_to_wait(name, own, &found));
         }
     }
 }
@@ -45,7 +45,7 @@ async fn look_up(name: &str) -> Result<Vec<IpAddr>, String> {
     Ok(found)
 }
 
-fn what_is_there(name: &str, own: IpAddr, found: &Result<Vec<IpAddr>, String>) -> String {
+fn reason_to_wait(name: &str, own: IpAddr, found: &Result<Vec<IpAddr>, String>) -> String {
     let found = match found {
         Ok(found) => {
             let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
@@ -68,7 +68,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn who_is_listed_goes_on() {
+    async fn listed_member_continues_at_once() {
         timeout(LONG, wait_until_listed("127.0.0.1", "127.0.0.1")).await.expect("at once").unwrap();
         timeout(LONG, wait_until_listed("::1", "::1")).await.expect("at once").unwrap();
     }
@@ -83,12 +83,12 @@ mod tests {
     fn it_is_told_for_what_a_member_waits() {
         let own = IpAddr::from([10, 0, 0, 3]);
         let others = Ok(vec![IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])]);
-        let told = what_is_there("shop.default.svc", own, &others);
+        let told = reason_to_wait("shop.default.svc", own, &others);
         assert!(
             told.contains("shop.default.svc does not stand for 10.0.0.3 (it stands for 10.0.0.1, 10.0.0.2);"),
             "{told}"
         );
-        let told = what_is_there("shop", own, &Err("no such name".to_owned()));
+        let told = reason_to_wait("shop", own, &Err("no such name".to_owned()));
         assert!(
             told.contains("shop does not stand for 10.0.0.3 (it cannot be looked up, no such name);"),
             "{told}"

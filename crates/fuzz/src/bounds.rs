@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_too_much_is_caught() {
+    fn input_over_a_bound_is_reported() {
         let (length, peak) = bounded(100, || vec![1u8; 1_000].len());
         assert_eq!((length, peak), (1_000, 1_000));
         assert!(std::panic::catch_unwind(|| bounded(100, || vec![1u8; 1_000_000].len())).is_err());

@@ -240,7 +240,7 @@ mod tests {
         [MergePolicy::PreferredAlways, MergePolicy::PreferredNonNull, MergePolicy::RemoveAll];
 
     #[test]
-    fn what_one_side_has_changed_stands_whatever_the_policy() {
+    fn change_of_one_partition_wins_with_every_merge_policy() {
         let (old, new) = (stored("old", 5, 3), stored("new", 6, 1));
         let removed = Standing::Removed(Version::new(6, 1));
         for policy in &ALL {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_when_they_parted_is_the_change_of_the_side_that_has_it() {
+    fn write_in_flight_at_a_split_is_a_change_of_the_partition_that_has_it() {
         let (before, under_way, new) =
             (stored("before", 5, 3), stored("under way", 5, 6), stored("new", 6, 1));
         for policy in &ALL {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_policies_have_chosen_differently_is_for_the_policy() {
+    fn entries_with_different_results_of_earlier_merges_are_left_to_the_policy() {
         let (older, newer) = (stored("older", 5, 3), stored("newer", 6, 1));
         let removed = Standing::Removed(Version::new(7, 1));
         let decided = |sides: [&Standing; 2], policy| decide(b"k", &sides, |_, _| true, policy, None);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_policy_chooses_of_one_side_is_no_change_that_nobody_has_made() {
+    fn entry_chosen_from_one_partition_counts_as_no_new_change() {
         let (a, b, c) = (stored("a", 6, 2), stored("b", 7, 1), stored("c", 5, 9));
         let greatest = |_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]| {
             let all = others.iter().copied().chain([preferred]).flatten();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_custom_policy_panics_at_is_left_to_the_preferred_side() {
+    fn conflict_at_which_a_custom_policy_panics_goes_to_the_preferred_partition() {
         let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
         let panics = |_: &[u8], _: Option<&Stored>, _: &[Option<&Stored>]| panic!("as the test wants it");
         let policy = MergePolicy::Custom("panics".into());

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_told_for_each_line() {
+    fn history_answers_for_each_lineage() {
         let mut ours = past(&[(line(1, 1), Version::new(5, 4)), (line(6, 1), Version::new(6, 1))]);
         let mut theirs = past(&[(line(1, 1), Version::new(5, 3)), (line(40, 2), Version::new(41, 2))]);
         assert!(ours.has_seen(Version::new(5, 3), &theirs) && !theirs.has_seen(Version::new(5, 4), &ours));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_of_a_line_counts_for_that_line() {
+    fn late_write_of_a_lineage_counts_for_that_lineage() {
         let mut past = past(&[(line(1, 1), Version::new(5, 4)), (line(6, 1), Version::NONE)]);
         let other = past.clone();
         past.note(Version::new(6, 1));

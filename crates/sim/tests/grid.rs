@@ -115,14 +115,14 @@ fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
 /// As above: of two topologies of one number, the primary's was without a member with listeners that it had found
 /// unresponsive.
 #[test]
-fn who_is_told_by_another_owner_is_waited_for_though_the_primary_has_given_it_up() {
+fn listener_served_by_another_owner_is_awaited_after_the_primary_dropped_it() {
     run(&plain(3), 841_036).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 /// As above: a member that had never learned of its own membership counted as one that had lost the information it had
 /// received.
 #[test]
-fn who_has_not_heard_that_it_is_a_member_becomes_one() {
+fn member_that_missed_its_join_response_joins() {
     for seed in [1_576, 1_650, 6_010, 6_595] {
         run(&plain(3).without_stores(), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
@@ -131,14 +131,14 @@ fn who_has_not_heard_that_it_is_a_member_becomes_one() {
 /// As above: an owner that did not know of a rebalance yet transferred a segment to its new owner. It went on without the new
 /// owner under a topology of the same number.
 #[test]
-fn what_is_written_before_a_rebalance_is_known_is_not_lost_in_it() {
+fn write_before_a_rebalance_is_known_survives_it() {
     run(&plain(3).without_stores(), 130_183).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 /// As above: a member that had pulled a segment had an entry and no record of the write, and as the next primary carried it
 /// out again.
 #[test]
-fn what_is_sent_again_is_done_once_by_who_has_just_been_given_its_segment() {
+fn repeated_write_is_applied_once_by_the_new_owner() {
     run(&plain(4), 820_372).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
@@ -146,7 +146,7 @@ fn what_is_sent_again_is_done_once_by_who_has_just_been_given_its_segment() {
 /// members outside another topology of the same number, for removals and writes that went on after their callers, and for
 /// events that a listener received before the gap that it was owed.
 #[test]
-fn what_is_not_promised_is_not_asked_for() {
+fn seeds_that_broke_no_guarantee_pass() {
     for (members, seed) in [(6, 190), (6, 505), (4, 80_008), (6, 80_003), (6, 80_540), (5, 80_336)] {
         run(&plain(members).without_listeners().without_stores(), seed)
             .unwrap_or_else(|violation| panic!("{violation}"));
@@ -174,7 +174,7 @@ fn entries_end_where_they_once_did_not() {
 /// Entries with max-idle. Entries that they had replaced came back at a merge, because the primary that had removed the
 /// expired ones did not remember that; and a primary was lost that alone knew of an entry's last use.
 #[test]
-fn what_is_used_lives_and_what_nobody_uses_ends() {
+fn used_entry_stays_and_idle_entry_expires() {
     let habits = Habits { idle: true, ..Habits::NONE };
     for (members, seed) in
         [(2, 0), (3, 1), (4, 2), (5, 3), (3, 860_107), (5, 860_107), (6, 860_114), (6, 862_045)]

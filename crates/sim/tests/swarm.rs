@@ -58,7 +58,7 @@ fn stacks_that_ask_routers_are_refused_with_the_reason() {
 /// merging with the process before it (7786769). A sender had missed a merge (7770082), or had asked for credits before its
 /// receiver had joined (7794159), and did not know that it lacked some.
 #[test]
-fn what_has_failed_once_passes() {
+fn seeds_that_failed_before_pass() {
     for (stack, members, seed) in [
         ("sequencer.xml", 8, 838_055),
         ("sequencer.xml", 6, 826_122),

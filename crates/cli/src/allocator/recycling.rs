@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_last_is_taken_first_by_those_who_have_shelves() {
+    fn block_freed_last_is_allocated_first() {
         begin();
         let block = Block::new(1_000, 1);
         let at = block.at;

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_hot_rod_is_recognized_by_its_beginning() {
+    fn other_protocols_are_recognized_by_their_first_bytes() {
         assert_eq!(recognized(b"\x15\x03\x03\x00\x02\x02\x46"), Answered::Tls);
         assert_eq!(recognized(b"HTTP/1.1 400 Bad Request\r\n"), Answered::Http);
         assert_eq!(recognized(b"SSH-2.0-OpenSSH_9.6\r\n"), Answered::Other);

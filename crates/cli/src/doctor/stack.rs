@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_from_kubernetes_is_told_what_to_use() {
+    fn kube_ping_is_reported_with_its_replacement() {
         for name in ["dns.DNS_PING", "org.jgroups.protocols.kubernetes.KUBE_PING"] {
             let text = format!("<config><TCP/><{name}/></config>");
             let error =

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_writes_others_read() {
+    fn numbers_noted_by_one_process_are_read_by_others() {
         let directory = std::env::temp_dir().join(format!("consort-ledger-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let one = Ledger::open(&directory, 2, 10).unwrap();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn contradictory_settings_are_refused() {
         let mut test = Arguments::parse_from(["uperf"]).test;
         for (key, value) in [("4", "0"), ("6", "NaN"), ("7", "-1"), ("r", "1.5"), ("a", "x"), ("o", "maybe")]
         {

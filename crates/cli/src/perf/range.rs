@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_told_with_the_range() {
+    fn value_out_of_range_is_reported_with_the_range() {
         assert_eq!(fraction("80"), Err("`80` is not from 0 to 1".to_owned()));
         assert_eq!(members("0"), Err("`0` is not from 1 to 1000".to_owned()));
         assert_eq!(seconds("0"), Err("`0` is not from 0.1 to 1000000".to_owned()));

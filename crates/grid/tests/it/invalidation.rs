@@ -58,7 +58,7 @@ fn write(cluster: &mut Cluster, member: usize, key: &str, value: &str) {
 }
 
 #[test]
-fn who_writes_keeps_the_entry_and_all_others_drop_theirs_before_it_is_acknowledged() {
+fn writer_keeps_its_entry_and_others_drop_theirs_before_the_acknowledgement() {
     let mut cluster = settled(3);
     write(&mut cluster, 0, "k", "of M0");
     assert_eq!(read(&mut cluster, 0, "k").as_deref(), Some("of M0"));
@@ -178,7 +178,7 @@ fn listeners_hear_of_their_own_member_and_nobody_listens_to_the_cluster() {
 }
 
 #[test]
-fn what_has_expired_here_is_no_matter_of_the_others() {
+fn local_expiry_invalidates_no_other_member() {
     let mut cluster = settled(2);
     let mut reader = Reader::begin(&mut cluster, 0, Listen { scope: Scope::Local, ..Listen::default() });
     let lifetime = Lifetime { lifespan: Some(Duration::from_secs(2)), max_idle: None };

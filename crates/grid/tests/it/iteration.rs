@@ -323,7 +323,7 @@ fn s004_8_up_to_four_requests_are_on_their_way_at_once() {
 }
 
 #[test]
-fn whoever_answers_a_reader_that_asks_nobody_else_expects_its_next_request() {
+fn owner_answering_a_sequential_reader_expects_its_next_request() {
     let expecting = |cluster: &Cluster| [0, 1, 2].map(|n| cluster.members[n].as_ref().unwrap().expecting);
     let mut cluster = populated(8, 3, 600);
     for (lanes, does_expect) in [(4, false), (2, false), (1, true)] {
@@ -492,7 +492,7 @@ fn wait_in_vain(cluster: &mut Cluster, n: usize, id: IterationId) {
 }
 
 #[test]
-fn what_was_asked_for_and_lost_is_asked_for_again() {
+fn lost_batch_request_is_sent_again() {
     let mut cluster = populated(7, 3, 50);
     let id = begin(&mut cluster, 0, Publication { what: What::Keys, ..Publication::default() });
     let before = cluster.members[0].as_ref().unwrap().woken;
@@ -607,7 +607,7 @@ fn walks_are_complete_or_say_that_owners_are_away_whoever_is_parted() {
 }
 
 #[test]
-fn who_waits_for_entries_of_a_cache_that_is_closed_is_told() {
+fn reader_of_a_closed_cache_gets_an_error() {
     let mut cluster = populated(8, 3, 50);
     let id = begin(&mut cluster, 0, Publication::default());
     cluster.leave(0);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_counted() {
+    fn wrong_copies_are_counted() {
         let good = [Copies(vec![(1, 7), (2, 8)]), Copies(vec![(2, 8), (3, 9)]), Copies(vec![(1, 7), (3, 9)])];
         let verdict = Verdict::of(3, 2, &good);
         assert!(verdict.is_good());

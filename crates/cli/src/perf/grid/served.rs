@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_there_cannot_be_watched() {
+    fn missing_process_cannot_be_watched() {
         assert!(Watched::new(&[std::process::id()]).is_ok());
         let error = Watched::new(&[u32::MAX]).err().unwrap().to_string();
         assert!(error.contains("4294967295"), "{error}");

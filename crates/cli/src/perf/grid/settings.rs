@@ -184,7 +184,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_changes_nothing() {
+    fn contradictory_settings_change_nothing() {
         let mut settings = parsed(&[]);
         for (key, value) in
             [("4", "0"), ("5", "-1"), ("6", "NaN"), ("7", "x"), ("r", "1.5"), ("d", "maybe"), ("i", "2")]
