@@ -1,4 +1,4 @@
-//! The command's allocator, and how long it keeps what is free.
+//! The command's allocator, and the time that it keeps free memory.
 #![allow(unsafe_code)]
 
 mod limit;
@@ -20,8 +20,8 @@ static ALLOCATOR: recycling::Recycling = recycling::Recycling;
 /// free memory goes back to the system.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// What a busy member frees it needs again soon, and memory that is fetched anew has to be cleared by the kernel first: with
-/// the allocator's own second, that is 4 % of a member's time at 80 % reads. What is free for long still goes back.
+/// A busy member needs freed memory again soon, and the kernel clears memory that is taken anew: with the allocator's default
+/// of 1 s, that is 4 % of a member's time at 80 % reads. Memory that is free for longer is returned.
 const PURGE_DELAY_MS: libc::c_long = 10_000;
 
 /// Keeps free memory for ten seconds, unless `MIMALLOC_PURGE_DELAY` says otherwise.
@@ -34,7 +34,7 @@ pub(crate) fn keep_memory_for_a_while() {
 /// Keeps free memory for as long as the process runs.
 fn keep_memory() {
     limit::KEEPS_MEMORY.store(true, std::sync::atomic::Ordering::Relaxed);
-    // SAFETY: as above; who calls this has no other threads.
+    // SAFETY: as above; the caller has no other threads.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
 }
 
@@ -44,8 +44,8 @@ fn give_back() {
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
-/// Gives memory back that was free for long enough. The allocator looks for that by itself only when memory is taken: without
-/// this call, an idle process would keep what it last had.
+/// Returns memory that was free for long enough. The allocator itself checks that only when memory is taken: without this call,
+/// an idle process would keep its last amount.
 fn give_back_what_is_due() {
     // SAFETY: it may be called at any time, from any thread.
     unsafe { libmimalloc_sys::mi_collect(false) };

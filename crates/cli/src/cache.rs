@@ -39,7 +39,7 @@ pub(crate) struct Cache {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Prints what a key has. The exit code is 1 if it has nothing.
+    /// Print the value of a key. The exit code is 1 if the key has none.
     Get {
         /// The cache's name.
         cache: String,
@@ -70,7 +70,7 @@ enum Verb {
     },
     /// The names of the caches, or the keys of one, in no order.
     Ls {
-        /// The cache whose keys are wanted; without it, the names of all caches.
+        /// List the keys of this cache. Without it, list the names of all caches.
         cache: Option<String>,
         /// Only keys that begin so. Consort's servers can do that.
         #[arg(long, value_name = "TEXT", requires = "cache")]
@@ -82,14 +82,14 @@ enum Verb {
         #[arg(long, value_name = "COUNT", requires = "cache")]
         limit: Option<usize>,
     },
-    /// Tells what changes, a line each, until Ctrl-C.
+    /// Print changes, one per line, until Ctrl-C.
     ///
-    /// A line is `created`, `modified`, `removed` or `expired`, a tab, and the key. A line `gap` says that some may be
+    /// A line is `created`, `modified`, `removed` or `expired`, a tab, and the key. A line `gap` means that changes may be
     /// missing, because a server was lost.
     Watch {
         /// The cache's name.
         cache: String,
-        /// First what is there, as `existing`, then a line `complete`.
+        /// Print the present keys first, as `existing`, then a line `complete`.
         #[arg(long)]
         state: bool,
         /// Only keys that begin so. Consort's servers can do that.
@@ -113,15 +113,15 @@ enum Verb {
     Create {
         /// The cache's name.
         cache: String,
-        /// Its settings, in XML, JSON or YAML as Infinispan writes them: owners, encoding, memory, expiration, persistence,
-        /// partition-handling, transaction and more. docs/server.md has what is done and what is refused.
+        /// Definition of the cache in Infinispan's XML, JSON or YAML: owners, encoding, memory, expiration, persistence,
+        /// partition-handling, transaction and more. docs/server.md lists the supported and the refused settings.
         #[arg(default_value = r#"{"distributed-cache": {"owners": 2}}"#)]
         settings: String,
         /// It is gone when all servers have ended, also if they keep something (consort server --data).
         #[arg(long)]
         volatile: bool,
     },
-    /// Removes a cache and what it has. The exit code is 1 if there was none.
+    /// Remove a cache and its entries. The exit code is 1 if there is no such cache.
     Drop {
         /// The cache's name.
         cache: String,
@@ -140,22 +140,23 @@ enum Verb {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Lets a name mean this cache from now on, whatever it has meant before.
+    /// Point an alias to this cache, whatever it pointed to before.
     ///
-    /// Who uses the name goes on with the other cache, on all servers within moments, and does not miss it meanwhile. With users, it
-    /// is for the roles deployer and admin.
+    /// Clients that use the alias are moved to the cache on all servers within seconds, without an error. With users, it
+    /// requires the role deployer or admin.
     Alias {
         /// The other name.
         alias: String,
         /// The cache's name.
         cache: String,
     },
-    /// Goes on without servers that have crashed, where too many did at once.
+    /// Make degraded caches available without servers that have crashed.
     ///
-    /// Then caches are degraded: what the missing servers own cannot be written, and new servers are not taken in. This goes on
-    /// with what is left, of one cache or of all, the servers' own included, and prints their names. What only the missing servers
-    /// had is gone: the command prints the number of segments without an owner and asks first. Do not do it while they are only stopped or cut off: both sides would write, and one side's writes would be
-    /// lost when they meet. With users, it is for the role admin.
+    /// A cache is degraded if too many servers crash at once: keys of the missing servers cannot be written, and new servers
+    /// are not added. This command makes one cache, or all including the servers' own, available with the remaining data, and
+    /// prints their names. Entries that only the missing servers had are lost: the command prints the number of segments
+    /// without an owner and asks first. Do not use it while servers are only stopped or disconnected: both partitions would
+    /// accept writes, and the writes of one would be lost in the merge. With users, it requires the role admin.
     MakeAvailable {
         /// The cache's name; without it, all caches.
         cache: Option<String>,
@@ -194,7 +195,7 @@ impl Cache {
                 if is_terminal && value.last().is_some_and(|last| *last != b'\n') {
                     out.write_all(b"\n")?;
                 }
-                // What ends without a line's end is held back until then, and its errors are lost with the process.
+                // Output without a line end is held back until then, and its errors are lost with the process.
                 out.flush()?;
             }
             Verb::Put { cache, key, value, lifespan, if_absent } => {
@@ -254,7 +255,7 @@ fn print_names(names: &[String]) {
     names.iter().for_each(|name| println!("{}", Escaped(name)));
 }
 
-/// Writes to standard error what is lost with the servers that are away, for each degraded cache.
+/// Writes the losses of each degraded cache because of unreachable servers to standard error.
 fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {
     let mut out = std::io::stderr().lock();
     for CacheLoss { cache, segments, segments_without_owner: lost, unreachable: away } in losses {
@@ -305,7 +306,7 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
     Ok(out.flush()?)
 }
 
-/// Writes what changes until so many lines are written.
+/// Writes changes until a number of lines is written.
 async fn watch(cache: RawCache, state: bool, prefix: Option<String>, limit: usize) -> anyhow::Result<()> {
     let mut listen = cache.listen();
     if let Some(prefix) = prefix {

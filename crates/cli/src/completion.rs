@@ -1,4 +1,4 @@
-//! `consort completion`: what a shell completes.
+//! `consort completion`: completion scripts for shells.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! How our programs end by a signal: a member gives others what it has, and leaves. That takes no longer than it may, and a
-//! second signal ends it at once.
+//! The end of our programs by a signal: a member hands its data to other members and leaves, within a limited time. A second
+//! signal ends it at once.
 
 use std::time::{Duration, Instant};
 
@@ -34,19 +34,19 @@ impl Signals {
     }
 }
 
-/// Until this process' input ends, and with it whoever has started it.
+/// Waits until this process' input ends, and with it the process that has started this one.
 pub(crate) async fn end_of_input() {
     let mut input = tokio::io::stdin();
     let mut bytes = [0; 64];
     while input.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
 }
 
-/// Closes a manager: others get first what only this member has. `at_once` says that nobody waits for it any more, and
-/// why. `tell` hears what happens.
+/// Closes a manager: other members first get the entries that only this member has. `at_once` completes with a reason when the
+/// handover is to be abandoned. `tell` gets the progress.
 ///
 /// # Errors
 ///
-/// If others may not have everything.
+/// If other members may not have all entries.
 pub(crate) async fn hand_over(
     manager: CacheManager,
     at_once: impl Future<Output = &'static str>,

@@ -35,7 +35,7 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// What the configuration's variables stand for: the environment, and over it what the options say.
+    /// Returns the values of the configuration's variables: the environment, overridden by options.
     pub(crate) fn variables(&self) -> anyhow::Result<Variables> {
         let mut variables = Variables::from_env();
         if let Some(bind) = &self.bind {

@@ -9,13 +9,13 @@ use anyhow::Context;
 use tokio::net::lookup_host;
 use tokio::time::{Instant, interval};
 
-/// Names of services change within seconds, and whoever looks them up remembers them for some.
+/// Names of services change within seconds, and resolvers cache them for some.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often it is told that it still waits.
+/// The interval of log lines while it waits.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Waits until this name stands for this address as well, and tells what it waits for.
+/// Waits until this name resolves to this address as well, and logs the reason.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The log on standard error. An event is one line, whatever it tells of: what peers and clients have sent is in the fields of
-//! events, and every field is written without control characters, here and nowhere else.
+//! The log on standard error. An event is one line: data of peers and clients are in its fields, and every field is written
+//! without control characters, here and nowhere else.
 
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 
 use crate::terminal::Escaping;
 
-/// Begins to log what passes the filter.
+/// Starts to log the events that pass the filter.
 pub(crate) fn begin(filter: EnvFilter) {
     let is_terminal = std::io::stderr().is_terminal();
     let subscriber = subscriber(filter, is_terminal, std::io::stderr);
@@ -146,7 +146,7 @@ mod tests {
             });
             assert_eq!(log.lines().count(), 7, "{log}");
             assert!(log.ends_with('\n'));
-            // What the formatter itself writes for a terminal begins with ESC [ and ends with m.
+            // The formatter's own output for a terminal begins with ESC [ and ends with m.
             let own = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[33m"];
             let rest = own.iter().fold(log.replace('\n', ""), |text, code| text.replace(code, ""));
             assert!(!rest.contains(|c: char| c.is_control() || c == '\u{202e}'), "{rest:?}");

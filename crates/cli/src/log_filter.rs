@@ -6,12 +6,12 @@ use tracing_subscriber::filter::LevelFilter;
 /// The variable with the filter.
 pub(crate) const VARIABLE: &str = "CONSORT_LOG";
 
-/// The filter that is set, or else the default one. The library takes any word for the name of a target, and a level that
-/// is mistyped would log everything of a target that does not exist, which is nothing.
+/// Returns the configured filter, or the default one. The library takes any word for the name of a target: a mistyped level
+/// would log everything of a target that does not exist, which is nothing.
 ///
 /// # Errors
 ///
-/// What is wrong with it, and what it can be.
+/// With the invalid part and the valid values.
 pub(crate) fn filter(set: Option<&str>, default: &str) -> Result<EnvFilter, String> {
     let Some(set) = set.filter(|set| !set.trim().is_empty()) else { return Ok(EnvFilter::new(default)) };
     let wrong = |part: &str, why: &str| {

@@ -55,7 +55,7 @@ enum Command {
     Demo(demo::Demo),
     /// Serves caches to Hot Rod clients, alone or with the other servers of a cluster.
     Server(Box<server::Server>),
-    /// Looks why a member is alone or a client cannot connect, and says what to do about it.
+    /// Find out why a member is alone or a client cannot connect, and print a remedy
     Doctor(doctor::Doctor),
     /// Makes lines for the file with a server's users, from names and passwords.
     User(user::User),
@@ -63,7 +63,7 @@ enum Command {
     Cache(cache::Cache),
     /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
     Perf(Box<perf::grid::Perf>),
-    /// Members under load that are killed, stopped, cut off and restarted; counts what is lost, and tells how long it took.
+    /// Kill, stop, disconnect and restart members under load; count lost entries and measure the recovery
     Live(live::Live),
     /// Performance of going through everything in a cache, over sizes, batches and ways.
     Iterate(Box<perf::grid::Iterate>),
@@ -75,7 +75,7 @@ enum Command {
     Mperf(perf::mperf::Mperf),
     /// Talks to everybody in a cluster, org.jgroups.demos.Chat included.
     Chat(chat::Chat),
-    /// Tells members of each other that find each other by TCPGOSSIP, and shows who is registered with a router.
+    /// Run a router for members that discover each other with TCPGOSSIP, or list its members
     Router(router::Router),
     /// Asks members for views, attributes and statistics, as JGroups' probe.sh does.
     Probe(probe::Probe),
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     if !matches!(arguments.command, Command::Server(_) | Command::Router(_)) {
         reader::end_without();
     }
-    // What a simulation loses, it loses on purpose; and a demo kills. A server's log tells what becomes of its cluster.
+    // A simulation loses messages on purpose, and a demo kills members. A server's log reports the events of its cluster.
     let level = match arguments.command {
         Command::Sim(_) => "off",
         Command::Demo(_) | Command::Live(_) => "error",
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         }
         _ => "warn",
     };
-    // Layers have switches of their own for what they trace, to be used while the program runs.
+    // Layers have switches of their own for traces, which can be changed while the program runs.
     let switched = Directive::from_str(&format!("{}=trace", consort_group::trace::TARGET));
     let set = std::env::var_os(log_filter::VARIABLE).map(|set| set.to_string_lossy().into_owned());
     let filter = match log_filter::filter(set.as_deref(), level) {
@@ -137,15 +137,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// One thread serves sockets, stack and application: on loopback and in most deployments a wake-up of another thread
-/// costs more than what it would do.
+/// One thread serves sockets, stack and application: on loopback and in most deployments, waking another thread costs more than
+/// the work itself.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     allocator::begin_to_recycle();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.on_thread_park(allocator::park).on_thread_unpark(allocator::unpark);
     let runtime = runtime.enable_all().build()?;
     let result = runtime.block_on(work);
-    // Not to wait for a thread that reads standard input, until somebody types something.
+    // Does not wait for a thread that reads standard input until a line is typed.
     runtime.shutdown_background();
     result
 }

@@ -20,7 +20,7 @@ pub(crate) struct Parse {
     file: PathBuf,
 }
 
-/// Characters of a line that are repeated to whoever has given something else.
+/// The most characters of an invalid line that an error repeats.
 const SHOWN_MAX: usize = 60;
 
 impl Parse {

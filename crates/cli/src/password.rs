@@ -1,5 +1,5 @@
-//! Passwords that are in no argument, where every program of the host could read them: from a file, the environment, or a
-//! terminal that does not show what is typed.
+//! Passwords from a file, the environment, or a terminal without echo, and never from an argument, which every program of the
+//! host could read.
 
 use std::io::{BufRead, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ const VARIABLE: &str = "CONSORT_PASSWORD";
 /// The user that a client shows to be.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Login {
-    /// The user. The password is that of --password-file, or of CONSORT_PASSWORD in the environment, or is asked for on the
+    /// User name. The password comes from --password-file, from CONSORT_PASSWORD in the environment, or from a prompt on the
     /// terminal.
     #[arg(long, value_name = "NAME", global = true)]
     user: Option<String>,
@@ -70,8 +70,7 @@ fn asked_for(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result
     typed(prompt, input)
 }
 
-/// The first line of the input: what is typed on a terminal, which does not show it, or what another program writes. Nothing
-/// if there is none.
+/// Returns the first line of the input: of a terminal without echo, or of another program's output. None if there is no line.
 pub(crate) fn of_input(prompt: &str) -> anyhow::Result<Option<String>> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() { typed(prompt, &mut input) } else { line(&mut input) }
@@ -89,7 +88,7 @@ fn line(input: &mut impl BufRead) -> anyhow::Result<Option<String>> {
     Ok((read > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// A terminal without echo, until this is dropped.
 struct Unseen {
     terminal: OwnedFd,
     before: Termios,

@@ -52,7 +52,7 @@ pub(crate) struct Probe {
     /// The first line of this file is the passcode.
     #[arg(long, value_name = "FILE")]
     passcode_file: Option<std::path::PathBuf>,
-    /// What to ask for; nothing asks for the view. `keys` lists what there is.
+    /// Keys to query; without any, the view. `keys` lists the available keys
     keys: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ impl Probe {
         bytes
     }
 
-    /// Asks over multicast. `tell` hears of the groups.
+    /// Asks over multicast. `tell` gets the address of each group.
     pub(crate) fn by_multicast(&self, text: &str, tell: impl Fn(SocketAddr)) -> anyhow::Result<Vec<String>> {
         let request = self.request(text);
         let interfaces = if_addrs::get_if_addrs().context("this host's interfaces")?;
@@ -177,7 +177,7 @@ impl Probe {
     }
 }
 
-/// Connects to the first address of a host that takes it. Hosts that drop what is sent to them are not waited for longer.
+/// Connects to the first address of a host that accepts. Hosts that drop packets are waited for no longer than the timeout.
 fn connect(to: (&str, u16), patience: Duration) -> std::io::Result<TcpStream> {
     let mut failure = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
     for address in to.to_socket_addrs()? {
@@ -199,7 +199,7 @@ fn send_through(socket: &Socket, interface: &if_addrs::Interface, request: &[u8]
     chosen.is_ok() && socket.send_to(request, &to.into()).is_ok()
 }
 
-/// Takes what comes until then, or what has come already if that is past.
+/// Receives responses until this time, or those that are there if it is past.
 fn receive_until(socket: &UdpSocket, until: Instant, answers: &mut Vec<String>) -> anyhow::Result<()> {
     let mut buffer = vec![0; 65_536];
     loop {

@@ -1,15 +1,15 @@
-//! Who reads what a command prints may have seen enough (`consort parse … | head`): then the command ends, without a word.
+//! A command ends silently when the reader of its output has seen enough (`consort parse … | head`).
 //!
-//! That is what SIGPIPE is for, but the signal would also come when the process of a peer is gone, and end this one. So it stays
-//! ignored, as the standard library has it, and writes to the output fail.
+//! SIGPIPE has that purpose, but it would also arrive when a peer closes a connection, and end this process. So it stays
+//! ignored, as by the standard library, and writes to the output fail.
 
 use std::io;
 use std::process::ExitCode;
 
-/// The exit code: what a shell says of a process that SIGPIPE has ended.
+/// The exit code that a shell reports for a process ended by SIGPIPE.
 const GONE: i32 = 128 + 13;
 
-/// Has `println!` end the process when nobody reads it any more, instead of panicking.
+/// Makes `println!` end the process instead of panicking if the reader of the output has gone.
 pub(crate) fn end_without() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -20,12 +20,13 @@ pub(crate) fn end_without() {
     }));
 }
 
-/// Whether this is what `println!` panics with when its reader has gone.
+/// Returns whether this is the panic of `println!` without a reader.
 fn is_unprinted(panic: &str) -> bool {
     panic.starts_with("failed printing to std") && panic.contains("Broken pipe")
 }
 
-/// Says on standard error what has failed, and gives the exit code for it; without a word, that of a reader that has gone.
+/// Prints an error on standard error and returns its exit code. For output without a reader, it prints nothing and returns that
+/// exit code.
 pub(crate) fn complain(error: &anyhow::Error, code: ExitCode) -> ExitCode {
     if is_gone(error) {
         return ExitCode::from(GONE as u8);
@@ -40,8 +41,8 @@ fn indented(error: &anyhow::Error) -> String {
     format!("{error:#}").replace('\n', "\n  ")
 }
 
-/// Whether output could not be written because its reader has gone. What fails on the way to a peer is an error of channel or
-/// client.
+/// Returns whether output could not be written because its reader has gone. Errors on the way to a peer are errors of the
+/// channel or the client.
 fn is_gone(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,5 +1,5 @@
-//! What a server reads again while it serves, with SIGHUP: its users, keys for their tokens, its certificate, key and roots of its
-//! clients' certificates, and the caches that it is to have.
+//! The files that a server reads again on SIGHUP while it serves: users, token keys, its certificate and key, the roots of
+//! client certificates, and predefined caches.
 
 use std::path::PathBuf;
 
@@ -20,11 +20,11 @@ pub(crate) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Reads it.
+    /// Reads the keys.
     ///
     /// # Errors
     ///
-    /// With the file, and what is wrong with it.
+    /// With the file and its error.
     pub(crate) fn read(&self) -> Result<Tokens, TokenKeyError> {
         let tokens = Tokens::from_file(&self.keys, &self.audience)?;
         Ok(match &self.issuer {
@@ -45,11 +45,11 @@ pub(crate) struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// Reads them.
+    /// Reads the certificate, the key and the roots.
     ///
     /// # Errors
     ///
-    /// With the file, and what is wrong with it.
+    /// With the file and its error.
     pub(crate) fn read(&self) -> Result<(Identity, ClientCertificates), TlsError> {
         let roots = self.client_ca.as_ref().map(Roots::from_file).transpose()?;
         let clients = match roots {
@@ -61,7 +61,7 @@ impl TlsFiles {
     }
 }
 
-/// What is read again, as far as the server was told of it.
+/// The files that are read again, as far as the server has them.
 pub(crate) struct Files {
     pub(crate) users: Option<PathBuf>,
     pub(crate) tokens: Option<TokenFile>,
@@ -69,7 +69,7 @@ pub(crate) struct Files {
     pub(crate) caches: Option<PathBuf>,
 }
 
-/// The same, and by what it is handed over.
+/// The files, and the handles that take their contents.
 pub(crate) struct Reload {
     users: Option<(PathBuf, UsersHandle)>,
     tokens: Option<(TokenFile, TokensHandle)>,
@@ -87,7 +87,7 @@ impl Reload {
         }
     }
 
-    /// Reads all of it whenever the signal comes. What is wrong with one file is told, and changes nothing of what is in others.
+    /// Reads all files at each signal. An error in one file is logged and does not affect the others.
     pub(crate) async fn whenever(self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             if let Some((file, users)) = self.users.clone() {
@@ -132,14 +132,14 @@ impl Reload {
     }
 }
 
-/// Reads where that holds nobody up.
+/// Reads on a thread that may block.
 async fn beside<T: Send + 'static>(
     read: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
     spawn_blocking(read).await?
 }
 
-/// Tells what has come of it.
+/// Logs the result.
 async fn told<T>(
     stays: &str,
     reading: impl Future<Output = anyhow::Result<T>>,

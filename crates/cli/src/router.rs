@@ -1,4 +1,4 @@
-//! `consort router`: tells members of each other, as JGroups' GossipRouter does.
+//! `consort router`: tells members of one another's addresses, as JGroups' GossipRouter does.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use consort_router::{Router as Routes, RouterConfig};
 use crate::ending::Signals;
 use crate::table::table;
 
-/// How long a router may take to say who is registered.
+/// The time limit for a router's list of registered members.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Args)]
@@ -38,10 +38,10 @@ pub(crate) struct Router {
     /// The port for members to connect to.
     #[arg(long, default_value_t = RouterConfig::PORT)]
     port: u16,
-    /// Does not tell members of a group that the connection of one has ended.
+    /// Do not report closed connections to the other members of the group
     #[arg(long)]
     no_suspect: bool,
-    /// Asks this router who is registered there, instead of being one.
+    /// List the members that are registered with this router, instead of running one
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["host", "port", "no_suspect"])]
     members: Option<String>,
 }
@@ -66,7 +66,7 @@ impl Router {
             ),
             _ => anyhow::anyhow!("cannot listen at {} port {port}: {error}", config.host),
         })?;
-        // Whoever has started it may not read what it says.
+        // The parent process may not read this output.
         let _ = writeln!(std::io::stdout(), "-- router: members connect to {}", router.local_addr());
         let name = signals.next().await;
         let left = router.member_count();
@@ -83,7 +83,7 @@ fn registered(count: usize) -> String {
     }
 }
 
-/// Host and port of a router, whose port is JGroups' unless it is said.
+/// Returns host and port of a router, with JGroups' port by default.
 fn place(router: &str) -> anyhow::Result<String> {
     let has_port = match router.strip_prefix('[') {
         Some(rest) => !rest.ends_with(']') || rest.contains("]["),

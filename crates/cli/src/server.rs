@@ -24,8 +24,8 @@ use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
-/// After this time without a sign a stock stack suspects a member, unless `-D` says otherwise: a quarter of what JGroups has, as the
-/// chart has it, because writes of the member's keys wait meanwhile.
+/// The time without a sign of life after which a stock stack suspects a member, unless `-D` sets another: a quarter of JGroups'
+/// value, as in the chart, because writes to the member's keys wait until then.
 const SUSPECT_AFTER: &str = "10s";
 
 /// How often a member of a stock stack says that it is there.
@@ -91,14 +91,14 @@ pub(crate) struct Server {
     /// The address for clients to connect to.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
-    /// What clients are told to connect to, if that is something else.
+    /// Advertise this address to clients, if it differs from the address that the server listens on.
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
     /// The cluster of servers to join; without it the server is alone.
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// The cluster's stack: a file, or a stock one such as tcp.xml. A stock one suspects a member that is silent for 10 s
-    /// (-D consort.suspect_after=40s -D consort.heartbeat_interval=5s for what JGroups' files have).
+    /// Stack of the cluster: a file, or a stock one such as tcp.xml. A stock stack suspects a member that is silent for 10 s
+    /// (JGroups' values: -D consort.suspect_after=40s -D consort.heartbeat_interval=5s).
     #[arg(long, value_name = "FILE", default_value = "tcp.xml", requires = "cluster")]
     config: String,
     /// This member's name; without it, the host's and a number.
@@ -110,8 +110,8 @@ pub(crate) struct Server {
     /// Sets a variable of the stack, such as jgroups.bind_port.
     #[arg(short = 'D', value_name = "NAME=VALUE", requires = "cluster")]
     define: Vec<String>,
-    /// Joins once this name, a headless service's as a rule, stands for the address of --bind as well: who comes later
-    /// finds this member by it then.
+    /// Wait to join until this DNS name resolves to the --bind address, so that members that start later can discover this one.
+    /// For a Kubernetes headless service.
     #[arg(long, value_name = "HOST", requires = "bind")]
     listed_at: Option<String>,
     /// Answers probe (consort probe, JGroups' probe.sh) on the address of --bind. Without it probe is off, unless a stack of
@@ -130,7 +130,7 @@ pub(crate) struct Server {
     /// The machine in that; owners are kept apart in the same way.
     #[arg(long, value_name = "NAME", requires = "cluster")]
     machine: Option<String>,
-    /// Keeps what is to outlive all servers in this directory, which is this server's alone.
+    /// Directory for persistent data. Each server needs its own.
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// Makes the caches of this file that are not there, before it serves: a document in XML, JSON or YAML, as Infinispan's
@@ -144,28 +144,28 @@ pub(crate) struct Server {
     /// After so many seconds goes on without servers that were there to the last and are not back.
     #[arg(long, value_name = "SECONDS", requires = "data")]
     alone_after: Option<u32>,
-    /// The users, and what they may do.
+    /// File with the users, their passwords and their roles.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
-    /// Serves everyone who can connect, also from other hosts: without it a server with --host needs --users.
+    /// Serve every client without authentication, also from other hosts. Without it, a server with --host needs --users.
     #[arg(long, conflicts_with = "users")]
     no_auth: bool,
     /// Serves everyone although other servers of the cluster have users. Without it such a server does not start, and refuses its
     /// clients when a server with users joins later.
     #[arg(long, requires = "cluster", conflicts_with = "users")]
     allow_weaker_authentication: bool,
-    /// How users may show who they are: EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-384, SCRAM-SHA-256, OAUTHBEARER, PLAIN. All that is
-    /// safe unless it is said.
+    /// Mechanisms that clients can authenticate with: EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-384, SCRAM-SHA-256, OAUTHBEARER,
+    /// PLAIN. Default: all that are safe on the connection.
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = mechanism, requires = "users")]
     mechanisms: Option<Vec<Mechanism>>,
     /// Passwords and tokens may be sent as they are also without TLS.
     #[arg(long, requires = "users")]
     allow_cleartext: bool,
-    /// Believes tokens that are signed by a public key in this PEM file: of RSA, of P-256 or P-384, or of Ed25519. While who
-    /// signs changes its key, both can be in it.
+    /// Accept tokens that are signed with a public key in this PEM file: RSA, P-256, P-384 or Ed25519. While the issuer changes
+    /// its key, the file can have both.
     #[arg(long, value_name = "FILE", requires = "users", requires = "token_audience")]
     token_key: Option<PathBuf>,
-    /// Only tokens for this audience (aud) are good: others are for somebody else.
+    /// Accept only tokens for this audience (aud).
     #[arg(long, value_name = "NAME", requires = "token_key")]
     token_audience: Option<String>,
     /// Only tokens of this issuer (iss) are good.
@@ -191,7 +191,7 @@ pub(crate) struct Server {
     with_parent: bool,
 }
 
-/// What can be done about a start that has failed, if there is something.
+/// Adds advice to the error of a failed start, if there is some.
 fn advised(error: ServerError) -> anyhow::Error {
     let advice = match &error {
         ServerError::Listen { error, .. } if error.kind() == ErrorKind::AddrInUse => {
@@ -211,7 +211,7 @@ fn advised(error: ServerError) -> anyhow::Error {
     anyhow::anyhow!("{error}; {advice}")
 }
 
-/// Whether all addresses of a host are of the loopback. One that is not found is told when the server listens.
+/// Returns whether all addresses of a host are loopback addresses. An unknown host is reported when the server listens.
 async fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     let Ok(mut found) = lookup_host((host, 0)).await else { return true };
@@ -227,7 +227,7 @@ impl Server {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         self.check_authentication().await?;
         descriptors::raise_limit();
-        // What is wrong with its files is told before it joins anybody.
+        // Errors in its files are reported before the server joins a cluster.
         let mut builder = self.of_files()?.host(&self.host).port(self.port);
         builder = builder.connections_per_address(self.connections_per_address);
         if let Some(port) = self.health_port {
@@ -362,7 +362,7 @@ impl Server {
         Ok(builder)
     }
 
-    /// One line with what an operator wants to know of a server that starts.
+    /// Logs one line with the settings of a starting server.
     fn log_start(&self, builder: &ServerBuilder) {
         let of = |path: &Option<PathBuf>| {
             path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
@@ -413,7 +413,7 @@ impl Server {
         Ok(CacheManager::from_channel(builder).location(self.location()))
     }
 
-    /// Variables that stand for places may be empty where nobody has said them.
+    /// Variables of a location may be empty if they are not set.
     fn location(&self) -> Location {
         let place = |name: &Option<String>| name.as_deref().filter(|name| !name.is_empty()).map(Into::into);
         Location { site: place(&self.site), rack: place(&self.rack), machine: place(&self.machine) }

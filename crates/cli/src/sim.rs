@@ -1,4 +1,4 @@
-//! `consort sim`: whole clusters in virtual time, seed by seed, with or without a cache, and what clusters cost by their
+//! `consort sim`: whole clusters in virtual time, seed by seed, with or without a cache, and the cost of clusters by their
 //! size.
 
 use std::io::{IsTerminal as _, Write as _};
@@ -35,7 +35,7 @@ pub(crate) struct Sim {
 enum Command {
     /// Messages, bytes and time of joins, crashes, leaves and merges, and the steady load, by the cluster's size.
     Growth(GrowthOf),
-    /// Messages per operation of a cache, and what moves when a member joins, by the cluster's size.
+    /// Messages per cache operation and entries moved when a member joins, by cluster size
     GridGrowth(GridGrowthOf),
 }
 
@@ -53,29 +53,29 @@ struct Swarm {
     /// The first of them.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     first: u64,
-    /// Replays this one, and tells its faults and views.
+    /// Replay this seed, and print its faults and views
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// What goes wrong: whatever the seed draws, or nothing.
+    /// Faults: those that the seed draws, or none
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Faults::All)]
     faults: Faults,
-    /// Members have a cache, and clients that use it; with half of the seeds, readers that walk through all of it, too, with
-    /// two of five somebody listens, and with two of five members have stores, with which the whole cluster ends and begins again.
+    /// Give members a cache and clients. Half of the seeds also have iterations, two of five a listener, and two of five stores
+    /// with which the whole cluster stops and restarts
     #[arg(long)]
     grid: bool,
     /// With --grid: members are parted again and again, also while others are, and all sides go on (AllowReadWrites).
     #[arg(long, requires = "grid")]
     parted: bool,
-    /// With --grid: nobody listens, whatever the seed draws.
+    /// With --grid: no listeners, whatever the seed draws
     #[arg(long, requires = "grid")]
     without_listeners: bool,
-    /// With --grid: nobody has a store, whatever the seed draws.
+    /// With --grid: no stores, whatever the seed draws
     #[arg(long, requires = "grid")]
     without_stores: bool,
-    /// With --grid: clients read and write what lives for ever, whatever the seed draws.
+    /// With --grid: clients only read and write entries without a lifespan, whatever the seed draws
     #[arg(long, requires = "grid")]
     without_habits: bool,
-    /// With --grid and --seed: tells every operation, too.
+    /// With --grid and --seed: print every operation, too
     #[arg(long, requires = "grid", requires = "seed")]
     trace: bool,
     /// Prints results as JSON.
@@ -159,7 +159,7 @@ fn ideal(growth: &grid::Growth) -> f64 {
     1.0 / (growth.members + 1) as f64
 }
 
-/// A line of a plot: its name, and what it shows.
+/// A line of a plot: its name, and its value.
 type Line = (&'static str, fn(&grid::Growth) -> f64);
 
 /// The table as Markdown shows plots.
@@ -197,7 +197,7 @@ fn stacks() -> PossibleValuesParser {
     PossibleValuesParser::new(simulated_stacks())
 }
 
-/// Faults need somebody to be between.
+/// Faults need at least two members.
 fn members(text: &str) -> Result<usize, String> {
     range::within(text, 2, MEMBERS_MAX)
 }
@@ -299,7 +299,7 @@ impl Swarm {
         self.each(|seed| run(&plan, seed), summary)
     }
 
-    /// Runs all seeds, and prints what is wrong and a summary of the others.
+    /// Runs all seeds, and prints the violations and a summary of the other runs.
     fn each<R>(
         &self,
         run: impl Fn(u64) -> Result<R, Violation>,

@@ -53,7 +53,7 @@ impl<W: Write + ?Sized> Write for Escaping<'_, W> {
                 '\n' => self.to.write_str("\\n")?,
                 '\r' => self.to.write_str("\\r")?,
                 '\t' => self.to.write_str("\\t")?,
-                // As JSON has it, so that what is JSON stays JSON.
+                // As JSON has it, so that JSON stays JSON.
                 c => write!(self.to, "\\u{:04x}", u32::from(c))?,
             }
             rest = &rest[at + c.len_utf8()..];
@@ -62,8 +62,8 @@ impl<W: Write + ?Sized> Write for Escaping<'_, W> {
     }
 }
 
-/// What acts on a terminal or a reader instead of being shown: control characters, separators of lines and paragraphs, and
-/// what turns the direction of text around.
+/// Returns whether a character acts on a terminal or a reader instead of being shown: control characters, separators of lines
+/// and paragraphs, and changes of the text direction.
 const fn is_control(c: char) -> bool {
     c.is_ascii_control()
         || matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}')
@@ -92,7 +92,7 @@ macro_rules! eprintln {
 mod tests {
     use super::*;
 
-    /// Each kind of what acts on a terminal.
+    /// Each kind of character that acts on a terminal.
     const HOSTILE: &str =
         "a\nb\r\t\u{1b}[2J\u{7}\u{0}\u{7f}\u{9b}\u{85}\u{2028}\u{202e}\u{2066}\u{200f}\u{61c}ä\\";
 
@@ -128,7 +128,7 @@ mod tests {
     /// Every output of the command goes through the macros above or names here why it does not.
     #[test]
     fn no_module_writes_to_a_terminal_past_the_macros() {
-        // Bytes of values that are asked for, escaped by `shown`; a script for shells; lines of this process's own settings.
+        // Bytes of requested values, escaped by `shown`; a script for shells; lines of this process's own settings.
         const KNOWN: [&str; 5] = ["cache.rs", "completion.rs", "router.rs", "server.rs", "live/member.rs"];
         // Handles that move the cursor or flush.
         const HANDLES: [&str; 7] = [

@@ -23,10 +23,10 @@ use crate::password;
 pub(crate) struct User {
     /// The user's name.
     name: String,
-    /// What the user may do: admin, deployer, application, observer or monitor, or several of them.
+    /// Roles of the user: admin, deployer, application, observer, monitor, or several of them
     #[arg(long, value_name = "ROLE[,ROLE]", required = true, value_delimiter = ',', value_parser = role)]
     role: Vec<Role>,
-    /// Only a client certificate or a token shows who it is.
+    /// The user authenticates only with a client certificate or a token
     #[arg(long)]
     no_password: bool,
 }

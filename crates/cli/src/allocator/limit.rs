@@ -14,19 +14,19 @@ use super::reserve::amount;
 /// How often the log says that a shortage lasts.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// How often free memory goes back: what is free for long enough, and all of it while there is a shortage.
+/// The interval at which free memory is returned: memory that was free for long enough, or all free memory during a shortage.
 const PURGED_EVERY: Duration = Duration::from_secs(1);
 
-/// Processes whose limit is lower use pages of 4 KiB only. Where some entries stay and others go, a huge page of 2 MiB stays
-/// resident for one of them: a cache with a `max-size` of 50 MB and values of 1 to 100 KB cost 2.5 times as much with huge
-/// pages and 1.7 times without, and an empty server 33 and 27 MiB. Above, reads are worth more: those of an embedded cache
-/// with 300 MB take 20 % less CPU with huge pages.
+/// Processes with a lower limit use pages of 4 KiB only. Where some entries stay and others are removed, one entry keeps a huge
+/// page of 2 MiB resident: a cache with a `max-size` of 50 MB and values of 1 to 100 KB took 2.5 times as much with huge pages
+/// and 1.7 times without, and an empty server 33 and 27 MiB. Above, reads matter more: those of an embedded cache with 300 MB
+/// take 20 % less CPU with huge pages.
 const HUGE_PAGES_FROM: u64 = 1 << 30;
 
 /// Whether the allocator keeps all memory (`--reserve`).
 pub(super) static KEEPS_MEMORY: AtomicBool = AtomicBool::new(false);
 
-/// The option of commands whose members have limited memory.
+/// The option of commands with a memory limit.
 #[derive(Args)]
 pub(crate) struct Memory {
     /// The memory that this process may use, entries and everything else: 2GB or 2GiB, for example. Without it, 80 % of
@@ -74,7 +74,7 @@ impl Memory {
     }
 }
 
-/// When the log was told of a shortage.
+/// The time of the last log line about a shortage.
 #[derive(Default)]
 struct Log {
     told: Option<Instant>,

@@ -1,10 +1,10 @@
-//! Blocks that a thread has just freed are the next that it takes.
+//! A thread's recently freed blocks, which it allocates next.
 //!
-//! A member that writes takes memory for the new value and frees that of the old one, which lies anywhere. The allocator
-//! puts a freed block back into its page, where others of its size are in use, and looks for a page with a free one for
-//! the next: 7 % of a member's time at 80 % reads (docs/lab/2026-11-performance.md). So a thread that serves a member keeps
-//! some of what it frees on shelves, by size, and takes from there first. Buffers that are read into and written from get
-//! there too: the last one is still in the CPU's cache, and the allocator's next is not.
+//! A member that writes allocates memory for the new value and frees that of the old one, which lies anywhere. The allocator
+//! puts a freed block back into its page, where others of its size are in use, and searches a page with a free one for the
+//! next: 7 % of a member's time at 80 % reads (docs/lab/2026-11-performance.md). So a thread that serves a member keeps some
+//! freed blocks on shelves, by size, and allocates from them first. Buffers for reads and writes come from them, too: the last
+//! one is still in the CPU's cache, and the allocator's next is not.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -21,17 +21,17 @@ pub(super) struct Recycling;
 /// How blocks for the shelves are aligned: as the allocator aligns them anyway.
 const ALIGN: usize = 16;
 
-/// What every block is aligned to. Who asks for no more is spared the allocator's look at alignments: a walk that takes two
-/// blocks for an entry is 8 % faster.
+/// The alignment of every block. Requests for no more avoid the allocator's check of alignments: an iteration that allocates
+/// two blocks for an entry is 8 % faster.
 const WORD: usize = size_of::<usize>();
 
-/// Smaller blocks the allocator finds quickly, as many lie in one page. The largest are what a connection is read into, with
-/// a piece of a packet before it.
+/// The allocator finds smaller blocks quickly, because many lie in one page. The largest are read buffers of connections, with
+/// a part of a packet before them.
 const SIZES: std::ops::RangeInclusive<usize> = 257..=256 * 1024;
 
 const CLASSES: usize = 40;
 
-/// What is asked of the allocator for each class of sizes: four to a doubling, which it has itself.
+/// The layout that is requested from the allocator for each class of sizes: four to a doubling, which the allocator has itself.
 const LAYOUTS: [Layout; CLASSES] = {
     let mut layouts = [Layout::new::<u8>(); CLASSES];
     let mut class = 0;
@@ -45,7 +45,7 @@ const LAYOUTS: [Layout; CLASSES] = {
     layouts
 };
 
-/// The class whose blocks are the smallest that take this; none if it is not for the shelves.
+/// Returns the class with the smallest blocks that fit; none if the shelves have no such class.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
     let is_shelved = SIZES.contains(&layout.size()) && layout.align() <= ALIGN;
@@ -56,7 +56,7 @@ fn class_of(layout: Layout) -> Option<usize> {
     })
 }
 
-/// Blocks of a class that a thread keeps: what writes frees about as often as it takes, so that few lie here at a time.
+/// The most blocks of a class that a thread keeps: writes free about as often as they allocate, so few lie here at a time.
 const BLOCKS_MAX: usize = 64;
 
 /// Bytes of a class that it keeps: eight frames of a rebalance, as many as one of three givers has under way.
@@ -66,8 +66,8 @@ const BYTES_MAX: usize = 512 * 1024;
 /// two threads kept 26 MB of a cache with a `max-size` of 50 MB, and every block holds a page of the allocator, of up to 4 MiB.
 const ALL_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// After so many blocks that were freed, the thread frees those that it has not needed meanwhile. A cache whose values have
-/// another size than before leaves blocks of a size that no write takes any more, in pages that are free otherwise.
+/// The number of freed blocks after which the thread frees blocks that it has not needed meanwhile. A cache whose values change
+/// their size leaves blocks that no write allocates any more, in pages that are free otherwise.
 const FREED_BETWEEN_SWEEPS: u32 = 1_024;
 
 const fn blocks_max(class: usize) -> usize {
@@ -183,10 +183,10 @@ thread_local! {
     /// This thread's shelves; null if it has none or is parked. It has no destructor, with which an allocator could not use it.
     static SHELVES: Cell<*mut Shelves> = const { Cell::new(ptr::null_mut()) };
 
-    /// What the shelves are in, from [`begin`] to [`end`].
+    /// The owner of the shelves, from [`begin`] to [`end`].
     static OWNER: Cell<*const Owner> = const { Cell::new(ptr::null()) };
 
-    /// The turn in which this thread has last collected what other threads freed of its pages.
+    /// The turn in which this thread has last collected the blocks of its pages that other threads have freed.
     static COLLECTED_IN: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// This thread gives back what it has kept, and keeps nothing any more. One that ends without takes it along.
+/// Frees the blocks that this thread keeps, and keeps no more. A thread that ends without this call leaks them.
 pub(crate) fn end() {
     SHELVES.set(ptr::null_mut());
     let owner = OWNER.replace(ptr::null());
@@ -216,8 +216,8 @@ pub(crate) fn end() {
     drop(ended);
 }
 
-/// This thread begins to wait for work. What it has kept may be freed meanwhile. Once in a turn it gets back its pages whose
-/// blocks other threads have freed: the allocator looks at those only when the thread takes blocks of their size.
+/// Notes that this thread waits for work. Its blocks may be freed meanwhile. Once in a turn it collects its pages' blocks that
+/// other threads have freed: the allocator checks those only when the thread allocates blocks of their size.
 pub(crate) fn park() {
     SHELVES.set(ptr::null_mut());
     let turn = TURN.load(Ordering::Relaxed);
@@ -239,7 +239,7 @@ pub(crate) fn unpark() {
     }
 }
 
-/// Frees what threads that wait for work have kept and not needed since the last call.
+/// Frees the blocks that waiting threads have kept and not needed since the last call.
 pub(super) fn sweep_parked() {
     TURN.fetch_add(1, Ordering::Relaxed);
     let owners = OWNERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -336,14 +336,14 @@ mod tests {
 
     use super::*;
 
-    /// A block that knows what stands in it.
+    /// A block that knows its content.
     struct Block {
         at: *mut u8,
         layout: Layout,
         filled_with: u8,
     }
 
-    // SAFETY: it owns what it points to.
+    // SAFETY: it owns the memory that it points to.
     unsafe impl Send for Block {}
 
     fn layout(size: usize) -> Layout {
@@ -353,7 +353,7 @@ mod tests {
     impl Block {
         fn new(size: usize, filled_with: u8) -> Self {
             let layout = layout(size);
-            // SAFETY: the size is not zero, and what is written is what was asked for.
+            // SAFETY: the size is not zero, and the bytes written are within the allocation.
             let at = unsafe {
                 let at = Recycling.alloc(layout);
                 at.write_bytes(filled_with, size);
@@ -472,7 +472,7 @@ mod tests {
         sweep();
         assert_eq!(kept(class), 20, "a thread that works keeps them");
         park();
-        // What a thread takes and frees while it is parked is not kept.
+        // Blocks that a thread allocates and frees while it is parked are not kept.
         free();
         sweep();
         unpark();

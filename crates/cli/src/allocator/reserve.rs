@@ -17,7 +17,7 @@ use consort_server::amount_of_bytes;
 
 use super::room::{Room, room};
 
-/// The option of commands whose members can do so.
+/// The option of commands that can reserve memory.
 #[derive(Args)]
 pub(crate) struct Reserve {
     /// Takes so much memory before it joins, and keeps it: entries that come, from clients or because it has joined, do not
@@ -32,8 +32,8 @@ pub(crate) fn amount(text: &str) -> Result<u64, String> {
     amount_of_bytes(text).ok_or_else(|| "no amount of memory, such as 500MB, 2GB or 1.5GiB".to_owned())
 }
 
-/// Taken at a time: the allocator has it from where smaller blocks come from, too, which get it when it is freed. With the
-/// allocator's own bytes before it, it is a 32nd of what that divides its memory into, so that nothing is left between.
+/// The size of one allocation: the allocator takes it from the same memory as smaller blocks, which can use it when it is
+/// freed. With the allocator's own bytes before it, it is a 32nd of the allocator's unit, so that nothing is left between.
 const BLOCK: usize = (1 << 20) - (64 << 10);
 
 impl Reserve {
@@ -52,7 +52,7 @@ impl Reserve {
         let begin = Instant::now();
         check(bytes)?;
         super::keep_memory();
-        // All at once: what one thread frees, another would take again.
+        // All at once, because another allocation would take a freed block again.
         let blocks = blocks(bytes.div_ceil(BLOCK as u64)).with_context(|| too_much(bytes))?;
         drop(blocks);
         let took = begin.elapsed().as_secs_f64();

@@ -1,9 +1,9 @@
-//! How much memory a process can still take, as Linux tells it: of the machine, and of the control groups that it is in.
+//! The memory that a process can still take, as Linux reports it: of the machine, and of the control groups of the process.
 
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// What is left, and of what.
+/// The available bytes, and the limit that they belong to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Room {
     pub(super) bytes: u64,
@@ -13,7 +13,7 @@ pub(super) struct Room {
 /// Where control groups are, those of version 2.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// The narrowest; none where nobody tells.
+/// Returns the narrowest limit; none if none is known.
 pub(super) fn room() -> Option<Room> {
     let machine = read_to_string("/proc/meminfo").ok().and_then(|said| of_machine(&said));
     let own = read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn room() -> Option<Room> {
     machine.into_iter().chain(groups).min_by_key(|room| room.bytes)
 }
 
-/// What can be had without that anybody is driven out to disk.
+/// Returns the memory that is available without swapping.
 fn of_machine(meminfo: &str) -> Option<Room> {
     let bytes = number(meminfo, "MemAvailable:")? * 1_024;
     Some(Room { bytes, of: "this machine".to_owned() })
@@ -37,7 +37,7 @@ fn group(own: &str) -> Option<&Path> {
     own.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new)
 }
 
-/// What a group's processes can still take: files' pages make room for them. None where there is no limit.
+/// Returns the memory that a group's processes can still take; pages of files make room for them. None without a limit.
 fn of_group(max: &str, current: &str, stat: &str) -> Option<u64> {
     let max: u64 = max.trim().parse().ok()?;
     let current: u64 = current.trim().parse().ok()?;

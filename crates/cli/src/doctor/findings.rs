@@ -1,4 +1,4 @@
-//! What was checked, what was found, and what to do about it.
+//! The checks, their results, and remedies.
 
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub(super) struct Finding {
     advice: Option<String>,
 }
 
-/// All of it, told as it is found or together at the end.
+/// All findings, printed one by one or together at the end.
 #[derive(Default, Serialize)]
 pub(super) struct Findings {
     /// Whether nothing is bad.

@@ -1,4 +1,4 @@
-//! What the host gives its processes.
+//! The resources of the host.
 
 use std::time::{Duration, Instant, SystemTime};
 

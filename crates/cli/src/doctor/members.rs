@@ -1,4 +1,4 @@
-//! Members that answer, and what they are members of: they are asked as `consort probe` asks.
+//! Members that respond, and their clusters: asked as `consort probe` asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ impl Member {
     }
 }
 
-/// Everybody who answers within this time: over multicast, and over TCP on these hosts.
+/// Returns all members that respond within this time: over multicast, and over TCP on these hosts.
 pub(super) async fn around(hosts: Vec<IpAddr>, patience: Duration) -> Vec<Member> {
     let asking = tokio::task::spawn_blocking(move || {
         let probe = Probe::for_views(patience);
@@ -67,7 +67,7 @@ fn newest(answers: &[String]) -> Vec<Member> {
     by_place.into_values().collect()
 }
 
-/// What the members that have answered mean to one that is to join this cluster. `is_expected` says that some should be there.
+/// Judges the members that have responded for a member that is to join this cluster. `is_expected`: there should be some.
 pub(super) fn judge(
     members: &[Member],
     cluster: &str,

@@ -56,7 +56,7 @@ pub(crate) struct Doctor {
 /// A member that is alone, or is to be started.
 #[derive(Args)]
 struct Stack {
-    /// A member's stack: a file, or a stock one such as tcp.xml. Looks why it finds nobody.
+    /// Stack of a member: a file, or a stock one such as tcp.xml. Checks why it discovers no member.
     #[arg(long, value_name = "FILE", requires = "cluster")]
     config: Option<String>,
     /// The cluster that it is to join.

@@ -9,10 +9,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::findings::Findings;
 
-/// What is sent. Nobody else listens at its port.
+/// The payload of the test packets. No other program listens on its port.
 const WORDS: &[u8] = b"consort doctor";
 
-/// Tells whether members that use this group can hear each other by it on this interface.
+/// Checks whether members that use this group can reach each other with it on this interface.
 pub(super) fn look(group: IpAddr, interface: &Interface, patience: Duration, findings: &mut Findings) {
     let checked = format!("multicast to {group} on {}", interface.name);
     let advice = format!(

@@ -1,4 +1,4 @@
-//! What answers at a port: the first words of Hot Rod, and of HTTP.
+//! Identifies the service at a port with the first messages of Hot Rod and of HTTP.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -13,14 +13,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What a port has answered.
+/// The response of a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answered {
     /// A server.
     HotRod {
         /// The newest version that it speaks, in tenths.
         newest: u8,
-        /// How clients can show who they are, if they have to.
+        /// The authentication mechanisms, if the server requires authentication.
         mechanisms: Option<Vec<String>>,
     },
     /// A server that does not want us, and says why.
@@ -40,7 +40,7 @@ pub(super) enum Answered {
 /// Bytes that are read of an answer in HTTP.
 const HTTP_BYTES_MAX: u64 = 16 * 1024;
 
-/// The least version that tells what else a server speaks.
+/// The first version whose PING response lists the versions and operations of a server.
 const VERSION: ProtocolVersion = ProtocolVersion::V3_0;
 
 struct Conversation {
@@ -50,7 +50,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// Asks, and says what is answered; an error is what it looks like instead.
+    /// Sends a request and returns its response; or the kind of service that responded instead.
     async fn ask(&mut self, body: RequestBody) -> Result<Response, Answered> {
         let request = Request { header: RequestHeader::new(1, VERSION), body };
         let mut output = Output::new();
@@ -77,7 +77,7 @@ impl Conversation {
     }
 }
 
-/// What begins so and is not Hot Rod.
+/// Returns the kind of service of a response that is not Hot Rod.
 fn recognized(bytes: &[u8]) -> Answered {
     match bytes {
         // An alert or a handshake, of any version.
@@ -87,7 +87,7 @@ fn recognized(bytes: &[u8]) -> Answered {
     }
 }
 
-/// Connects and asks who is there, without TLS.
+/// Connects and sends PING, without TLS.
 pub(super) async fn ping(at: SocketAddr, patience: Duration) -> Answered {
     let conversing = async {
         let Ok(stream) = TcpStream::connect(at).await else { return Answered::Closed };
@@ -121,7 +121,7 @@ pub(super) async fn ping(at: SocketAddr, patience: Duration) -> Answered {
     timeout(patience, conversing).await.unwrap_or(Answered::Silence)
 }
 
-/// What a server says of itself in HTTP.
+/// The health that a server reports over HTTP.
 pub(super) struct Told {
     pub(super) health: String,
     pub(super) date: Option<SystemTime>,
@@ -129,7 +129,7 @@ pub(super) struct Told {
     pub(super) memory: Option<String>,
 }
 
-/// Asks for a server's health; nothing if it does not tell.
+/// Requests a server's health over HTTP; none if it has none.
 pub(super) async fn health(at: SocketAddr, host: &str, patience: Duration) -> Option<Told> {
     let asking = async {
         let mut stream = TcpStream::connect(at).await.ok()?;
@@ -158,7 +158,7 @@ fn told(answer: &str) -> Option<Told> {
     };
     let date = field("date").and_then(|date| httpdate::parse_http_date(date).ok());
     let memory = field("consort-memory").map(str::to_owned);
-    // Infinispan's answers may come in one chunk, whose length stands before it.
+    // Infinispan may send its response in one chunk, after the chunk's length.
     let health = content.lines().find(|line| line.contains(|one: char| one.is_ascii_uppercase()))?;
     Some(Told { health: health.trim().to_owned(), date, memory })
 }

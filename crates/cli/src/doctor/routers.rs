@@ -1,4 +1,4 @@
-//! The routers that TCPGOSSIP asks: whether they are there, and whom they know.
+//! The routers of TCPGOSSIP: whether they respond, and their members.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::stack::Discovered;
 
 const CHECKED: &str = "routers to ask (TCPGOSSIP)";
 
-/// Asks each who is registered for the cluster.
+/// Asks each router for the registered members of the cluster.
 pub(super) async fn look(
     protocol: &ProtocolConfig,
     cluster: &str,

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::findings::Findings;
 use super::pinged::{self, Answered};
 
-/// Clocks may differ by so much: seconds are told in whole, and answers take a moment.
+/// The tolerated difference of clocks: times are in whole seconds, and responses take some time.
 const SKEW_MAX: Duration = Duration::from_secs(3);
 
 /// Addresses of one name that are tried.
@@ -36,7 +36,7 @@ pub(super) async fn look(
     Ok(())
 }
 
-/// Finds the server's name and connects. Returns the first of its addresses at which somebody listens.
+/// Resolves the server's name and connects. Returns the first of its addresses that accepts.
 async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findings) -> Option<SocketAddr> {
     let host = server.host.as_str();
     let checked = format!("name {host}");
@@ -87,7 +87,7 @@ async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findin
     reached
 }
 
-/// What to do about a connection that is not had.
+/// Returns the remedy for a failed connection.
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ConnectionRefused => {
@@ -102,7 +102,7 @@ fn remedy(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// What answers there. Whether a client can be expected to connect.
+/// Identifies the service. Returns whether a client can be expected to connect.
 async fn converse(
     address: SocketAddr,
     server: &ServerAddress,
@@ -159,7 +159,7 @@ async fn converse(
             false
         }
         (Answered::Closed, is_within_tls) => {
-            // Who expects a handshake may close without a word.
+            // A service that expects a handshake may close the connection silently.
             if is_within_tls {
                 findings.good(checked, "it closes connections without TLS");
             } else {
@@ -183,9 +183,9 @@ async fn converse(
     }
 }
 
-/// What a server says of itself in HTTP on the same port, and its clock beside ours.
+/// Checks the health that a server reports over HTTP on the same port, and its clock against the local one.
 async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration, findings: &mut Findings) {
-    // A server that does not know HTTP has no health to tell.
+    // A server without HTTP reports no health.
     let Some(told) = pinged::health(address, server.host.as_str(), patience).await else { return };
     let is_short = told.memory.as_deref().is_some_and(|memory| memory.contains("short"));
     if let Some(memory) = &told.memory {

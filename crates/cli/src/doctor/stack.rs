@@ -1,4 +1,4 @@
-//! A member's stack on this host: where it would bind, whom it would ask, and who would answer.
+//! A member's stack on this host: its bind addresses, the hosts it would ask for members, and the members that would respond.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -75,7 +75,7 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
     Ok(())
 }
 
-/// What to do about a file that cannot be used.
+/// Returns the remedy for an invalid file.
 fn remedy(error: &str) -> &'static str {
     if ["KUBE_PING", "dns_query"].iter().any(|word| error.contains(word)) {
         // A name with several addresses stands for all of them.
@@ -143,10 +143,10 @@ fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
     }
 }
 
-/// What came of asking.
+/// The results of discovery.
 #[derive(Default)]
 pub(super) struct Discovered {
-    /// Hosts whose members can be asked who they are.
+    /// Hosts whose members can be queried.
     pub(super) hosts: Vec<IpAddr>,
     /// Addresses that a list of hosts names.
     asked: Vec<SocketAddr>,
@@ -196,18 +196,18 @@ async fn discover(
 
 const TCPPING: &str = "hosts to ask (TCPPING)";
 
-/// Whom a stack asks, by name.
+/// A host that a stack asks, by name.
 struct Asked {
-    /// What is looked at.
+    /// The check.
     checked: &'static str,
     /// As the stack has them.
     text: String,
     named: Vec<HostPort>,
     /// So many ports after each are asked as well.
     range: u16,
-    /// Who is a member elsewhere is to be added to it.
+    /// Whether members at other addresses have to be added to it.
     is_list: bool,
-    /// What to do if nobody is there.
+    /// The remedy if no member responds.
     remedy: &'static str,
 }
 
@@ -243,7 +243,7 @@ fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked
     }
 }
 
-/// Whether somebody is where members are looked for.
+/// Checks whether members respond at the configured hosts.
 async fn hosts(
     asked: &Asked,
     interface: &Interface,
@@ -346,7 +346,7 @@ fn directory(location: &str, findings: &mut Findings) {
     }
 }
 
-/// Members of the cluster at addresses that nobody asks.
+/// Returns members of the cluster at addresses that the stack does not ask.
 fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], findings: &mut Findings) {
     if asked.is_empty() {
         return;
