@@ -16,7 +16,7 @@ const MEMBERS: usize = 4;
 /// How often members are looked at while segments move, which they may have done soon.
 const MOVING: Duration = Duration::from_millis(20);
 
-/// How often a line is told while nothing has changed but the rate.
+/// The interval of lines while only the rate changes.
 const UNCHANGED: Duration = Duration::from_millis(250);
 
 const HEAD: &str = "   time  members  requests/s    copies  segments left   MB left";
@@ -47,7 +47,7 @@ pub(super) async fn show(join: &Join, settings: &Settings) -> anyhow::Result<boo
     Ok(failed == 0 && verdict.is_good() && calm.len() == MEMBERS && storm.len() == MEMBERS - 1)
 }
 
-/// The test without disturbance, with what comes of it.
+/// The test without a fault, with its results.
 async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
     let running =
         tokio::spawn(grid.run(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 }));
@@ -68,7 +68,7 @@ async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>>
     Ok(figures)
 }
 
-/// The test under which a member dies. Returns the rates as a table, and what the others have measured.
+/// The test during which a member dies. Returns the rates as a table, and the figures of the others.
 async fn with_a_death(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(String, Vec<Figures>)> {
     let own = Duration::from_secs_f64(settings.time);
     // As long as it takes: it is ended.
@@ -117,7 +117,7 @@ fn is_whole(state: &State, members: usize) -> bool {
     state.members == members && state.is_stable && state.segments_left == 0
 }
 
-/// What a line tells besides the rate.
+/// The values of a line besides the rate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Moved {
     members: usize,
@@ -156,7 +156,7 @@ impl Watch {
         Self { begin: now, at: now, done, untold: Lap::default(), told: None, lap: Lap::default() }
     }
 
-    /// Counts what was done since the last look, by those who were there and still are.
+    /// Counts the operations since the last line, of members that were running and still are.
     fn count(&mut self, states: &[State]) {
         let now = Instant::now();
         let mut requests = 0;
@@ -192,7 +192,7 @@ impl Watch {
         Ok(states)
     }
 
-    /// What was done since the last lap.
+    /// Returns the operations since the last lap.
     fn lap(&mut self) -> Lap {
         std::mem::take(&mut self.lap)
     }

@@ -1,4 +1,4 @@
-//! `consort demo`: what a newcomer sees first.
+//! `consort demo`: the first look at Consort.
 
 mod members;
 mod rates;
@@ -19,8 +19,8 @@ use crate::join::Join;
 use crate::perf::grid::{Clients, Figures, Settings, Test, Total, bytes};
 use crate::perf::progress::every_second;
 
-/// Starts three servers on this host, puts 100,000 keys, measures through Hot Rod, kills a server under load, and looks
-/// what is left. The servers serve until Ctrl-C or SIGTERM.
+/// Start three servers on this host, put 100,000 keys, measure through Hot Rod, kill a server under load, and check the data.
+/// The servers serve until Ctrl-C or SIGTERM.
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("demo")),
@@ -38,8 +38,8 @@ pub(crate) struct Demo {
     /// Seconds of the test before a server is killed, and again of the one meanwhile, before and after that.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     time: f64,
-    /// Shows four members of a grid without servers, as they are inside of programs: what a death moves, segment by
-    /// segment, and every copy of every key afterwards. They end with it.
+    /// Run four members of an embedded grid without servers: show the moved segments after a death, and check every copy of
+    /// every key. The members end with the command
     #[arg(long)]
     grid: bool,
 }
@@ -48,10 +48,10 @@ const SERVERS: usize = 3;
 const OWNERS: u16 = 2;
 /// How long the first test runs before it counts.
 const WARM_UP: Duration = Duration::from_millis(1_000);
-/// How often a line is told while nothing happens, and after a death.
+/// The interval of lines while nothing happens, and after a death.
 const CALM: Duration = Duration::from_millis(1_000);
 const MOVING: Duration = Duration::from_millis(250);
-/// How long the others may take to serve what the dead one has served.
+/// The time limit for the remaining servers to take over the dead one's clients.
 const MOVING_MAX: Duration = Duration::from_secs(60);
 
 impl Demo {
@@ -138,7 +138,7 @@ impl Demo {
     }
 }
 
-/// The test without disturbance, with what comes of it.
+/// The test without a fault, with its results.
 async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
     let running = clients.start(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 });
     // Meanwhile nothing is counted.
@@ -156,7 +156,7 @@ async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Fig
     Ok(figures)
 }
 
-/// The test under which a server dies. Returns the rates as a table, and what the client has measured.
+/// The test during which a server dies. Returns the rates as a table, and the client's figures.
 async fn with_a_death(
     servers: &mut Servers,
     clients: &Clients,

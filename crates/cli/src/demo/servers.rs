@@ -13,12 +13,12 @@ use crate::join::Join;
 use crate::perf::grid::free_ports;
 use crate::perf::{Others, member_name};
 
-/// Where clients look for servers unless they are told otherwise, and so where the first of them listens if it can.
+/// The default port of clients, so the first server listens there if it can.
 const FIRST_PORT: u16 = 11_222;
 
 /// How long a server may take to join the others.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long servers may take to end that are told to.
+/// The time limit for servers to end on request.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether they have.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -85,10 +85,10 @@ impl Servers {
         }
     }
 
-    /// Tells all of them to end, and waits until they have. Those that have not in time are killed.
+    /// Asks all servers to end, and waits for them. Servers that exceed the limit are killed.
     pub(super) async fn end(mut self) -> anyhow::Result<()> {
         let until = Instant::now() + END_TIME_MAX;
-        // One after the other: who goes last has nobody to give anything to.
+        // One after the other: the last one has no other server to hand data to.
         for (child, input) in self.processes.0.iter_mut().zip(&mut self.inputs) {
             drop(input.take());
             while child.try_wait()?.is_none() {
@@ -117,7 +117,7 @@ async fn launch(join: &Join, nth: usize, port: u16) -> anyhow::Result<(Child, Ch
         .args(join.arguments(&name))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C is for whoever has started them.
+        // Ctrl-C is for the parent process.
         .process_group(0);
     let mut child = command.spawn().with_context(|| format!("starting server {name}"))?;
     let input = child.stdin.take().context("its input")?;

@@ -1,4 +1,4 @@
-//! What clients do in the course of a test, line by line.
+//! The clients' operations during a test, line by line.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl<'a> Watch<'a> {
         rate
     }
 
-    /// What was done since the last lap.
+    /// Returns the operations since the last lap.
     pub(super) fn lap(&mut self) -> Lap {
         std::mem::take(&mut self.lap)
     }

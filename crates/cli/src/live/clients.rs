@@ -17,16 +17,16 @@ use crate::perf::grid::key;
 /// Calls after which a client lets others run even if it never had to wait.
 const TURN: u32 = 64;
 
-/// What a call may take beyond its time: the grid looks after calls four times a second, and two cores run four members.
+/// The time that a call may take beyond its timeout: the grid checks calls four times a second, and two cores run four members.
 const LATE_AFTER: Duration = Duration::from_secs(2);
 
 /// How often it is noted that this process runs.
 const BEAT: Duration = Duration::from_millis(100);
 
-/// What counts as a time in which it did not.
+/// The minimum time without a completed operation that counts as an interruption.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// What clients do.
+/// The load of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) clients: u32,
@@ -36,16 +36,16 @@ pub(crate) struct Load {
     pub(crate) timeout: Duration,
 }
 
-/// What the clients of a member have seen.
+/// The results of a member's clients.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     /// By kind.
     pub(crate) failed: BTreeMap<String, u64>,
-    /// Reads that gave less than what was acknowledged when they began.
+    /// Reads that returned less than the value acknowledged before they began.
     pub(crate) stale: u64,
-    /// Reads that gave what nobody has put.
+    /// Reads that returned a value without a put.
     pub(crate) wrong: u64,
     /// Calls that ended too late, or not at all.
     pub(crate) hung: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds what another has seen.
+    /// Adds other results.
     pub(crate) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.writes += other.writes;
@@ -134,7 +134,7 @@ impl Clients {
         Self { tasks, shared, beat, timeout: load.timeout }
     }
 
-    /// Lets them end their calls, and gives what they have seen.
+    /// Waits until the clients' calls have ended, and returns their results.
     pub(crate) async fn stop(mut self) -> Tally {
         self.shared.is_over.set(true);
         let mut all = Tally::default();
@@ -194,7 +194,7 @@ impl Client {
                 }
                 Err(kind) => {
                     *self.tally.failed.entry(kind.to_owned()).or_default() += 1;
-                    // What is refused is refused at once: that must not become all that this process does.
+                    // Refusals come at once: they must not become the only work of this process.
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             }

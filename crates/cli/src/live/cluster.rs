@@ -16,15 +16,15 @@ use crate::perf::member_name;
 
 /// How often it is looked how far members are.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a member may take to tell: one that is stopped never does.
+/// The time limit for a member's report: a stopped member never sends one.
 const LOOK_TIME_MAX: Duration = Duration::from_millis(500);
 /// How long a member may take to join.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(120);
 /// How long an order may take.
 pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(300);
-/// How long a member may take to end once it was told: as long as its channel and its caches may, and its calls.
+/// The time limit for a member to end on request: as long as its channel, its caches and its calls may take.
 const END_TIME_MAX: Duration = Duration::from_secs(150);
-/// What a member says without being asked: that it is ready, and its last word.
+/// The number of messages that a member sends without a request: that it is ready, and its last report.
 const UNASKED_MAX: usize = 2;
 
 /// A process, and how it is talked to.
@@ -32,7 +32,7 @@ struct Process {
     child: KillOnDrop,
     input: ChildStdin,
     answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>,
-    /// What it says without being asked.
+    /// The messages that it sends without a request.
     unasked: mpsc::Receiver<Said>,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Cluster {
     hosts: Hosts,
     /// Where the members' ledgers are.
     directory: Directory,
-    /// What every member is told.
+    /// The arguments of every member.
     arguments: Vec<String>,
     next_order: u64,
 }
 
-/// A directory that goes with whoever made it.
+/// A directory that is removed when this is dropped.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -77,7 +77,7 @@ impl Cluster {
         &self.directory.0
     }
 
-    /// Places whose members live.
+    /// Returns the numbers of the running members.
     pub(crate) fn living(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&place| self.members[place].is_some()).collect()
     }
@@ -116,7 +116,7 @@ impl Cluster {
                     None => {}
                 }
             }
-            // Whoever waits for an answer hears that there is none.
+            // Callers that wait for a response get an error.
             waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
         });
         let mut process = Process { child, input, answers, unasked };
@@ -184,7 +184,7 @@ impl Cluster {
         states
     }
 
-    /// Who makes the topologies, as the member of the first place sees it that answers.
+    /// Returns the coordinator, as the first member that responds sees it.
     pub(crate) async fn coordinator(&mut self) -> anyhow::Result<usize> {
         let states = self.look().await;
         let (_, state) = states.first().context("nobody answers")?;
@@ -227,7 +227,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits for the end of a member that was told to end. Returns what its clients have seen, and whether it ended well.
+    /// Waits for the end of a member that was asked to end. Returns its clients' results, and whether it ended well.
     pub(crate) async fn until_ended(&mut self, place: usize) -> anyhow::Result<(Option<Said>, bool)> {
         let mut process = self.members[place].take().context("no member")?;
         let mut last = None;

@@ -1,4 +1,4 @@
-//! What happens to the members while they are under load, and what comes of it.
+//! Events of members under load, and their results.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::member::{Found, Order, Said};
 use crate::perf::member_name;
 
-/// What happens.
+/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Event {
     /// kill -9 of a member.
@@ -36,24 +36,24 @@ pub(crate) struct Times {
     pub(crate) whole_max: Duration,
 }
 
-/// What came of an event.
+/// The results of an event.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) what: String,
-    /// What the clients have seen of members to which nothing was done.
+    /// The results of clients of members without a fault.
     pub(crate) others: Tally,
-    /// What those have seen to which it was done.
+    /// The results of clients of members with a fault.
     pub(crate) touched: Tally,
-    /// What is there at the end.
+    /// The entries at the end.
     pub(crate) found: Found,
     /// From the event, or from its end if it lasts, until every key has all its owners.
     pub(crate) whole: Duration,
-    /// What else there is to say.
+    /// Remarks.
     pub(crate) note: String,
 }
 
 impl Row {
-    /// Whether nothing was lost and nothing hung, and reads gave what they have to.
+    /// Returns whether nothing was lost, nothing hung, and reads returned valid values.
     pub(crate) fn is_good(&self) -> bool {
         let Found { lost, wrong, failed, .. } = self.found;
         let both = [&self.others, &self.touched];
@@ -65,7 +65,7 @@ impl Row {
     }
 }
 
-/// What was done.
+/// The faults that were caused.
 pub(super) struct Done {
     pub(super) touched: Vec<usize>,
     tally: Tally,

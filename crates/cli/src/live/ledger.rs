@@ -1,8 +1,8 @@
-//! What has been tried and what has been acknowledged, key by key: files that outlive the members that write them, and that
-//! all members read.
+//! The attempted and the acknowledged writes, key by key: files that outlive the members that write them, and that all members
+//! read.
 //!
-//! A key has one writer, which counts: the n-th value of a key is n. What may be read is then known to everybody: no less
-//! than what was acknowledged before the read began, no more than what has been tried when it ends.
+//! A key has one writer, which counts: the n-th value of a key is n. So all members know the valid results of a read: no less
+//! than the value acknowledged before the read began, no more than the value attempted when it ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -59,7 +59,7 @@ impl Ledger {
             let both = u128::from_le_bytes(bytes);
             let (count, complement) = (both as u64, (both >> 64) as u64);
             match (count, complement) {
-                // A place that nobody has written.
+                // A place without a write.
                 (0, 0) => return Ok(0),
                 _ if count == !complement => return Ok(count),
                 _ => std::hint::spin_loop(),
@@ -74,7 +74,7 @@ impl Ledger {
         file.write_all_at(&both.to_le_bytes(), at + part)
     }
 
-    /// The last value that somebody began to put.
+    /// Returns the last value whose put has begun.
     pub(crate) fn tried(&self, key: u32) -> io::Result<u64> {
         self.read(key, 0)
     }

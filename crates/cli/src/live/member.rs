@@ -25,7 +25,7 @@ const CHUNK: usize = 500;
 /// Reads that are looked at before others may run.
 const TURN: u32 = 500;
 
-/// What a member is told.
+/// An order to a member.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Put the keys of this place for the first time. Answer: nothing.
@@ -40,7 +40,7 @@ pub(crate) enum Order {
     Read,
 }
 
-/// What a member says.
+/// A member's message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Said {
     /// It has the cache open.
@@ -49,7 +49,7 @@ pub(crate) enum Said {
     Tally(Tally),
     State(State),
     Found(Found),
-    /// What its clients have seen that a signal has ended.
+    /// The results of its clients, after a signal has ended it.
     Last(Tally),
     Failed(String),
 }
@@ -75,12 +75,12 @@ pub(crate) struct State {
     pub(crate) segments_left: usize,
 }
 
-/// What all keys have.
+/// The values of all keys.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Found {
     /// Keys that have less than was acknowledged.
     pub(crate) lost: u64,
-    /// Keys that have what nobody has put.
+    /// Keys with a value without a put.
     pub(crate) wrong: u64,
     /// Keys that could not be read.
     pub(crate) failed: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Found {
     pub(crate) example: Option<String>,
 }
 
-/// What a member has to know.
+/// The settings of a member.
 pub(crate) struct Setting {
     pub(crate) manager: CacheManager,
     pub(crate) place: usize,
@@ -152,7 +152,7 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
     }
 }
 
-/// Says it, unless nobody listens any more.
+/// Sends a message, unless the reader has gone.
 pub(super) fn say(number: u64, said: Said) {
     if let Ok(line) = serde_json::to_string(&Line { number, said }) {
         let _ = writeln!(std::io::stdout(), "{line}");
@@ -189,7 +189,7 @@ async fn populate(cache: &RawCache, ledger: &Ledger, setting: &Setting) -> anyho
     Ok(())
 }
 
-/// Reads every key while nobody writes.
+/// Reads every key while there are no writes.
 async fn read(cache: &RawCache, ledger: &Ledger, load: Load) -> anyhow::Result<Found> {
     let mut all = Found::default();
     let cache = cache.with_timeout(Duration::from_secs(10));

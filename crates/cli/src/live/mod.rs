@@ -28,10 +28,10 @@ use self::events::{Event, Times};
 use self::member::Order;
 use crate::join::Join;
 
-/// Shows what a cache does when members are killed, stopped, cut off and restarted under load.
+/// Kill, stop, disconnect and restart members of a cache under load, and count lost writes and stale reads.
 ///
 /// Every member is a process in a network namespace of its own, with clients that write keys of their own and read all. The
-/// last acknowledged value of each key is known, whatever happens to the member: less is a lost write or a stale read.
+/// last acknowledged value of each key is known, whatever happens to the member: a lower value is a lost write or a stale read.
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("live")),
@@ -49,7 +49,7 @@ use crate::join::Join;
 pub(crate) struct Live {
     #[command(flatten)]
     join: Join,
-    /// What happens, in this order.
+    /// Events, in this order
     #[arg(
         long,
         value_name = "EVENT",
@@ -103,7 +103,7 @@ pub(crate) struct Live {
     /// Where a member's process records operations.
     #[arg(long, hide = true, requires = "place")]
     operations: Option<PathBuf>,
-    /// The member of this place; what starts members knows the rest.
+    /// The number of this member; the parent process knows the rest.
     #[arg(long, hide = true, requires = "directory")]
     place: Option<usize>,
     #[arg(long, hide = true)]
@@ -235,7 +235,7 @@ impl Live {
         Ok(if good == rows.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// What every member is told.
+    /// Returns the arguments of every member.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             format!("--config={}", self.join.config),

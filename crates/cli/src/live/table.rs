@@ -1,4 +1,4 @@
-//! What came of the events, as a table: for the terminal and for the documentation.
+//! The results of events as a table, for the terminal and the documentation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes.concat() }
 }
 
-/// What one event has come to, on the terminal.
+/// Returns the results of an event for the terminal.
 pub(crate) fn text(row: &Row) -> String {
     let cells = cells(row);
     let mut text = format!("{}\n", cells[0]);

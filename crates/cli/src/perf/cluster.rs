@@ -15,18 +15,18 @@ use super::{Common, progress};
 use crate::ending::end_of_input;
 use crate::join::{Join, introduction};
 
-/// The first port of members on this host: apart from JGroups' 7800, so that a test disturbs nobody.
+/// The first port of members on this host: other than JGroups' 7800, so that a test does not disturb other clusters.
 const FIRST_PORT: u16 = 17_800;
 
 /// All members of a test are there; those that were started for it go with it.
 pub(crate) struct Cluster<W> {
     dispatcher: RpcDispatcher,
-    /// What we do ourselves.
+    /// The work of this member.
     work: Arc<W>,
     others: Option<Others>,
 }
 
-/// What one member has answered.
+/// The response of one member.
 pub(crate) struct Answer<A> {
     pub(crate) member: Address,
     pub(crate) name: String,
@@ -34,9 +34,9 @@ pub(crate) struct Answer<A> {
 }
 
 impl<W: Work> Cluster<W> {
-    /// Joins, starts the other members unless they come from elsewhere, and waits for all of them.
+    /// Joins, starts the other members unless they are started elsewhere, and waits for all of them.
     ///
-    /// With `--join-only` it works for whoever starts the test instead, and returns nothing when that is over.
+    /// With `--join-only` it works for the member that starts the test, and returns nothing when the test is over.
     pub(crate) async fn assemble(
         test: &str,
         common: &mut Common,
@@ -62,7 +62,7 @@ impl<W: Work> Cluster<W> {
         Ok(Some(Self { dispatcher, work, others }))
     }
 
-    /// Who we are, and with whom.
+    /// Returns a line with this member and its cluster.
     pub(crate) fn introduction(&self) -> String {
         introduction(self.dispatcher.channel())
     }
@@ -77,7 +77,7 @@ impl<W: Work> Cluster<W> {
         self.dispatcher.channel().view().map_or(0, |view| view.len())
     }
 
-    /// Starts a test everywhere, tells how far it is here, and collects what comes of it.
+    /// Starts a test on all members, prints the local progress, and collects the results.
     pub(crate) async fn start<A: DeserializeOwned>(
         &self,
         test: &impl Serialize,
@@ -95,7 +95,7 @@ impl<W: Work> Cluster<W> {
         limit: Duration,
     ) -> anyhow::Result<Vec<Answer<A>>> {
         let mut answers = member::ask_all(&self.dispatcher, request, content, limit).await?;
-        // In the order of the view, whoever was first to answer: so that tables can be compared.
+        // In the order of the view and not of the responses, so that tables can be compared.
         let view = self.dispatcher.channel().view();
         answers.sort_by_key(|(member, _)| view.as_ref().and_then(|view| view.rank(member)));
         answers

@@ -14,9 +14,9 @@ const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 pub(crate) enum Extent {
     /// After this time, of which the first part does not count.
     Time {
-        /// What does not count.
+        /// The time at the start that does not count.
         warmup_ms: u64,
-        /// What counts.
+        /// The time that counts.
         time_ms: u64,
     },
     /// When every member has sent so many; all of them count.

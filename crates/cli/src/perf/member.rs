@@ -1,4 +1,4 @@
-//! A member of a performance test: it answers requests, and works when it is told to start.
+//! A member of a performance test: it responds to requests, and works on request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -44,22 +44,22 @@ impl Request {
     }
 }
 
-/// What a test does with its requests.
+/// The work of a test.
 pub(crate) trait Work: Send + Sync + 'static {
-    /// What it counts, for people.
+    /// The counted things, for the display.
     const COUNTED: &'static str;
 
     /// How many of them there are so far.
     fn counted(&self) -> u64;
 
-    /// Carries out a test; the answer goes to whoever asked.
+    /// Runs a test; the result goes to the member that asked.
     fn start(
         self: Arc<Self>,
         dispatcher: RpcDispatcher,
         test: Bytes,
     ) -> impl Future<Output = anyhow::Result<Vec<u8>>> + Send;
 
-    /// Answers what is asked afterwards.
+    /// Responds to the question at the end.
     fn finish(
         self: Arc<Self>,
         dispatcher: RpcDispatcher,
@@ -70,7 +70,7 @@ pub(crate) trait Work: Send + Sync + 'static {
 /// The longest value that is given out; a request must not make us take any memory it likes.
 pub(super) const VALUE_LEN_MAX: usize = 64 * 1024 * 1024;
 
-/// Values of any length, parts of one buffer: the test is about the way, not about what is kept.
+/// Values of any length, parts of one buffer: the test measures messages, not storage.
 #[derive(Default)]
 struct Values(Mutex<Bytes>);
 
@@ -106,7 +106,7 @@ impl<W: Work> RpcHandler for Handler<W> {
                 let own = self.dispatcher.clone();
                 let (work, content) = (self.work.clone(), bytes.slice(1..));
                 tokio::spawn(async move {
-                    // Whoever starts the test may see us in the view before we do.
+                    // The member that starts the test may see this member in the view before this member does.
                     let dispatcher = own.wait().await.clone();
                     let answer = match kind {
                         Request::Start => work.start(dispatcher, content).await,
@@ -153,7 +153,7 @@ pub(crate) async fn wait_for_members(channel: &Channel, wanted: usize) -> anyhow
     Ok(())
 }
 
-/// Works until whoever was coordinator when we joined has gone.
+/// Works until the coordinator at the time of joining has left.
 pub(crate) async fn work_until_alone(dispatcher: RpcDispatcher) -> anyhow::Result<()> {
     let channel = dispatcher.channel();
     let starter = channel.view().and_then(|view| view.coordinator().cloned()).context("no view")?;
@@ -161,7 +161,7 @@ pub(crate) async fn work_until_alone(dispatcher: RpcDispatcher) -> anyhow::Resul
     let is_gone =
         |view: &Option<consort_channel::View>| view.as_ref().is_none_or(|view| !view.contains(&starter));
     if *channel.address() == starter {
-        // We started it ourselves: somebody else may begin the test, and we stay.
+        // This member started the test itself: others may start the next one, so it stays.
         return std::future::pending().await;
     }
     let _ = views.wait_for(is_gone).await;

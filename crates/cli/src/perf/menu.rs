@@ -1,7 +1,6 @@
 //! The menu of `consort uperf --menu`: the keys of JGroups' UPerf, from a terminal or a pipe (S000-33).
 //!
-//! A line is a key, and what to set behind it; without that, it is asked for. What is set here is told to every member
-//! when a test starts.
+//! A line is a key and its value; without a value, the menu asks for it. Every member gets the settings when a test starts.
 
 use std::io::Write;
 
@@ -66,7 +65,7 @@ fn text(test: &Uperf) -> String {
     format!("[1] Start test [2] View {}\n{}\n[v] Version [x] Exit", numbers.join(" "), letters.join(" "))
 }
 
-/// Does what the input says, to its end. Returns whether all tests went well.
+/// Executes the input to its end. Returns whether all tests succeeded.
 pub(super) async fn serve(test: &mut Uperf, cluster: &Cluster<Caller>) -> anyhow::Result<bool> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut is_good = true;
@@ -99,7 +98,7 @@ pub(super) async fn serve(test: &mut Uperf, cluster: &Cluster<Caller>) -> anyhow
     }
 }
 
-/// What a setting is to become: what stood behind its key, or else the next line.
+/// Returns the new value of a setting: the rest of its line, or else the next line.
 async fn asked(
     setting: &Setting,
     given: &str,

@@ -19,7 +19,7 @@ use serde::Serialize;
 pub(crate) use self::cluster::{Cluster, Others, member_name};
 use crate::join::Join;
 
-/// What both tests can be told.
+/// The options of both tests.
 #[derive(Args, Clone)]
 pub(crate) struct Common {
     #[command(flatten)]
@@ -42,13 +42,13 @@ pub(crate) struct Common {
     /// Prints one line of JSON instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only takes part: works for whoever starts the test, until that member leaves.
+    /// Only take part: work for the member that starts the test, until that member leaves
     #[arg(long)]
     pub(crate) join_only: bool,
     /// Ends when its input does.
     #[arg(long, hide = true, requires = "join_only")]
     pub(crate) with_parent: bool,
-    /// Starts no members: waits until there are --members, who join from elsewhere.
+    /// Start no members: wait for --members that are started elsewhere
     #[arg(long, conflicts_with = "join_only")]
     pub(crate) start_none: bool,
 }
@@ -70,7 +70,7 @@ impl Common {
         self.warmup() + self.measured() + Duration::from_secs(60)
     }
 
-    /// Prints what came of a test: the summary as JSON, or the rows as a table.
+    /// Prints the results of a test: the summary as JSON, or the rows as a table.
     pub(crate) fn show(&self, summary: &impl Serialize, rows: &[Vec<String>]) -> anyhow::Result<()> {
         if self.json {
             println!("{}", serde_json::to_string(summary)?);

@@ -21,9 +21,9 @@ use super::member::{Request, Work};
 use super::{Cluster, Common, range};
 use crate::terminal::Escaped;
 
-/// Measures multicasts: every member sends to all, itself included, and counts what it receives.
+/// Measure multicasts: every member sends to all, itself included, and counts the messages that it receives.
 ///
-/// Nothing may be lost, duplicated or reordered; the command fails if something is.
+/// Lost, duplicated and reordered messages are counted, and the command fails if there are any.
 #[derive(Args)]
 #[command(after_help = "The exit code is 1 if a message was lost, duplicated or reordered.\n\n\
     Examples, on one host:\n  \
@@ -44,11 +44,11 @@ struct Test {
     threads: usize,
     size: usize,
     extent: Extent,
-    /// Whose messages come to each of them.
+    /// The members whose messages each of them receives.
     members: u64,
 }
 
-/// What a member answers when its senders are done.
+/// A member's response when its senders are done.
 #[derive(Clone, Serialize, Deserialize)]
 struct Sent {
     /// Messages that each of its senders has sent.
@@ -59,7 +59,7 @@ struct Sent {
     cpu_s: f64,
 }
 
-/// What a member is asked at the end: how many messages there are from whom.
+/// The question to a member at the end: the number of messages from each sender.
 #[derive(Serialize, Deserialize)]
 struct Question {
     /// By the member's address as text.
@@ -101,7 +101,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of the mark that begins every message: `sender * LAP + number % LAP`.
 const HEAD: usize = 4;
 
-/// After so many messages a sender's marks repeat. What comes half as many too early or too late is told apart.
+/// The number of messages after which a sender's marks repeat. Messages up to half as many too early or too late are
+/// recognised.
 const LAP: u32 = 256;
 
 /// One sender's messages at a receiver.
@@ -113,12 +114,12 @@ struct Row {
     reordered: u64,
 }
 
-/// Counts what arrives, and sends when told to.
+/// Counts messages, and sends on request.
 struct Counter {
     received: AtomicU64,
     rows: Mutex<HashMap<Address, Vec<Row>>>,
     arrived: Notify,
-    /// `arrived` is for who waits for so many.
+    /// `arrived` is notified at this count.
     awaited: AtomicU64,
 }
 
@@ -162,7 +163,7 @@ impl Counter {
     }
 }
 
-/// What all senders of a member send: windows on one table of marks, so that the test measures messages and neither the
+/// The payloads of all senders of a member: windows on one table of marks, so that the test measures messages and neither the
 /// allocator nor the filling of memory (JGroups' MPerf sends one payload again and again).
 struct Payloads {
     marks: Bytes,
@@ -256,7 +257,7 @@ impl Work for Counter {
                 tokio::time::sleep(Duration::from_millis(time_ms)).await;
                 self.received.load(Relaxed) - before
             }
-            // The others may have begun before us: what came until now counts.
+            // The others may have begun before this member: earlier messages count.
             Extent::Number(own) => self.wait_for(own.saturating_mul(test.members)).await,
         };
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));

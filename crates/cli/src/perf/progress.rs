@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use consort_measure::grouped;
 
-/// Does the work, and tells every second how much `count` has grown since the last.
+/// Does the work, and reports every second how much `count` has grown.
 pub(crate) async fn every_second<T>(
     work: impl Future<Output = T>,
     count: impl Fn() -> u64,
@@ -28,7 +28,7 @@ pub(crate) async fn every_second<T>(
     }
 }
 
-/// Does the work, with a line on the terminal, if there is one, that says what has been done in the last second.
+/// Does the work, with a line on the terminal, if there is one, with the count of the last second.
 pub(crate) async fn shown<T>(work: impl Future<Output = T>, count: impl Fn() -> u64, what: &str) -> T {
     let mut terminal = std::io::stderr();
     if !terminal.is_terminal() {

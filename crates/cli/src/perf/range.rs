@@ -1,4 +1,4 @@
-//! Numbers that are given by hand, and what makes sense of them.
+//! Numbers from the command line, and their ranges.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -51,7 +51,7 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
     within(text, 1, THREADS_MAX as usize)
 }
 
-/// What a member does one by one, until it has done so many.
+/// A number of things that a member does one by one.
 pub(super) fn count(text: &str) -> Result<u64, String> {
     within(text, 1, u64::MAX)
 }

@@ -55,12 +55,12 @@ pub(crate) struct Uperf {
     /// Ends when every member has made this many calls, not after --time; no warm-up.
     #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup", "menu"], value_parser = range::count)]
     requests: Option<u64>,
-    /// Asks what to do instead of measuring once.
+    /// Open a menu instead of measuring once
     #[arg(long, visible_alias = "interactive", conflicts_with_all = ["join_only", "json"])]
     menu: bool,
 }
 
-/// What every member is told.
+/// The order to every member.
 #[derive(Clone, Serialize, Deserialize)]
 struct Test {
     threads: usize,
@@ -71,7 +71,7 @@ struct Test {
     extent: Extent,
 }
 
-/// What every member answers.
+/// The results of a member.
 #[derive(Clone, Serialize, Deserialize)]
 struct Figures {
     requests: u64,
@@ -102,7 +102,7 @@ struct Summary {
     seconds: Option<f64>,
 }
 
-/// What a member does: it calls the others.
+/// The work of a member: it calls the others.
 #[derive(Default)]
 pub(super) struct Caller {
     /// Of the last test that was started here.
@@ -117,8 +117,8 @@ struct Progress {
     tally: Mutex<Tally>,
 }
 
-/// What a member's callers have counted. They share one histogram: one each would not fit the CPU's cache, and the test
-/// would measure itself.
+/// The counts of a member's callers. They share one histogram: one each would not fit the CPU's cache, and the test would
+/// measure itself.
 struct Tally {
     errors: u64,
     latencies: Histogram<u64>,
@@ -210,7 +210,7 @@ async fn all(callers: &mut JoinSet<()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whom a member calls: the others, or itself where there are none.
+/// Returns the members that a member calls: the others, or itself if it is alone.
 fn called(view: Option<&View>, own: &Address) -> Vec<Address> {
     let members = view.map_or(&[][..], View::members);
     let others: Vec<Address> = members.iter().filter(|member| *member != own).cloned().collect();
@@ -264,13 +264,13 @@ impl Uperf {
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Measures once and prints what comes of it. Returns whether all went well.
+    /// Measures once and prints the results. Returns whether all calls succeeded.
     pub(super) async fn round(&self, cluster: &Cluster<Caller>) -> anyhow::Result<bool> {
         let figures = self.measure(cluster).await?;
         self.print(&figures)
     }
 
-    /// Starts the test everywhere and collects what comes of it.
+    /// Starts the test on all members and collects the results.
     async fn measure(&self, cluster: &Cluster<Caller>) -> anyhow::Result<Vec<Answer<Figures>>> {
         let common = &self.common;
         let test = Test {

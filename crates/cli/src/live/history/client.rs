@@ -15,8 +15,8 @@ use super::target::{Failure, Read, Target};
 /// Keys in use at a time: few enough that clients of all members meet at each.
 const KEYS: u64 = 24;
 
-/// How long a key is used. Then its history ends, so that a write of which nobody knows whether it is done does not make
-/// the checker's search long.
+/// The time for which a key is used. Then its history ends, so that a write with an unknown result does not make the checker's
+/// search long.
 const KEY_LIFE_NS: u64 = 4_000_000_000;
 
 /// The longest pause of a client between two operations. It bounds the length of a key's history, for which the checker
@@ -72,11 +72,11 @@ struct HistoryClient {
     rng: Rng,
     /// Values that it has written, each another.
     written: u64,
-    /// What it has read last, with the key: on that conditional writes depend.
+    /// Its last read, with the key: conditional writes depend on it.
     last: Option<(String, Read)>,
 }
 
-/// What the client was told.
+/// The client's response.
 #[derive(Default)]
 struct Told {
     found: Option<Bytes>,
@@ -135,8 +135,7 @@ impl HistoryClient {
         self.recorder.complete(number, completion)
     }
 
-    /// The next key and operation. Half of the reads that found something are followed by a write that depends on what
-    /// they found.
+    /// Returns the next key and operation. Half of the reads with a value are followed by a write that depends on that value.
     fn choose(&mut self) -> (String, Verb, Option<Read>) {
         if let Some((key, read)) = self.last.take().filter(|_| self.rng.chance(0.5)) {
             return (key, Verb::ReplaceIf, Some(read));

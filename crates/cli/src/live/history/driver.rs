@@ -1,4 +1,4 @@
-//! What the process does that starts the members: it lets events happen while clients work.
+//! The process that starts the members: it causes events while clients work.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

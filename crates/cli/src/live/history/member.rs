@@ -1,4 +1,4 @@
-//! A member whose clients record what they do: with a cache in the process, or as a server with clients of Hot Rod.
+//! A member whose clients record their operations: with a cache in the process, or as a server with Hot Rod clients.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ const PORT: u16 = 11222;
 /// The cache of the servers, as that of embedded members.
 const DEFINITION: &str = r#"{"caches": {"live": {"distributed-cache": {"owners": 2}}}}"#;
 
-/// What a member has to know.
+/// The settings of a member.
 pub(in crate::live) struct Setting {
     pub(in crate::live) manager: CacheManager,
     /// The directory of the processes' files.

@@ -1,7 +1,7 @@
-//! Histories of operations for an independent checker: what each client asked, what it was answered, and when.
+//! Histories of operations for an independent checker: each client's requests and responses, with their times.
 //!
-//! A client writes a line before it sends an operation and another when the operation ends, to a file of its member's
-//! process, so that `kill -9` loses no operation. [`collect()`] joins the files to one history. `docs/histories.md` describes the
+//! A client writes a line before it sends an operation and another when the operation ends, to a file of its member's process,
+//! so that `kill -9` loses no operation. [`collect()`] joins the files to one history. `docs/histories.md` describes the
 //! format.
 
 mod client;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// What an operation does to its key.
+/// The operation on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verb {
@@ -29,7 +29,7 @@ pub(crate) enum Verb {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// It was acknowledged; `found` and `done` hold what the client was told.
+    /// It was acknowledged; `found` and `done` hold the response.
     Ok,
     /// It failed, and the error says that nothing was changed.
     Unchanged,
@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
     Unfinished,
 }
 
-/// What is promised of an operation's place in the order of its key's operations.
+/// The guarantee for an operation's place in the order of its key's operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Consistency {
@@ -49,7 +49,7 @@ pub(crate) enum Consistency {
     Regular,
 }
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Invocation {
     /// The process and the client in it.
@@ -67,7 +67,7 @@ pub(crate) struct Invocation {
     pub(crate) invoked_ns: u64,
 }
 
-/// What the client is told.
+/// A client's response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Completion {
     pub(crate) outcome: Outcome,
@@ -87,7 +87,7 @@ pub(crate) enum Line {
     Completed(u64, Completion),
 }
 
-/// What was done to a member, and until when the cluster had not recovered from it.
+/// A fault of a member, and the time until the cluster had recovered from it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Fault {
     pub(crate) fault: String,

@@ -1,4 +1,4 @@
-//! What clients of a history use: a cache in their process, or one on servers.
+//! The cache of a history's clients: in their process, or on servers.
 
 use bytes::Bytes;
 use consort_cache::{CacheError, OperationError, RawCache, ReadFrom};
@@ -52,7 +52,7 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// What a read gives: the value, and the version by which servers compare.
+/// The result of a read: the value, and the version that servers compare.
 pub(crate) struct Read {
     pub(crate) value: Bytes,
     version: Option<Version>,
@@ -63,7 +63,7 @@ impl Target {
         Self::Embedded(cache.with_read_from(ReadFrom::Primary))
     }
 
-    /// What is promised of its reads. A server answers them from its own copy.
+    /// Returns the guarantee for its reads. A server answers them from its own copy.
     pub(crate) fn reads_are(&self) -> Consistency {
         match self {
             Self::Embedded(_) => Consistency::Linearizable,
@@ -103,7 +103,7 @@ impl Target {
         })
     }
 
-    /// Writes `value` if the key still has what `read` gave.
+    /// Writes `value` if the key still has the value of `read`.
     pub(crate) async fn replace_if(&self, key: &[u8], read: &Read, value: &Bytes) -> Result<bool, Failure> {
         Ok(match (self, read.version) {
             (Self::HotRod(cache), Some(version)) => cache.replace_if_version(key, version, value).await?,

@@ -72,7 +72,7 @@ fn moved_hosts(hosts: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What a channel says of itself when it is open (S000-24).
+/// Returns the lines that a channel prints when it is open (S000-24).
 pub(crate) fn banner(name: &str, cluster: &str, physical_address: &str) -> String {
     let line = "-".repeat(67);
     format!("\n{line}\nGMS: address={name}, cluster={cluster}, physical address={physical_address}\n{line}")

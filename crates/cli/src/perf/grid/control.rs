@@ -1,6 +1,6 @@
-//! The control channel: orders to all members, and what they answer.
+//! The control channel: orders to all members, and their responses.
 //!
-//! It is idle while a test runs: an order goes out, and each member answers when it is done.
+//! It is idle while a test runs: an order is sent, and each member responds when it is done.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(120);
 /// How long it may take to put or remove all keys.
 pub(crate) const POPULATE_TIME_MAX: Duration = Duration::from_secs(3_600);
 
-/// What members are told, as JSON.
+/// Orders to members, as JSON.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Tell the settings of the next test. Answer: [`Settings`].
+    /// Return the settings of the next test. Response: [`Settings`].
     Tell,
     /// These are the settings of the next test. Answer: nothing.
     Set(Settings),
@@ -43,7 +43,7 @@ pub(crate) enum Order {
     Settle(usize),
     /// Put these keys with values of so many bytes. Answer: nothing.
     Populate { first: u32, last: u32, size: usize },
-    /// Tell the copies that you have of keys 1 to this. Answer: copies.
+    /// Return the local copies of keys 1 to this number. Response: copies.
     Copies(u32),
     /// End.
     Quit,
@@ -72,11 +72,11 @@ pub(crate) struct State {
     pub(crate) bytes_left: u64,
     /// Bytes that have come in this rebalance.
     pub(crate) bytes_pulled: u64,
-    /// What its process has used so far.
+    /// The CPU and memory of its process so far.
     pub(crate) used: Used,
 }
 
-/// What a process has used so far, or several together.
+/// The CPU and memory of a process so far, or of several together.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Used {
     /// CPU time in seconds.
@@ -112,12 +112,12 @@ fn request(order: &Order) -> anyhow::Result<Payload> {
     Ok(Payload::Bytes(Some(serde_json::to_vec(order)?.into())))
 }
 
-/// An answer, as it travels. Nothing is the answer of who only looks on.
+/// Encodes a response. A process without a cache sends an empty one.
 pub(crate) fn answer<A: Serialize>(content: &A) -> anyhow::Result<Bytes> {
     Ok(serde_json::to_vec(&Some(content))?.into())
 }
 
-/// The answer of who only looks on.
+/// The response of a process without a cache.
 pub(crate) fn no_answer() -> Bytes {
     Bytes::from_static(b"null")
 }
@@ -133,12 +133,12 @@ fn options(limit: Duration) -> RequestOptions {
     RequestOptions::all(limit).with_flags(Flags::OOB)
 }
 
-/// Gives everybody an order, ourselves included. Returns what came of it in the order of the view, without those who
-/// only look on.
+/// Sends an order to all members, this one included. Returns the results in the order of the view, without processes that have
+/// no cache.
 ///
 /// # Errors
 ///
-/// If nobody could be asked.
+/// If no member could be reached.
 pub(crate) async fn order_each<A: DeserializeOwned>(
     dispatcher: &RpcDispatcher,
     order: &Order,

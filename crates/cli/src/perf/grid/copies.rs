@@ -1,6 +1,6 @@
-//! Whether every key has all its copies, and whether they are equal (`[8] Validate`).
+//! Checks whether every key has all its copies, and whether they are equal (`[8] Validate`).
 //!
-//! Every owner tells a digest of each copy that it has; whoever asks compares.
+//! Every owner sends a digest of each of its copies, and the member with the menu compares them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,11 +18,11 @@ const TURN: u32 = 500;
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Copies(pub(crate) Vec<(u32, u64)>);
 
-/// The copies of keys 1 to `keys` that this member has, as their owner.
+/// Returns the copies of keys 1 to `keys` that this member has as an owner.
 ///
 /// # Errors
 ///
-/// If owners change meanwhile: what is here then is not what is to be here.
+/// If owners change meanwhile: then the local copies are not the expected ones.
 pub(crate) async fn own(manager: &CacheManager, cache: &RawCache, keys: u32) -> anyhow::Result<Copies> {
     let before = cache.topology().context("no topology")?;
     if before.phase != Phase::Stable {
@@ -32,7 +32,7 @@ pub(crate) async fn own(manager: &CacheManager, cache: &RawCache, keys: u32) -> 
     for number in 1..=keys {
         let key = key(number);
         let segment = before.current.segment_of(&key);
-        // An owner reads what it has itself.
+        // An owner reads its own copy.
         if before.current.owners(segment).any(|owner| owner == manager.address())
             && let Some(entry) = cache.get_with_metadata(&key[..]).await?
         {
@@ -50,7 +50,7 @@ pub(crate) async fn own(manager: &CacheManager, cache: &RawCache, keys: u32) -> 
     Ok(Copies(copies))
 }
 
-/// What came of comparing.
+/// The result of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) keys: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Verdict {
     pub(crate) missing: u32,
     /// Keys of which there are some, but fewer than there are to be.
     pub(crate) incomplete: u32,
-    /// Keys whose copies are not equal.
+    /// Keys with different copies.
     pub(crate) different: u32,
 }
 

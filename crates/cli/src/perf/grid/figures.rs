@@ -1,4 +1,4 @@
-//! What members have measured, one by one and together, in the words of IspnPerfTest.
+//! The figures of members, one by one and together, in the words of IspnPerfTest.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ pub(crate) fn times(whose: &str, get: Extremes, put: Extremes) -> String {
     format!("{whose}: get {get}, put: {put}")
 }
 
-/// What one member has measured.
+/// The figures of one member.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Figures {
     /// Its name in the grid.
@@ -120,7 +120,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// What all members have measured together.
+/// The figures of all members together.
 pub(crate) struct Total {
     pub(crate) members: usize,
     pub(crate) requests: u64,
@@ -182,7 +182,7 @@ impl Total {
         seconds * 1e6 / self.requests.max(1) as f64
     }
 
-    /// The summary (S000-42, S000-43), and what it cost those who were measured, members or clients.
+    /// Returns the summary (S000-42, S000-43), and the CPU and memory of the measured members or clients.
     pub(crate) fn text(&self, settings: &Settings, whom: &str) -> String {
         let rate = self.reqs_sec_node;
         let mut text = format!(
@@ -243,7 +243,7 @@ impl Total {
     }
 }
 
-/// What S000-43 tells of reads or writes.
+/// Returns the figures of reads or writes (S000-43).
 fn round_trips(times: Extremes, histogram: &Histogram<u64>, has_details: bool) -> String {
     if histogram.is_empty() {
         return "n/a".to_owned();
@@ -297,7 +297,7 @@ pub(crate) struct Summary {
     /// The most memory that one of them has had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_rss_mb: Option<f64>,
-    /// What came of the look at all copies afterwards.
+    /// The result of the comparison of all copies afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) copies: Option<super::copies::Verdict>,
 }
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
     use crate::perf::grid::settings::tests::parsed;
 
-    /// A member whose reads and writes took so many nanoseconds.
+    /// Returns the figures of a member with these times of reads and writes in nanoseconds.
     fn member(name: &str, seconds: f64, gets: &[u64], puts: &[u64]) -> Figures {
         let part = |times: &[u64]| {
             let (mut extremes, mut all) = (Extremes::default(), histogram());

@@ -101,7 +101,7 @@ impl Running {
         self.counter()()
     }
 
-    /// Tells that also while its end is waited for.
+    /// Returns the counts also while its end is awaited.
     pub(crate) fn counter(&self) -> impl Fn() -> Done + use<> {
         let runs = self.runs.clone();
         move || runs.iter().map(|run| run.done()).sum()
@@ -112,14 +112,14 @@ impl Running {
         self.runs.iter().for_each(|run| run.end());
     }
 
-    /// What the clients have measured, when it is over.
+    /// Returns the figures of the clients when the test is over.
     pub(crate) async fn figures(mut self) -> anyhow::Result<Vec<Figures>> {
         let mut all = Vec::new();
         while let Some(figures) = self.tasks.join_next().await {
             all.push(figures??);
         }
         all.sort_by(|one, other| one.name.cmp(&other.name));
-        // Each has counted what the process has used, which is that of all.
+        // Each has counted the CPU time of the process, which is that of all.
         let count = all.len() as f64;
         all.iter_mut().for_each(|figures| figures.cpu_s /= count);
         Ok(all)

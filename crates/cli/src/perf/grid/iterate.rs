@@ -1,5 +1,5 @@
-//! `consort iterate`: what it costs to go through everything in a cache, over numbers and sizes of entries, batches and
-//! ways to do it (S004-12, S004-22).
+//! `consort iterate`: the cost of iterations over all entries of a cache, for numbers and sizes of entries, batches and modes
+//! (S004-12, S004-22).
 
 use std::process::ExitCode;
 
@@ -12,10 +12,10 @@ use super::settings::Settings;
 use super::walk::{Take, Walked, Walking, Way, word};
 use crate::join::Join;
 
-/// Measures how fast one member goes through all entries of a cache that several members share.
+/// Measure how fast one member iterates over all entries of a cache that several members share.
 ///
-/// The reader does nothing with what it gets. Every combination of the options with commas is measured; the last column
-/// is its rate beside that of the same entries in the first way, taken in the first manner with the first batch.
+/// The reader drops the entries. Every combination of the options with commas is measured. The last column compares its rate
+/// with the rate of the same entries in the first mode, manner and batch size.
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("default")),
@@ -67,7 +67,7 @@ pub(crate) struct Iterate {
 /// A change of the rate from which on it is marked, in percent (S004-22).
 const MARKED: f64 = 5.0;
 
-/// What came of a combination.
+/// The results of a combination.
 #[derive(Serialize)]
 struct Point {
     entries: u32,
@@ -163,7 +163,7 @@ impl Iterate {
         all
     }
 
-    /// What comes of a combination, the CPU time of all members in seconds, and the memory of the largest.
+    /// Returns the results of a combination, the CPU time of all members in seconds, and the memory of the largest.
     async fn measure(&self, grid: &Grid, walking: Walking) -> anyhow::Result<(Walked, f64, f64)> {
         let millis = |seconds: f64| (seconds.max(0.0) * 1e3) as u64;
         grid.walk(&Walking { time_ms: millis(self.warmup), ..walking }).await?;
@@ -196,7 +196,7 @@ fn table(points: &[Point]) -> Vec<Vec<String>> {
     rows
 }
 
-/// What is said of a change in percent (S004-22).
+/// Returns the mark of a change in percent (S004-22).
 fn mark(change: f64) -> &'static str {
     if change >= MARKED {
         "better"

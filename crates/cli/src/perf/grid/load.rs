@@ -1,6 +1,6 @@
-//! The load of one member: invokers that read and write, and what they count.
+//! The load of one member: invokers that read and write, and their counts.
 //!
-//! An invoker is a task, not a thread, and has one operation under way at a time, as a thread of IspnPerfTest has.
+//! An invoker is a task, not a thread, and has one operation in flight, as a thread of IspnPerfTest has.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,18 +27,18 @@ use crate::perf::report::{Counts, histogram};
 /// within the call. And so many, at most, are counted together.
 const TURN: usize = 64;
 
-/// The longest that an operation which has ended is not counted while its invoker goes on: what a tenth of a second
-/// shows is true to a tenth of it even where few operations end.
+/// The longest time for which a completed operation is not counted while its invoker continues: rates of a tenth of a second
+/// are exact to a tenth even with few operations.
 const COUNTED_WITHIN: Duration = Duration::from_millis(10);
 
 /// Entries that are put together when keys are created.
 const CHUNK: u32 = 1_000;
 
-/// What all members are told.
+/// The order to all members.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Test {
     pub(crate) settings: Settings,
-    /// What does not count.
+    /// The time at the start that does not count.
     pub(crate) warmup_ms: u64,
 }
 
@@ -52,8 +52,8 @@ impl Test {
 /// How far a member's invokers are.
 #[derive(Default)]
 pub(crate) struct Run {
-    /// Reads the CPU's counter where that is steady. The kernel's clock takes 25 ns, and, as it waits until all before it is
-    /// done, keeps the CPU from beginning an operation before the last has ended: a tenth of a read of what is here.
+    /// Reads the CPU's counter where that is steady. The kernel's clock takes 25 ns, and, because it waits for all earlier
+    /// instructions, delays the next operation: a tenth of a local read.
     clock: Clock,
     is_measuring: AtomicBool,
     is_over: AtomicBool,
@@ -62,8 +62,8 @@ pub(crate) struct Run {
     tally: Mutex<Tally>,
 }
 
-/// What a member's invokers have counted. They share it: histograms of each would not fit the CPU's cache, and the test
-/// would measure itself.
+/// The counts of a member's invokers. They share it: histograms of each would not fit the CPU's cache, and the test would
+/// measure itself.
 struct Tally {
     gets: Histogram<u64>,
     puts: Histogram<u64>,
@@ -106,8 +106,8 @@ impl Run {
         Done { gets: tally.gets.len(), puts: tally.puts.len(), failed, undecided: tally.uncertain }
     }
 
-    /// Carries out the test; `cache` gives each invoker the one that it uses, by its number from 0. `tell` hears the lines
-    /// that a member prints.
+    /// Runs the test; `cache` returns the cache of each invoker, by its number from 0. `tell` gets the lines that a member
+    /// prints.
     pub(crate) async fn carry_out<C: Target>(
         self: Arc<Self>,
         cache: impl Fn(u32) -> C,
@@ -204,7 +204,7 @@ fn seed(name: &str, nth: u32) -> u64 {
     hasher.finish()
 }
 
-/// A value that no other put has: copies that differ are told apart.
+/// Returns a value that no other put has, so that different copies are recognised.
 fn value(rng: &mut Rng, size: usize) -> Bytes {
     let mut bytes = vec![0; size];
     for (byte, own) in bytes.iter_mut().zip(rng.next_u64().to_be_bytes()) {
@@ -213,7 +213,7 @@ fn value(rng: &mut Rng, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// Reads and writes until the test is over. Returns the times of what counts.
+/// Reads and writes until the test is over. Returns the times of the operations that count.
 async fn invoker<C: Target>(cache: C, settings: Settings, run: Arc<Run>, seed: u64) -> (Extremes, Extremes) {
     let mut rng = Rng::new(seed);
     let (mut gets, mut puts) = (Extremes::default(), Extremes::default());
@@ -290,7 +290,7 @@ pub(crate) const fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// Puts these keys. `tell` hears how many there are, from time to time.
+/// Puts these keys. `tell` gets the count from time to time.
 pub(crate) async fn populate<C: Target>(
     cache: &C,
     keys: std::ops::RangeInclusive<u32>,

@@ -32,21 +32,21 @@ pub(crate) struct Member {
     settings: Mutex<Settings>,
     /// The test that runs or ran last, and whether it runs.
     run: Mutex<(Arc<Run>, bool)>,
-    /// Set when somebody has ended everything.
+    /// Set when a member has ended the test for all.
     quit: SetOnce<()>,
-    /// Whoever waits for a signal holds it.
+    /// The task that waits for a signal holds it.
     signals: AsyncMutex<Signals>,
 }
 
 /// Why a member ends.
 pub(crate) enum End {
-    /// It alone: others get what it has first.
+    /// Only this member: others first get its entries.
     Alone,
     /// Everybody does.
     Together,
 }
 
-/// Who hears orders: a member, once it is one, or somebody who only looks on.
+/// The receiver of orders: a member, once it has joined, or a process without a cache.
 struct Orders {
     member: Option<Arc<SetOnce<Arc<Member>>>>,
 }
@@ -233,7 +233,7 @@ impl Member {
         Ok(Rebalanced { seconds: begin.elapsed().as_secs_f64() })
     }
 
-    /// Waits until somebody has ended everything, or a signal ends this member.
+    /// Waits until a member has ended the test for all, or a signal ends this member.
     pub(crate) async fn until_told(&self) -> End {
         tokio::select! {
             () = async { let _ = self.quit.wait().await; } => End::Together,
@@ -248,11 +248,11 @@ impl Member {
         self.signals.lock().await.next().await
     }
 
-    /// Leaves both channels. `at_once` says that nobody waits for others to have everything any more, as a signal does.
+    /// Leaves both channels. `at_once` completes with a reason when the handover is to be abandoned, as by a signal.
     ///
     /// # Errors
     ///
-    /// If others do not have everything that this member had and nobody else.
+    /// If other members do not have all entries that only this member had.
     pub(crate) async fn end(
         &self,
         dispatcher: RpcDispatcher,
@@ -293,7 +293,7 @@ async fn settings_of_others(dispatcher: &RpcDispatcher) -> Option<Settings> {
     None
 }
 
-/// Tells every view of the grid.
+/// Prints every view of the grid.
 async fn tell_views(manager: CacheManager) {
     let mut views = manager.watch_view();
     while views.wait_for(Option::is_some).await.is_ok() {

@@ -1,6 +1,6 @@
 //! The menu of `consort perf`: the keys of IspnPerfTest, from a terminal or a pipe (S000-27).
 //!
-//! A line is a key, and what to set behind it; without that, it is asked for. What is set is told to all members at once.
+//! A line is a key and its value; without a value, the menu asks for it. All members get a setting at once.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ use super::member::{End, Member};
 use super::settings::{Setting, Settings, bytes};
 use crate::terminal::Escaped;
 
-/// What members may take beyond the time of the test.
+/// The time that members may take beyond the time of the test.
 pub(crate) const OVERTIME_MAX: Duration = Duration::from_secs(60);
 
 /// All keys, with the values of now.
@@ -56,7 +56,7 @@ impl Menu {
         Self { member, dispatcher, lines: BufReader::new(tokio::io::stdin()).lines(), is_good: true }
     }
 
-    /// Does what the input says, to its end or a key that ends it. Returns how to end, and whether all has gone well.
+    /// Executes the input, to its end or to a key that ends it. Returns how to end, and whether all tests succeeded.
     pub(crate) async fn serve(mut self) -> anyhow::Result<(End, bool)> {
         let member = self.member.clone();
         loop {
@@ -70,7 +70,7 @@ impl Menu {
             match key {
                 "q" => return Ok((End::Alone, self.is_good)),
                 "X" => {
-                    // Who has ended already does not answer.
+                    // Members that have ended already do not respond.
                     let _ = order_each::<()>(&self.dispatcher, &Order::Quit, ORDER_TIME_MAX).await;
                     return Ok((End::Together, self.is_good));
                 }
@@ -138,7 +138,7 @@ impl Menu {
         order_all::<()>(&self.dispatcher, &Order::Set(settings), ORDER_TIME_MAX).await.map(drop)
     }
 
-    /// Runs the test on all members at once (S000-37), and tells what comes of it.
+    /// Runs the test on all members at once (S000-37), and prints the results.
     async fn start(&mut self) -> anyhow::Result<()> {
         let test = Test { settings: self.member.settings(), warmup_ms: 0 };
         let limit = test.takes() + OVERTIME_MAX;

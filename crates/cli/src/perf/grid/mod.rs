@@ -41,10 +41,10 @@ use crate::ending::end_of_input;
 use crate::join::Join;
 use crate::perf::progress::shown;
 
-/// Measures a distributed cache: every member reads and writes keys that all of them share.
+/// Measure a distributed cache: every member reads and writes keys that all of them share.
 ///
-/// A member has two channels, one of the grid and one for control, and a menu. What is set in it is set on all members,
-/// and a test that is started there runs on all of them at once.
+/// A member has two channels, one of the grid and one for control, and a menu. Settings apply to all members, and a test runs
+/// on all of them at once.
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("default")),
@@ -81,7 +81,7 @@ pub(crate) struct Perf {
     owners: u16,
     #[command(flatten)]
     pub(crate) reserve: Reserve,
-    /// Has no menu: waits for what others start.
+    /// Open no menu: wait for tests that other members start
     #[arg(long, conflicts_with = "spawn")]
     nohup: bool,
     /// Ends when its input does.
@@ -96,11 +96,10 @@ pub(crate) struct Perf {
     /// Clients, each with a connection to each server.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "hotrod")]
     clients: usize,
-    /// Each invoker has a connection of its own to each server, as threads have whose client keeps a pool of them.
+    /// Each invoker has a connection of its own to each server, like threads of a client with a pool
     #[arg(long, requires = "hotrod")]
     pooled: bool,
-    /// Tells, too, what these server processes on this host take meanwhile: their CPU time per request, and the most
-    /// memory that one has had.
+    /// Also print the CPU time per request and the peak memory of these server processes on this host
     #[arg(long, value_name = "PID,…", value_delimiter = ',', requires = "hotrod")]
     server_pids: Vec<u32>,
     /// How long to run before measuring, in seconds.
@@ -217,7 +216,7 @@ fn told_of_keys(settings: &Settings, begin: Instant) {
     eprintln!("{keys} keys of {size} put in {} ms", begin.elapsed().as_millis());
 }
 
-/// What comes now.
+/// Returns the line that announces the test.
 fn told_of_plan(settings: &Settings, warmup: f64) {
     eprintln!(
         "{} invokers each, {:.0} % reads, {} s after {warmup} s of warm-up",

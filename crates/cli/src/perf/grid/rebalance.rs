@@ -48,8 +48,7 @@ pub(crate) struct Rebalance {
     /// Seconds of reads before the member joins.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     time: f64,
-    /// The member that joins takes so much memory first, as a server does with --reserve: 1.6 times
-    /// what it gets is enough.
+    /// The joining member reserves this much memory first, as a server with --reserve does: 1.6 times its share is enough
     #[arg(long, value_name = "SIZE", value_parser = amount)]
     reserve: Option<u64>,
     /// Prints one line of JSON instead of text.
@@ -57,7 +56,7 @@ pub(crate) struct Rebalance {
     json: bool,
 }
 
-/// What a member has seen of a rebalance.
+/// A member's observations of a rebalance.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Rebalanced {
     /// From the topology that has the one more on to the one in which nothing moves.
@@ -92,7 +91,7 @@ struct Summary {
     lacking: bool,
 }
 
-/// Longer than any rebalance takes: whoever starts it ends it.
+/// Longer than any rebalance takes: the member that starts the iteration ends it.
 const READING_MAX: f64 = 600.0;
 
 impl Rebalance {

@@ -1,4 +1,4 @@
-//! What server processes on this host take while clients measure.
+//! The CPU and memory of server processes on this host while clients measure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use consort_measure::process;
 use super::figures::Total;
 use super::load::Test;
 
-/// Servers that somebody else has started.
+/// Servers that were started elsewhere.
 pub(super) struct Watched(Vec<u32>);
 
-/// What they took while it was measured.
+/// Their CPU and memory during the measurement.
 pub(super) struct Served {
     /// CPU time of all.
     pub(super) cpu_s: f64,

@@ -1,4 +1,4 @@
-//! What the next test does: the values of the menu, which all members share (S000-27).
+//! The settings of the next test: the values of the menu, which all members share (S000-27).
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::perf::range::{THREADS_MAX, fraction, seconds, size, within};
 /// Numbers of keys that fit the four bytes of a key.
 const KEYS_MAX: u32 = u32::MAX - 1;
 
-/// What the next test does.
+/// The settings of the next test.
 #[derive(Args, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     /// Invokers of each member: tasks that have one operation under way at a time each.
@@ -28,11 +28,11 @@ pub(crate) struct Settings {
     /// The part of the operations that are reads.
     #[arg(long, visible_alias = "reads", value_name = "FRACTION", default_value_t = 1.0, value_parser = fraction)]
     pub(crate) read_percentage: f64,
-    /// Tells percentiles, not only averages.
+    /// Print percentiles, not only averages
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = clap::ArgAction::Set)]
     pub(crate) details: bool,
-    /// Tells what each invoker has done.
+    /// Print the figures of each invoker
     #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = clap::ArgAction::Set)]
     pub(crate) print_invokers: bool,
@@ -80,7 +80,7 @@ impl Setting {
         (self.set)(settings, text)
     }
 
-    /// Whether it only turns over, so that nothing has to be asked for.
+    /// Returns whether it is on or off, so that the menu asks for no value.
     pub(crate) fn is_switch(&self) -> bool {
         matches!(self.key, "d" | "i")
     }

@@ -1,5 +1,5 @@
-//! A cluster of member processes on this host, and one process that looks on: it starts them, gives the orders and
-//! collects what comes of them.
+//! A cluster of member processes on this host, and one process without a cache: it starts them, sends the orders and collects
+//! the results.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -29,9 +29,9 @@ use crate::perf::member::wait_for_members;
 /// The largest number of members on one host: their ports lie between those of the two channels.
 pub(crate) const MEMBERS_MAX: usize = CONTROL_PORTS as usize - 3;
 
-/// How often it is told how far members are.
+/// The interval of progress reports of members.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a member may take to tell that: one that is dead never does.
+/// The time limit for such a report: a dead member never sends one.
 const LOOK_TIME_MAX: Duration = Duration::from_millis(250);
 
 /// Where free ports are looked for: below those that the system gives out itself.
@@ -47,7 +47,7 @@ pub(crate) struct Grid {
     names: Vec<String>,
 }
 
-/// The first of so many ports from which on nobody listens, at all places where members would.
+/// Returns the first of a number of free ports, at all addresses of members.
 pub(crate) fn free_ports(members: usize) -> anyhow::Result<u16> {
     let block = 4 * CONTROL_PORTS;
     let blocks = (PORTS.end - PORTS.start) / block;
@@ -150,7 +150,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Runs a test on all members at once. Who dies meanwhile is left out.
+    /// Runs a test on all members at once. A member that dies meanwhile is skipped.
     pub(crate) fn run(&self, test: &Test) -> impl Future<Output = anyhow::Result<Vec<Figures>>> + use<> {
         run(self.control.clone(), test.clone())
     }
@@ -176,7 +176,7 @@ impl Grid {
         order_all(&self.control, &Order::Look, ORDER_TIME_MAX).await
     }
 
-    /// What the members' processes have used so far.
+    /// Returns the CPU and memory that the members' processes have used so far.
     pub(crate) async fn used(&self) -> anyhow::Result<Used> {
         Ok(Used::of(&self.states().await?))
     }
@@ -247,7 +247,7 @@ async fn run(control: RpcDispatcher, test: Test) -> anyhow::Result<Vec<Figures>>
     Ok(figures)
 }
 
-/// Starts a member as a process of this very program. It ends when its input does, so with whoever has started it.
+/// Starts a member as a process of this program. It ends when its input does, and so with its parent.
 fn start_member(
     join: &Join,
     name: &str,

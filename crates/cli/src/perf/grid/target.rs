@@ -1,4 +1,4 @@
-//! What invokers read and write: a cache of which this process is a member, or one on servers.
+//! The cache of invokers: one of which this process is a member, or one on servers.
 
 use bytes::Bytes;
 use consort_cache::{CacheError, OperationError};
@@ -18,7 +18,7 @@ pub(crate) trait Target: Clone + Send + Sync + 'static {
     fn write_all(&self, entries: &[([u8; 4], Bytes)])
     -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Whether what has failed so may have been done.
+    /// Returns whether a failed operation may have been executed.
     fn is_uncertain(error: &Self::Error) -> bool;
 }
 

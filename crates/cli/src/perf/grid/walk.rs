@@ -18,11 +18,11 @@ pub(crate) enum Way {
     Sequential,
     /// In parallel, without regard to rebalances: at most once.
     AtMostOnce,
-    /// In parallel; segments whose owner is lost come again: at least once.
+    /// In parallel; segments whose owner is lost are sent again: at least once.
     AtLeastOnce,
 }
 
-/// How the reader takes what has come.
+/// How the reader takes entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Take {
@@ -39,7 +39,7 @@ pub(crate) fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// What a member is to do.
+/// The order to a member.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Walking {
     pub(crate) way: Way,
@@ -51,7 +51,7 @@ pub(crate) struct Walking {
     pub(crate) time_ms: u64,
 }
 
-/// What has come of it.
+/// The results.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Walked {
     pub(crate) entries: u64,
