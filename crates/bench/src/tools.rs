@@ -167,7 +167,7 @@ pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Res
     let arguments = [
         &[
             "perf".to_owned(),
-            format!("--spawn={members}"),
+            format!("--members={members}"),
             format!("--reads={reads}"),
             format!("--invokers={}", options.invokers),
             format!("--keys={}", options.keys),

@@ -27,8 +27,8 @@ use crate::terminal::{Escaped, shown};
     consort cache alias stock shop-2027   stock means shop-2027\n  \
     consort cache make-available          servers have crashed for good")]
 pub(crate) struct Cache {
-    /// One of the servers. With TLS, hotrods://HOST:PORT. A password in it, as in hotrods://USER:PASSWORD@HOST, is shown to all
-    /// programs of this host: use --user.
+    /// Address of a server; with TLS, hotrods://HOST:PORT. Every program of this host can read a password in it
+    /// (hotrods://USER:PASSWORD@HOST): use --user.
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:11222", global = true)]
     at: String,
     #[command(flatten)]
@@ -41,44 +41,44 @@ pub(crate) struct Cache {
 enum Verb {
     /// Print the value of a key. The exit code is 1 if the key has none.
     Get {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
-        /// The key.
+        /// Key
         key: String,
     },
-    /// Gives a key a value.
+    /// Put a value under a key
     Put {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
-        /// The key.
+        /// Key
         key: String,
-        /// The value; - is standard input.
+        /// Value; - reads it from standard input
         value: String,
-        /// How long it lives, in seconds; without it, as the cache's settings have it.
+        /// Lifespan in seconds; without it, the cache's default
         #[arg(long, value_name = "SECONDS")]
         lifespan: Option<f64>,
-        /// Only if the key has nothing. The exit code is 1 if it has.
+        /// Put only if the key is absent. The exit code is 1 if it is present
         #[arg(long)]
         if_absent: bool,
     },
-    /// Takes a key's value away. The exit code is 1 if it had none.
+    /// Remove a key. The exit code is 1 if it was absent
     Rm {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
-        /// The key.
+        /// Key
         key: String,
     },
-    /// The names of the caches, or the keys of one, in no order.
+    /// List the caches, or the keys of one, in no order
     Ls {
         /// List the keys of this cache. Without it, list the names of all caches.
         cache: Option<String>,
-        /// Only keys that begin so. Consort's servers can do that.
+        /// Only keys with this prefix (Consort servers only)
         #[arg(long, value_name = "TEXT", requires = "cache")]
         prefix: Option<String>,
-        /// With their values, after a tab.
+        /// Print the values, too, after a tab
         #[arg(long, requires = "cache")]
         values: bool,
-        /// Ends after so many.
+        /// Stop after this many keys
         #[arg(long, value_name = "COUNT", requires = "cache")]
         limit: Option<usize>,
     },
@@ -87,56 +87,56 @@ enum Verb {
     /// A line is `created`, `modified`, `removed` or `expired`, a tab, and the key. A line `gap` means that changes may be
     /// missing, because a server was lost.
     Watch {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
         /// Print the present keys first, as `existing`, then a line `complete`.
         #[arg(long)]
         state: bool,
-        /// Only keys that begin so. Consort's servers can do that.
+        /// Only keys with this prefix (Consort servers only)
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
-        /// Ends after so many lines.
+        /// Stop after this many lines
         #[arg(long, value_name = "COUNT")]
         limit: Option<usize>,
     },
-    /// How many keys a cache has.
+    /// Count the keys of a cache
     Size {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
     },
-    /// Takes all keys' values away.
+    /// Remove all keys
     Clear {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
     },
-    /// Makes a cache.
+    /// Create a cache
     Create {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
         /// Definition of the cache in Infinispan's XML, JSON or YAML: owners, encoding, memory, expiration, persistence,
         /// partition-handling, transaction and more. docs/server.md lists the supported and the refused settings.
         #[arg(default_value = r#"{"distributed-cache": {"owners": 2}}"#)]
         settings: String,
-        /// It is gone when all servers have ended, also if they keep something (consort server --data).
+        /// Do not keep the cache when all servers have stopped, even if they have a directory (consort server --data)
         #[arg(long)]
         volatile: bool,
     },
     /// Remove a cache and its entries. The exit code is 1 if there is no such cache.
     Drop {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
     },
-    /// Changes one attribute of a cache that is there; its entries stay.
+    /// Change one attribute of an existing cache; its entries stay.
     ///
-    /// How long entries live of which clients do not say it: expiration.lifespan, expiration.max-idle. How much each server has of
-    /// it in memory, if that has a limit: memory.max-count or memory.max-size. Which other names it has: aliases, between spaces.
-    /// With users, it is for the roles deployer and admin.
+    /// Default lifetimes: expiration.lifespan and expiration.max-idle. Limits of each server's memory, if the cache has one:
+    /// memory.max-count or memory.max-size. Other names: aliases, separated by spaces. With users, it requires the role
+    /// deployer or admin.
     Alter {
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
-        /// Its way from the cache's element, such as memory.max-count.
+        /// Path of the attribute below the cache's element, such as memory.max-count
         attribute: String,
-        /// As in a configuration: 30m, 500MB, -1 for ever.
+        /// New value, as in a configuration: 30m, 500MB, -1 for no limit
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
@@ -145,9 +145,9 @@ enum Verb {
     /// Clients that use the alias are moved to the cache on all servers within seconds, without an error. With users, it
     /// requires the role deployer or admin.
     Alias {
-        /// The other name.
+        /// Alias
         alias: String,
-        /// The cache's name.
+        /// Name of the cache
         cache: String,
     },
     /// Make degraded caches available without servers that have crashed.
@@ -158,9 +158,9 @@ enum Verb {
     /// without an owner and asks first. Do not use it while servers are only stopped or disconnected: both partitions would
     /// accept writes, and the writes of one would be lost in the merge. With users, it requires the role admin.
     MakeAvailable {
-        /// The cache's name; without it, all caches.
+        /// Name of the cache; without it, all caches
         cache: Option<String>,
-        /// Go on without being asked.
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },

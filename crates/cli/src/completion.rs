@@ -13,7 +13,7 @@ use clap_complete::{Shell, generate};
     consort completion zsh > ~/.zfunc/_consort\n  \
     consort completion fish > ~/.config/fish/completions/consort.fish")]
 pub(crate) struct Completion {
-    /// The shell that is to complete them.
+    /// Shell
     shell: Shell,
 }
 

@@ -17,19 +17,19 @@ pub(crate) fn introduction(channel: &Channel) -> String {
 /// Which cluster to join, and how.
 #[derive(Args, Clone)]
 pub(crate) struct Join {
-    /// The stack: a file, or a stock one such as tcp.xml, udp.xml, sequencer.xml.
+    /// Stack: a file, or a stock one such as tcp.xml, udp.xml, sequencer.xml
     #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
     pub(crate) config: String,
-    /// The cluster's name.
+    /// Name of the cluster
     #[arg(long, value_name = "NAME", default_value = "consort", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) cluster: String,
-    /// This member's name; without it, the host's and a number.
+    /// Name of this member; without it, the host's name and a number
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: Option<String>,
-    /// Where to bind: an address, a pattern of one, or loopback, site_local and the like.
+    /// Bind address: an address, a pattern, or loopback, site_local and the like
     #[arg(long, value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) bind: Option<String>,
-    /// Sets a variable of the configuration, such as jgroups.bind_port.
+    /// Set a variable of the configuration, such as jgroups.bind_port
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     pub(crate) define: Vec<String>,
 }

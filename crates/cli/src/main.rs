@@ -34,15 +34,15 @@ use std::str::FromStr;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::filter::Directive;
 
-/// Group communication and a data grid that speak JGroups and Hot Rod: try them, measure them, look into them.
+/// Group communication and a data grid that speak JGroups and Hot Rod: servers, clients, and tools to measure and diagnose them
 #[derive(Parser)]
 #[command(
     name = "consort",
     version,
-    after_help = "To begin with: consort demo. Every command has --help with an example.\n\n\
+    after_help = "Start with: consort demo. Every command has --help with an example.\n\n\
     Variables of a configuration come from -D NAME=VALUE or from the environment:\n\
-    jgroups.bind_addr is JGROUPS_BIND_ADDR. What goes wrong is told on standard\n\
-    error; CONSORT_LOG=debug tells more."
+    jgroups.bind_addr is JGROUPS_BIND_ADDR. Errors go to standard error;\n\
+    CONSORT_LOG=debug logs more."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -51,39 +51,39 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Three servers share 100,000 keys under load; one is killed, and no key is lost. They serve until Ctrl-C.
+    /// Start three servers with 100,000 keys, kill one under load, and check that no key is lost
     Demo(demo::Demo),
-    /// Serves caches to Hot Rod clients, alone or with the other servers of a cluster.
+    /// Serve caches to Hot Rod clients, alone or with the other servers of a cluster
     Server(Box<server::Server>),
     /// Find out why a member is alone or a client cannot connect, and print a remedy
     Doctor(doctor::Doctor),
-    /// Makes lines for the file with a server's users, from names and passwords.
+    /// Create lines for the users file of a server from names and passwords
     User(user::User),
-    /// Reads and writes caches of Hot Rod servers, and makes and removes them.
+    /// Read, write, create and remove caches of Hot Rod servers
     Cache(cache::Cache),
-    /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
+    /// Measure the grid: every member reads and writes shared keys; with a menu, or --members for scripts
     Perf(Box<perf::grid::Perf>),
     /// Kill, stop, disconnect and restart members under load; count lost entries and measure the recovery
     Live(live::Live),
-    /// Performance of going through everything in a cache, over sizes, batches and ways.
+    /// Measure iterations over all entries of a cache, by sizes, batches and modes
     Iterate(Box<perf::grid::Iterate>),
-    /// Performance of a rebalance: one more member joins a cache that is read meanwhile.
+    /// Measure a rebalance: one more member joins a cache that is read meanwhile
     Rebalance(Box<perf::grid::Rebalance>),
-    /// RPC performance: every member calls random others, 80 % reads and 20 % writes to two.
+    /// Measure RPC: every member calls random others, 80 % reads and 20 % writes to two members
     Uperf(perf::uperf::Uperf),
-    /// Multicast performance: every member sends to all.
+    /// Measure multicasts: every member sends to all
     Mperf(perf::mperf::Mperf),
-    /// Talks to everybody in a cluster, org.jgroups.demos.Chat included.
+    /// Chat with all members of a cluster, org.jgroups.demos.Chat included
     Chat(chat::Chat),
     /// Run a router for members that discover each other with TCPGOSSIP, or list its members
     Router(router::Router),
-    /// Asks members for views, attributes and statistics, as JGroups' probe.sh does.
+    /// Query members for views, attributes and statistics, as JGroups' probe.sh does
     Probe(probe::Probe),
-    /// Shows the JGroups messages in a capture, one per line.
+    /// Print the JGroups messages of a capture, one per line
     Parse(parse::Parse),
-    /// Prints a script by which a shell completes commands and options.
+    /// Print a completion script for a shell
     Completion(completion::Completion),
-    /// Simulates whole clusters in virtual time, with faults from a seed.
+    /// Simulate whole clusters in virtual time, with faults from a seed
     Sim(sim::Sim),
 }
 
@@ -195,5 +195,26 @@ mod tests {
         let mut command = Arguments::command().term_width(WIDTH);
         command.build();
         check(&mut command, "consort");
+    }
+
+    #[test]
+    fn earlier_spellings_of_options_are_accepted() {
+        for line in [
+            "consort perf --spawn 4 --invokers 5 --seconds 10 --read-percentage 0.5",
+            "consort perf --members 4 --threads 5 --time 10 --reads 0.5",
+            "consort uperf --read 0.5",
+            "consort uperf --reads 0.5",
+            "consort live --history file --seconds 5",
+            "consort live --history file --time 5",
+            "consort server --data directory --alone-after 5",
+            "consort server --data directory --recovery-timeout 5",
+        ] {
+            let parsed = Arguments::try_parse_from(line.split_whitespace());
+            assert!(
+                parsed.is_ok(),
+                "{line}: {}",
+                parsed.err().map(|error| error.to_string()).unwrap_or_default()
+            );
+        }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Login {
     /// terminal.
     #[arg(long, value_name = "NAME", global = true)]
     user: Option<String>,
-    /// The first line of this file is the user's password.
+    /// File whose first line is the user's password
     #[arg(long, value_name = "FILE", global = true, requires = "user")]
     password_file: Option<PathBuf>,
 }

@@ -28,28 +28,28 @@ const PORT: u16 = 7500;
     server answers with --diagnostics, and changes nothing without a passcode. The\n\
     exit code is 1 if nobody answers.")]
 pub(crate) struct Probe {
-    /// Asks this member over TCP, then all that it names; no multicast.
+    /// Ask this member over TCP, then all members that it names; no multicast
     #[arg(long, visible_alias = "address", value_name = "HOST")]
     addr: Option<String>,
-    /// The port at which members listen for it.
+    /// Port of the members' diagnostics
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
-    /// The multicast group, if not 224.0.75.75 and ff0e::75:75.
+    /// Multicast group; default: 224.0.75.75 and ff0e::75:75
     #[arg(long, value_name = "GROUP")]
     group: Option<IpAddr>,
-    /// How long to wait for answers (over TCP, a second at least).
+    /// Timeout of responses in seconds (over TCP at least 1 s)
     #[arg(long, value_name = "MILLIS", default_value_t = 500)]
     timeout: u64,
-    /// Shows only answers that contain this.
+    /// Print only responses that contain this text
     #[arg(long = "match", value_name = "TEXT")]
     matching: Option<String>,
-    /// Asks only members of clusters that this pattern matches.
+    /// Ask only members of clusters that match this pattern
     #[arg(long, value_name = "PATTERN")]
     cluster: Option<String>,
-    /// The passcode, where members want one. In an argument other programs of this host can read it.
+    /// Passcode, if members require one. Every program of this host can read arguments: use --passcode-file
     #[arg(long, value_name = "PASSCODE", conflicts_with = "passcode_file")]
     passcode: Option<String>,
-    /// The first line of this file is the passcode.
+    /// File whose first line is the passcode
     #[arg(long, value_name = "FILE")]
     passcode_file: Option<std::path::PathBuf>,
     /// Keys to query; without any, the view. `keys` lists the available keys

@@ -32,10 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
     members. SIGTERM or Ctrl-C ends it. The log tells who comes and goes;\n\
     CONSORT_LOG=warn tells only what is wrong.")]
 pub(crate) struct Router {
-    /// The address for members to connect to; 0.0.0.0 and :: are all of this host's.
+    /// Address for members to connect to; 0.0.0.0 and :: are all addresses of this host
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
-    /// The port for members to connect to.
+    /// Port for members to connect to
     #[arg(long, default_value_t = RouterConfig::PORT)]
     port: u16,
     /// Do not report closed connections to the other members of the group

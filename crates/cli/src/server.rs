@@ -78,87 +78,86 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     cluster, what it was asked is answered, and others have what it has. Clients\n\
     that follow topologies have no error meanwhile.")]
 pub(crate) struct Server {
-    /// The port for clients.
+    /// Port for clients
     #[arg(long, default_value_t = 11222)]
     port: u16,
-    /// Answers /health on this port, too: in HTTP without TLS, and whatever clients do on theirs. For probes.
+    /// Serve /health on this port, too: HTTP without TLS, independent of the clients' port. For probes
     #[arg(long, value_name = "PORT")]
     health_port: Option<u16>,
-    /// Connections that one address may have (of IPv6, a /64 network); 0: any number. Where clients come by a proxy or a
-    /// gateway, all of them have its address. Connections of this host have no limit.
+    /// Limit of connections per client address (IPv6: per /64 network); 0: no limit. Clients behind a proxy or gateway share
+    /// its address. Connections from this host have no limit.
     #[arg(long, value_name = "NUMBER", default_value_t = 4096)]
     connections_per_address: usize,
-    /// The address for clients to connect to.
+    /// Address for clients to connect to
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
     /// Advertise this address to clients, if it differs from the address that the server listens on.
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
-    /// The cluster of servers to join; without it the server is alone.
+    /// Cluster of servers to join; without it, the server runs alone
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// Stack of the cluster: a file, or a stock one such as tcp.xml. A stock stack suspects a member that is silent for 10 s
     /// (JGroups' values: -D consort.suspect_after=40s -D consort.heartbeat_interval=5s).
     #[arg(long, value_name = "FILE", default_value = "tcp.xml", requires = "cluster")]
     config: String,
-    /// This member's name; without it, the host's and a number.
+    /// Name of this member; without it, the host's name and a number
     #[arg(long, value_name = "NAME", requires = "cluster")]
     name: Option<String>,
-    /// Where to bind for the other servers; without it, as the stack has it (site_local in the stock ones).
+    /// Bind address for the other servers; without it, the stack's (site_local in the stock stacks)
     #[arg(long, value_name = "ADDRESS", requires = "cluster")]
     bind: Option<String>,
-    /// Sets a variable of the stack, such as jgroups.bind_port.
+    /// Set a variable of the stack, such as jgroups.bind_port
     #[arg(short = 'D', value_name = "NAME=VALUE", requires = "cluster")]
     define: Vec<String>,
     /// Wait to join until this DNS name resolves to the --bind address, so that members that start later can discover this one.
     /// For a Kubernetes headless service.
     #[arg(long, value_name = "HOST", requires = "bind")]
     listed_at: Option<String>,
-    /// Answers probe (consort probe, JGroups' probe.sh) on the address of --bind. Without it probe is off, unless a stack of
-    /// one's own has diag.enabled="true". Nothing is changed by probe without a passcode.
+    /// Answer probe (consort probe, JGroups' probe.sh) on the address of --bind. Without it, probe is off, unless your own
+    /// stack has diag.enabled="true". Probe cannot change anything without a passcode.
     #[arg(long, requires = "cluster")]
     diagnostics: bool,
-    /// The first line of this file is the passcode without which probe is not answered, and with which it can change layers.
+    /// File whose first line is the passcode that probe requires, and with which probe can change layers
     #[arg(long, value_name = "FILE", requires = "diagnostics")]
     diagnostics_passcode: Option<PathBuf>,
-    /// The data centre or zone where this server is: owners of a key are in different ones where that is possible.
+    /// Data centre or zone of this server: owners of a key are in different sites where possible
     #[arg(long, value_name = "NAME", requires = "cluster")]
     site: Option<String>,
-    /// The rack in it; owners are kept apart in the same way.
+    /// Rack of this server: owners of a key are in different racks where possible
     #[arg(long, value_name = "NAME", requires = "cluster")]
     rack: Option<String>,
-    /// The machine in that; owners are kept apart in the same way.
+    /// Machine of this server: owners of a key are on different machines where possible
     #[arg(long, value_name = "NAME", requires = "cluster")]
     machine: Option<String>,
     /// Directory for persistent data. Each server needs its own.
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// Makes the caches of this file that are not there, before it serves: a document in XML, JSON or YAML, as Infinispan's
-    /// servers have it.
+    /// Create the missing caches of this file before serving: a document in Infinispan's XML, JSON or YAML
     #[arg(long, value_name = "FILE")]
     caches: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) reserve: Reserve,
     #[command(flatten)]
     memory: Memory,
-    /// After so many seconds goes on without servers that were there to the last and are not back.
-    #[arg(long, value_name = "SECONDS", requires = "data")]
-    alone_after: Option<u32>,
+    /// On a restart, wait this many seconds for the servers of the last topology; then start without the missing ones
+    #[arg(long, alias = "alone-after", value_name = "SECONDS", requires = "data")]
+    recovery_timeout: Option<u32>,
     /// File with the users, their passwords and their roles.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     /// Serve every client without authentication, also from other hosts. Without it, a server with --host needs --users.
     #[arg(long, conflicts_with = "users")]
     no_auth: bool,
-    /// Serves everyone although other servers of the cluster have users. Without it such a server does not start, and refuses its
-    /// clients when a server with users joins later.
+    /// Serve clients without authentication although other servers of the cluster have users. Without it, such a server does
+    /// not start, and refuses its clients when a server with users joins later.
     #[arg(long, requires = "cluster", conflicts_with = "users")]
     allow_weaker_authentication: bool,
     /// Mechanisms that clients can authenticate with: EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-384, SCRAM-SHA-256, OAUTHBEARER,
     /// PLAIN. Default: all that are safe on the connection.
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = mechanism, requires = "users")]
     mechanisms: Option<Vec<Mechanism>>,
-    /// Passwords and tokens may be sent as they are also without TLS.
+    /// Accept PLAIN and OAUTHBEARER without TLS: anyone on the network path can read the passwords and tokens
     #[arg(long, requires = "users")]
     allow_cleartext: bool,
     /// Accept tokens that are signed with a public key in this PEM file: RSA, P-256, P-384 or Ed25519. While the issuer changes
@@ -168,25 +167,25 @@ pub(crate) struct Server {
     /// Accept only tokens for this audience (aud).
     #[arg(long, value_name = "NAME", requires = "token_key")]
     token_audience: Option<String>,
-    /// Only tokens of this issuer (iss) are good.
+    /// Accept only tokens of this issuer (iss)
     #[arg(long, value_name = "NAME", requires = "token_key")]
     token_issuer: Option<String>,
-    /// Everybody may read /metrics, also where there are users.
+    /// Serve /metrics without authentication, even with users
     #[arg(long)]
     open_metrics: bool,
-    /// Speaks TLS only, with the certificate in this PEM file and those that vouch for it.
+    /// Accept TLS only, with the certificate chain in this PEM file
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's key, in a PEM file.
+    /// PEM file with the certificate's private key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Asks clients for certificates, and believes those that these vouch for.
+    /// Request client certificates, and accept those issued by the CAs in this PEM file
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// Turns clients without such a certificate away.
+    /// Refuse clients without such a certificate
     #[arg(long, requires = "tls_client_ca")]
     tls_client_required: bool,
-    /// Ends when its input does.
+    /// End when standard input ends
     #[arg(long, hide = true)]
     with_parent: bool,
 }
@@ -265,7 +264,7 @@ impl Server {
         if let Some(data) = &self.data {
             builder = builder.data(data);
         }
-        if let Some(seconds) = self.alone_after {
+        if let Some(seconds) = self.recovery_timeout {
             builder = builder.alone_after(Duration::from_secs(seconds.into()));
         }
         // It may wait for others for long.

@@ -33,7 +33,7 @@ pub(crate) struct Sim {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Messages, bytes and time of joins, crashes, leaves and merges, and the steady load, by the cluster's size.
+    /// Messages, bytes and time of joins, crashes, leaves and merges, and the steady load, by cluster size
     Growth(GrowthOf),
     /// Messages per cache operation and entries moved when a member joins, by cluster size
     GridGrowth(GridGrowthOf),
@@ -41,16 +41,16 @@ enum Command {
 
 #[derive(Args)]
 struct Swarm {
-    /// A stock stack.
+    /// Stock stack
     #[arg(long, value_name = "FILE", default_value = "tcp.xml", value_parser = stacks())]
     stack: String,
-    /// Members at the beginning.
+    /// Members at the start
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = members)]
     members: usize,
-    /// How many seeds, a cluster each.
+    /// Number of seeds, each a cluster
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first of them.
+    /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     first: u64,
     /// Replay this seed, and print its faults and views
@@ -63,7 +63,7 @@ struct Swarm {
     /// with which the whole cluster stops and restarts
     #[arg(long)]
     grid: bool,
-    /// With --grid: members are parted again and again, also while others are, and all sides go on (AllowReadWrites).
+    /// With --grid: the cluster splits again and again, also while it is split, and all partitions continue (AllowReadWrites)
     #[arg(long, requires = "grid")]
     parted: bool,
     /// With --grid: no listeners, whatever the seed draws
@@ -78,7 +78,7 @@ struct Swarm {
     /// With --grid and --seed: print every operation, too
     #[arg(long, requires = "grid", requires = "seed")]
     trace: bool,
-    /// Prints results as JSON.
+    /// Print results as JSON
     #[arg(long)]
     json: bool,
 }
@@ -93,16 +93,16 @@ enum Faults {
 #[command(after_help = "Example:\n  \
     consort sim growth --stack udp.xml --members 4,16,64,256,1000")]
 struct GrowthOf {
-    /// A stock stack.
+    /// Stock stack
     #[arg(long, value_name = "FILE", default_value = "tcp.xml", value_parser = stacks())]
     stack: String,
     /// Members of each cluster, from 4 on.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = size)]
     members: Vec<usize>,
-    /// The seed that every cluster gets.
+    /// Seed of every cluster
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Prints results as JSON.
+    /// Print results as JSON
     #[arg(long)]
     json: bool,
 }
@@ -111,16 +111,16 @@ struct GrowthOf {
 #[command(after_help = "Example:\n  \
     consort sim grid-growth --members 2,8,64 --plot")]
 struct GridGrowthOf {
-    /// A stock stack.
+    /// Stock stack
     #[arg(long, value_name = "FILE", default_value = "tcp.xml", value_parser = stacks())]
     stack: String,
     /// Members of each cluster.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4,8,16,32,64")]
     members: Vec<usize>,
-    /// The seed that every cluster gets.
+    /// Seed of every cluster
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Prints plots in the language of Mermaid, too.
+    /// Print plots in Mermaid, too
     #[arg(long)]
     plot: bool,
 }

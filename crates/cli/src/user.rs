@@ -21,7 +21,7 @@ use crate::password;
     consort user alice --role application < password >> users\n  \
     consort user ci --role deployer --no-password >> users")]
 pub(crate) struct User {
-    /// The user's name.
+    /// Name of the user
     name: String,
     /// Roles of the user: admin, deployer, application, observer, monitor, or several of them
     #[arg(long, value_name = "ROLE[,ROLE]", required = true, value_delimiter = ',', value_parser = role)]

@@ -6,6 +6,7 @@ use std::ops::{BitOr, BitOrAssign};
 use bytes::Bytes;
 
 use crate::error::{Reason, Result, error};
+use crate::intelligence::Intelligence;
 use crate::layout::{Count, Field, Fields, RequestContext, vlong};
 use crate::limits::Kind;
 use crate::media_type::{self, MediaType};
@@ -61,30 +62,6 @@ impl BitOrAssign for Flags {
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)
-    }
-}
-
-/// How a client uses topologies.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Intelligence {
-    /// Not at all.
-    Basic = 1,
-    /// It connects to all servers.
-    Topology = 2,
-    /// It routes requests to owners.
-    Hash = 3,
-}
-
-impl Intelligence {
-    /// Returns the intelligence of this byte.
-    pub const fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(Self::Basic),
-            2 => Some(Self::Topology),
-            3 => Some(Self::Hash),
-            _ => None,
-        }
     }
 }
 

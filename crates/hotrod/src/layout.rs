@@ -8,7 +8,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Reason, Result, error};
-use crate::header::Intelligence;
+use crate::intelligence::Intelligence;
 use crate::limits::{Kind, Limits};
 use crate::opcode::Opcode;
 use crate::version::ProtocolVersion;

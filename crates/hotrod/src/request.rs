@@ -4,7 +4,8 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::error::{DecodeError, RequestError, Result};
 use crate::expiration::Expiration;
-use crate::header::{self, Flags, Intelligence, REQUEST_MAGIC, RequestHeader, RequestStart, magic_and_id};
+use crate::header::{self, Flags, REQUEST_MAGIC, RequestHeader, RequestStart, magic_and_id};
+use crate::intelligence::Intelligence;
 use crate::layout::{Fields, RequestContext, Skimmer};
 use crate::limits::Limits;
 use crate::opcode::{Family, Opcode};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::error::{Reason, Result, error};
-use crate::header::{Intelligence, magic_and_id};
+use crate::header::magic_and_id;
+use crate::intelligence::Intelligence;
 use crate::layout::{Field, Fields, RequestContext, Skimmer};
 use crate::limits::Limits;
 use crate::opcode::{COUNTER_EVENT, ERROR, EVENTS, Family, Opcode};

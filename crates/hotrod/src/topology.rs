@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::error::{Reason, Result, error};
-use crate::header::Intelligence;
+use crate::intelligence::Intelligence;
 use crate::layout::{Count, Field, Fields, RequestContext};
 use crate::limits::Kind;
 use crate::output::Output;

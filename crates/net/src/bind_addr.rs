@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use regex_lite::Regex;
 
-use crate::edge::BindError;
+use crate::bind_error::BindError;
 
 /// An address of a network interface.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,9 +18,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
+use crate::bound_edge::BoundEdge;
 use crate::clock::Clock;
 use crate::driver_waker::DriverWaker;
-use crate::edge::{BoundEdge, Edge};
+use crate::edge::Edge;
 use crate::effects::EffectRunner;
 use crate::signals::{Command, Key, Owner, Signals, SubmitError};
 use crate::stats::EdgeStats;

@@ -1,63 +1,19 @@
 //! The edge between a stack and the network: the sockets that carry its packets.
 //!
-//! [`BoundEdge::bind`] comes first, because the stack needs the bound address. The driver then opens the edge.
+//! [`crate::BoundEdge::bind`] comes first, because the stack needs the bound address. The driver then opens the edge.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use consort_group::{ExternalAddress, PhysAddr, Time, Transmit, Version};
+use consort_group::{ExternalAddress, PhysAddr, Time, Transmit};
 
 use crate::bind_addr::{BindAddr, Interface, IpVersion, SystemNames};
-use crate::config::{EdgeKind, TransportConfig};
-use crate::shared_loopback::BoundShared;
-use crate::signals::Signals;
+use crate::bind_error::BindError;
+use crate::config::TransportConfig;
 use crate::stats::EdgeStats;
-use crate::tcp::links::LinkSettings;
-use crate::tcp::{BoundTcp, link_settings};
-use crate::tls::TlsError;
-use crate::udp::BoundUdp;
 
 /// Takes a packet and the address of its sender.
 pub(crate) type Inbound<'a> = &'a mut dyn FnMut(PhysAddr, Bytes);
-
-/// An edge could not be opened. No socket is left open.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BindError {
-    /// The host's interfaces cannot be listed.
-    #[error("the interfaces of this host cannot be listed: {0}")]
-    Interfaces(io::Error),
-    /// No selector of `bind_addr` matched an address.
-    #[error("bind_addr {bind_addr:?} finds none of this host's addresses ({found})")]
-    NoAddress {
-        /// The selectors.
-        bind_addr: String,
-        /// The host's addresses.
-        found: String,
-    },
-    /// The system refused a socket.
-    #[error("{ip} port {port}: {error}")]
-    Socket {
-        /// The address to bind.
-        ip: IpAddr,
-        /// The first port that was tried.
-        port: u16,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// TLS could not be set up.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-}
-
-impl BindError {
-    pub(crate) fn socket(ip: IpAddr, port: u16, error: io::Error) -> Self {
-        Self::Socket { ip, port, error }
-    }
-}
 
 /// An open edge. Nothing in it blocks: a socket is polled when its waker has named it.
 pub(crate) trait Edge: Send {
@@ -93,74 +49,6 @@ pub(crate) trait Edge: Send {
     /// Returns how many bytes of data may be queued before more is dropped: per peer, or for all peers if they share
     /// a queue.
     fn queue_bytes(&self) -> usize;
-}
-
-/// Bound sockets that are not yet read.
-pub struct BoundEdge {
-    bound: Bound,
-    effect_links: LinkSettings,
-}
-
-enum Bound {
-    Tcp(Box<BoundTcp>),
-    Udp(Box<BoundUdp>),
-    Shared(BoundShared),
-}
-
-impl BoundEdge {
-    /// Binds the sockets of a transport with this protocol version.
-    ///
-    /// # Errors
-    ///
-    /// If no address fits or the system refuses. No socket is left open then.
-    pub fn bind(config: &TransportConfig, version: Version) -> Result<Self, BindError> {
-        // No pause between attempts, because layers request each attempt and count them. FD_SOCK2's sockets have no
-        // TLS. They are never reaped, because they are idle while all is well.
-        let effect_links = LinkSettings {
-            reconnect_pause: Duration::ZERO,
-            reaper_interval: Duration::ZERO,
-            ..link_settings(config, version, None)
-        };
-        let choose = || config.bind_addr.choose_of_host(config.ip_version);
-        let bound = match config.kind {
-            EdgeKind::SharedLoopback => Bound::Shared(BoundShared::bind(config)),
-            EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose()?)?)),
-            EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose()?)?)),
-        };
-        Ok(Self { bound, effect_links })
-    }
-
-    /// Returns the address to advertise: the external one if configured, else the bound one.
-    pub fn phys_addr(&self) -> PhysAddr {
-        match &self.bound {
-            Bound::Tcp(bound) => bound.own(),
-            Bound::Udp(bound) => bound.own(),
-            Bound::Shared(bound) => bound.own(),
-        }
-    }
-
-    /// Returns whether one packet reaches all members.
-    pub fn has_multicast(&self) -> bool {
-        match &self.bound {
-            Bound::Tcp(_) => false,
-            Bound::Udp(bound) => bound.has_multicast(),
-            Bound::Shared(_) => true,
-        }
-    }
-
-    /// Returns the settings of connections of layers with sockets of their own.
-    pub(crate) fn effect_link_settings(&self) -> LinkSettings {
-        self.effect_links.clone()
-    }
-
-    /// Registers the sockets with the current runtime.
-    pub(crate) fn open(self, signals: &Arc<Signals>) -> io::Result<Box<dyn Edge>> {
-        Ok(match self.bound {
-            Bound::Tcp(bound) => Box::new(bound.open(signals)?),
-            Bound::Udp(bound) => Box::new(bound.open(signals)?),
-            Bound::Shared(bound) => Box::new(bound.open(signals)),
-        })
-    }
 }
 
 /// Returns the address to advertise: the external one if configured; for a wildcard socket, one of the host's.

@@ -6,6 +6,8 @@
 
 mod attributes;
 mod bind_addr;
+mod bind_error;
+mod bound_edge;
 mod client_listener;
 mod clock;
 mod config;
@@ -19,21 +21,20 @@ mod shared_loopback;
 mod signals;
 mod stats;
 mod tcp;
-mod tls;
 mod udp;
 mod warnings;
 
 pub mod framing;
 
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
+pub use bind_error::{BindError, TlsError};
+pub use bound_edge::BoundEdge;
 pub use client_listener::listen;
 pub use clock::Clock;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};
 pub use driver::{Application, Driver, DriverHandle, EdgeState, Submitter};
 pub use driver_waker::DriverWaker;
-pub use edge::{BindError, BoundEdge};
 pub use groups::DefaultGroups;
 pub use signals::{Command, StackCall, SubmitError};
 pub use stats::EdgeStats;
-pub use tls::TlsError;
 pub use warnings::RateLimitedWarnings;

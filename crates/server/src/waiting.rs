@@ -77,7 +77,7 @@ fn text(waited: Duration, view: &str, members: usize, held_up: &[OfCache]) -> St
     format!(
         "not serving yet, after {} s: {why}. Start the servers that are missing, or mend the network between them. If they \
          have crashed, consort cache make-available at a server that serves goes on without them; where none does, servers with \
-         --data do so with --alone-after SECONDS, and others once all of the cluster are ended and started again",
+         --data do so with --recovery-timeout SECONDS, and others once all of the cluster are ended and started again",
         waited.as_secs()
     )
 }

@@ -29,9 +29,9 @@ pub(super) static KEEPS_MEMORY: AtomicBool = AtomicBool::new(false);
 /// The option of commands with a memory limit.
 #[derive(Args)]
 pub(crate) struct Memory {
-    /// The memory that this process may use, entries and everything else: 2GB or 2GiB, for example. Without it, 80 % of
-    /// the machine's memory. A limit of the control group (a container's) counts in any case. When less than a quarter of the
-    /// limit is left, and at most 2 GiB, writes that add to it fail with an error that names the limit; reads and removals go on.
+    /// Limit of this process's memory, entries and everything else: 2GB or 2GiB, for example. Default: 80 % of the machine's
+    /// memory. A limit of the control group (a container's) applies in any case. If less than a quarter of the limit
+    /// (at most 2 GiB) is left, writes that add entries fail with an error that names the limit; reads and removals continue.
     #[arg(long, value_name = "SIZE", value_parser = amount)]
     memory: Option<u64>,
 }

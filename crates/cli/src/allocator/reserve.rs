@@ -20,9 +20,8 @@ use super::room::{Room, room};
 /// The option of commands that can reserve memory.
 #[derive(Args)]
 pub(crate) struct Reserve {
-    /// Takes so much memory before it joins, and keeps it: entries that come, from clients or because it has joined, do not
-    /// wait for the machine to find some then. 2GB or 2GiB, for one. Without it, memory is taken when it is needed, and goes
-    /// back ten seconds after.
+    /// Reserve this much memory before joining, and keep it, so that new entries do not wait for the kernel: 2GB or 2GiB, for
+    /// example. Without it, memory is taken when it is needed and returned 10 s after it is free.
     #[arg(long, value_name = "SIZE", value_parser = amount)]
     reserve: Option<u64>,
 }

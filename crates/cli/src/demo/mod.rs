@@ -35,7 +35,7 @@ use crate::perf::progress::every_second;
 pub(crate) struct Demo {
     #[command(flatten)]
     join: Join,
-    /// Seconds of the test before a server is killed, and again of the one meanwhile, before and after that.
+    /// Seconds of the first test, and of the second one before and after the kill
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     time: f64,
     /// Run four members of an embedded grid without servers: show the moved segments after a death, and check every copy of

@@ -37,18 +37,18 @@ use crate::reader::complain;
     probe asks. The exit code is 1 if\n\
     something is bad, and 2 for errors.")]
 pub(crate) struct Doctor {
-    /// A server, as clients connect to it: a host and perhaps a port, or a URI with hotrod:// or hotrods://. Without it and
-    /// --config, 127.0.0.1:11222.
+    /// Address of a server for clients: HOST, HOST:PORT, or a URI with hotrod:// or hotrods://. Without it and --config:
+    /// 127.0.0.1:11222
     #[arg(value_name = "SERVER")]
     at: Option<String>,
     #[command(flatten)]
     login: Login,
     #[command(flatten)]
     stack: Stack,
-    /// How long anything may take to answer, in seconds.
+    /// Timeout of each check, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     timeout: f64,
-    /// Prints one line of JSON instead of lines for people.
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -59,13 +59,13 @@ struct Stack {
     /// Stack of a member: a file, or a stock one such as tcp.xml. Checks why it discovers no member.
     #[arg(long, value_name = "FILE", requires = "cluster")]
     config: Option<String>,
-    /// The cluster that it is to join.
+    /// Name of its cluster
     #[arg(long, value_name = "NAME", requires = "config")]
     cluster: Option<String>,
-    /// Where it binds: an address, a pattern of one, or loopback, site_local and the like.
+    /// Bind address: an address, a pattern, or loopback, site_local and the like
     #[arg(long, value_name = "ADDRESS", requires = "config")]
     bind: Option<String>,
-    /// Sets a variable of the configuration, such as jgroups.bind_port.
+    /// Set a variable of the configuration, such as jgroups.bind_port
     #[arg(short = 'D', value_name = "NAME=VALUE", requires = "config")]
     define: Vec<String>,
 }

@@ -57,10 +57,10 @@ pub(crate) struct Live {
         default_value = "kill,kill-coordinator,pause,cut,restart"
     )]
     events: Vec<Event>,
-    /// Members, each a process on a host of its own. One of two could not go on alone: it is no majority.
+    /// Members, each a process with a network namespace of its own. At least three, because one of two is no majority
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(3..=50))]
     members: u16,
-    /// Keys that each member's clients write.
+    /// Keys that each member's clients write
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     keys: u32,
     /// Bytes of a value.
@@ -69,33 +69,39 @@ pub(crate) struct Live {
     /// Clients of each member, with one call under way at a time each.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clients: u32,
-    /// The part of the calls that are reads.
+    /// Fraction of the calls that are reads
     #[arg(long, value_name = "FRACTION", default_value_t = 0.5)]
     reads: f64,
-    /// How long a call may take, in seconds.
+    /// Timeout of a call, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     timeout: f64,
     /// Load before and after each event, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     calm: f64,
-    /// How long a member is stopped, in seconds.
+    /// Pause of a stopped member, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     pause: f64,
-    /// How long links are cut, in seconds.
+    /// Duration of cut links, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 15.0)]
     cut: f64,
-    /// Misses a silent member after so many seconds, and looks for lost ones as often; without it, as the stack says.
+    /// Suspect a silent member after this many seconds, and look for lost members as often; without it, as the stack has it
     #[arg(long, value_name = "SECONDS")]
     detect: Option<f64>,
-    /// Puts the table into a Markdown file, in place of the one of the same command.
+    /// Write the table to a Markdown file, in place of the earlier table of the same command
     #[arg(long, value_name = "FILE")]
     document: Option<PathBuf>,
-    /// Records every operation of clients that share a few keys, for a linearizability checker (docs/histories.md). The events
-    /// repeat until the time is over.
+    /// Record every operation of clients that share a few keys, for a linearizability checker (docs/histories.md). The events
+    /// repeat until the time is over
     #[arg(long, value_name = "FILE", conflicts_with_all = ["document", "keys", "size", "reads"])]
     history: Option<PathBuf>,
-    /// How long clients work, in seconds, with --history.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "history")]
+    /// With --history: duration of the clients' work, in seconds
+    #[arg(
+        long = "time",
+        alias = "seconds",
+        value_name = "SECONDS",
+        default_value_t = 60.0,
+        requires = "history"
+    )]
     seconds: f64,
     /// With --history: each member is a server, and clients use the cache through Hot Rod.
     #[arg(long, requires = "history")]

@@ -24,28 +24,28 @@ use crate::join::Join;
 pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) join: Join,
-    /// How many members; started on this host, unless --start-none.
+    /// Number of members, started on this host unless --start-none is set
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = range::members)]
     pub(crate) members: usize,
     /// Concurrent senders per member.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = range::threads)]
     pub(crate) threads: usize,
-    /// How long to measure, in seconds.
+    /// Duration of the measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = range::seconds)]
     pub(crate) time: f64,
-    /// How long to run before measuring, in seconds.
+    /// Duration of the load before the measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = range::warmup)]
     pub(crate) warmup: f64,
     /// Bytes per message.
     #[arg(long, value_name = "BYTES", default_value_t = 1_000, value_parser = range::size)]
     pub(crate) size: usize,
-    /// Prints one line of JSON instead of tables.
+    /// Print one line of JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
     /// Only take part: work for the member that starts the test, until that member leaves
     #[arg(long)]
     pub(crate) join_only: bool,
-    /// Ends when its input does.
+    /// End when standard input ends
     #[arg(long, hide = true, requires = "join_only")]
     pub(crate) with_parent: bool,
     /// Start no members: wait for --members that are started elsewhere

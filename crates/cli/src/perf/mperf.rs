@@ -34,7 +34,7 @@ use crate::terminal::Escaped;
 pub(crate) struct Mperf {
     #[command(flatten)]
     common: Common,
-    /// Ends when this many of every member have come to all, not after --time; no warm-up.
+    /// End when every member has received this many messages of each member, instead of after --time; no warm-up
     #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup"], value_parser = range::count)]
     messages: Option<u64>,
 }

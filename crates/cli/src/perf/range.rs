@@ -23,7 +23,7 @@ pub(crate) fn within<V: FromStr + PartialOrd + Display>(text: &str, least: V, mo
     }
 }
 
-/// How long to measure, in seconds.
+/// Duration of the measurement, in seconds
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     within(text, 0.1, 1e6)
 }

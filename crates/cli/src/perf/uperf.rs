@@ -43,16 +43,16 @@ use crate::terminal::Escaped;
 pub(crate) struct Uperf {
     #[command(flatten)]
     pub(super) common: Common,
-    /// The part of the calls that are reads.
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = range::fraction)]
+    /// Fraction of the calls that are reads
+    #[arg(long = "reads", alias = "read", value_name = "FRACTION", default_value_t = 0.8, value_parser = range::fraction)]
     pub(super) read: f64,
-    /// Members that a write goes to.
+    /// Members that a write is sent to
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = range::members)]
     pub(super) anycast: usize,
     /// Out-of-band calls do not wait for each other.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(super) oob: bool,
-    /// Ends when every member has made this many calls, not after --time; no warm-up.
+    /// End when every member has made this many calls, instead of after --time; no warm-up
     #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup", "menu"], value_parser = range::count)]
     requests: Option<u64>,
     /// Open a menu instead of measuring once

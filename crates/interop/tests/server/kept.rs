@@ -155,7 +155,7 @@ fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
         drop(late);
 
         // The others do not come back.
-        let mut last = member(&directory, "C", 11422, &["--alone-after=1"]);
+        let mut last = member(&directory, "C", 11422, &["--recovery-timeout=1"]);
         last.wait_for(&["Hot Rod"]);
         assert_eq!(done(&["--at", "127.0.0.1:11422", "ls"]).0, "shop\n");
         let asking = client(11422).await;

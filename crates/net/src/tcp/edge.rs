@@ -11,11 +11,12 @@ use super::listen::{listen, port_range};
 use super::queue::{OutFrame, QueueLimits};
 use super::stream::SocketOptions;
 use crate::bind_addr::Interface;
+use crate::bind_error::BindError;
 use crate::config::TransportConfig;
-use crate::edge::{BindError, Edge, Inbound};
+use crate::edge::{Edge, Inbound};
 use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
-use crate::tls::Tls;
+use crate::tcp::tls::Tls;
 
 /// Pause after a failed attempt, during which packets for the peer are queued: retransmissions to a dead member must
 /// not cause a stream of attempts, and a member that has restarted must not miss packets.

@@ -7,6 +7,7 @@ mod queue;
 mod retransmit_limits;
 pub(crate) mod setup;
 pub(crate) mod stream;
+pub(crate) mod tls;
 
 mod edge;
 

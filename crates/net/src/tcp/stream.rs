@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::retransmit_limits;
-use crate::tls::Tls;
+use crate::tcp::tls::Tls;
 
 /// An attempt to open a connection, or the TLS handshake of an accepted one.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;

@@ -41,25 +41,25 @@ pub(crate) struct Iterate {
     /// Bytes of a value.
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "100,1000")]
     sizes: Vec<usize>,
-    /// Entries that may be fetched and not consumed.
+    /// Entries that may be fetched and not yet consumed
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "512,5120")]
     batches: Vec<usize>,
-    /// Ways to go through them.
+    /// Modes of iteration
     #[arg(long, value_enum, value_name = "WAY,…", value_delimiter = ',', default_value = "parallel")]
     ways: Vec<Way>,
-    /// How the reader takes them.
+    /// How the reader takes entries
     #[arg(long, value_enum, value_name = "HOW,…", value_delimiter = ',', default_value = "entries")]
     takes: Vec<Take>,
     /// Readers at the same time, all in one member.
     #[arg(long, value_name = "N", default_value_t = 1)]
     readers: usize,
-    /// Seconds of each measurement; a pass that has begun is ended.
+    /// Seconds of each measurement; a pass that has begun is completed
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     time: f64,
-    /// Seconds of each combination before it is measured.
+    /// Seconds of load before each measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
     warmup: f64,
-    /// Prints one line of JSON instead of a table.
+    /// Print one line of JSON instead of a table
     #[arg(long)]
     json: bool,
 }

@@ -49,29 +49,29 @@ use crate::perf::progress::shown;
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("default")),
     mut_arg("reserve", |reserve| reserve.conflicts_with("measured")),
-    after_help = "Threads, or invokers, are tasks: each has one operation under way at a time.\n\
+    after_help = "Threads, or invokers, are tasks with one operation in flight each.\n\
     Half the keys of a member of four are its own with two owners, and read without\n\
     the network.\n\n\
     Example, by hand, in as many terminals or on as many hosts as you like:\n  \
     consort perf\n  \
     consort perf --nohup -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     Example, on one host, for scripts:\n  \
-    consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
+    consort perf --members 4 --time 10 --reads 0.8 --threads 100 --json\n\n\
     Example, through the servers of a cluster:\n  \
-    consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 \\\n    \
-    --seconds 10 --json\n\n  \
+    consort perf --hotrod 127.0.0.1:11222 --clients 1 --threads 22 --reads 0.8 \\\n    \
+    --time 10 --json\n\n  \
     The same as with a pool of connections, one for each invoker:\n  \
-    consort perf --hotrod 127.0.0.1:11222 --pooled --invokers 22 --reads 0.8 \\\n    \
-    --seconds 10 --json\n\n\
+    consort perf --hotrod 127.0.0.1:11222 --pooled --threads 22 --reads 0.8 \\\n    \
+    --time 10 --json\n\n\
     The control channel uses the ports 50 above the grid's, unless --control-config\n\
     says otherwise. SIGTERM and Ctrl-C end a member: others get first what it has. A\n\
     second one ends it at once. The exit code is 1 if something has failed, and with\n\
-    --spawn also if a key lacks a copy or has copies that differ."
+    --members also if a key lacks a copy or has copies that differ."
 )]
 pub(crate) struct Perf {
     #[command(flatten)]
     join: Join,
-    /// The stack of the control channel; without it, that of the grid on other ports.
+    /// Stack of the control channel; without it, the grid's stack on other ports
     #[arg(long, value_name = "FILE")]
     control_config: Option<String>,
     #[command(flatten)]
@@ -84,13 +84,13 @@ pub(crate) struct Perf {
     /// Open no menu: wait for tests that other members start
     #[arg(long, conflicts_with = "spawn")]
     nohup: bool,
-    /// Ends when its input does.
+    /// End when standard input ends
     #[arg(long, hide = true, requires = "nohup")]
     with_parent: bool,
-    /// Starts so many member processes on this host, puts all keys, measures, looks at all copies, and ends.
-    #[arg(long, value_name = "N", group = "measured")]
+    /// Start this many member processes on this host, put all keys, measure, check all copies, and end
+    #[arg(long = "members", alias = "spawn", value_name = "N", group = "measured")]
     spawn: Option<usize>,
-    /// Is no member: reads and writes through the Hot Rod servers there, measures, and ends.
+    /// Join no cluster: read and write through the Hot Rod servers at this address, measure, and end
     #[arg(long, value_name = "HOST:PORT", group = "measured", conflicts_with = "nohup")]
     hotrod: Option<String>,
     /// Clients, each with a connection to each server.
@@ -102,10 +102,10 @@ pub(crate) struct Perf {
     /// Also print the CPU time per request and the peak memory of these server processes on this host
     #[arg(long, value_name = "PID,…", value_delimiter = ',', requires = "hotrod")]
     server_pids: Vec<u32>,
-    /// How long to run before measuring, in seconds.
+    /// Duration of the load before the measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, requires = "measured")]
     warmup: f64,
-    /// Prints one line of JSON instead of text.
+    /// Print one line of JSON instead of text
     #[arg(long, requires = "measured")]
     json: bool,
 }

@@ -36,13 +36,13 @@ pub(crate) struct Rebalance {
     /// Members that have each key.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     owners: u16,
-    /// Values that the one that joins gets, in megabytes.
+    /// Megabytes of values that the joining member receives
     #[arg(long, value_name = "MB", default_value_t = 1_000)]
     megabytes: u64,
     /// Bytes of a value.
     #[arg(long, value_name = "BYTES", default_value_t = 1_000)]
     size: usize,
-    /// Invokers per member that read meanwhile; none without them.
+    /// Invokers per member that read meanwhile; 0: none
     #[arg(long, value_name = "N", default_value_t = 1)]
     invokers: u32,
     /// Seconds of reads before the member joins.
@@ -51,7 +51,7 @@ pub(crate) struct Rebalance {
     /// The joining member reserves this much memory first, as a server with --reserve does: 1.6 times its share is enough
     #[arg(long, value_name = "SIZE", value_parser = amount)]
     reserve: Option<u64>,
-    /// Prints one line of JSON instead of text.
+    /// Print one line of JSON instead of text
     #[arg(long)]
     json: bool,
 }

@@ -11,22 +11,22 @@ const KEYS_MAX: u32 = u32::MAX - 1;
 /// The settings of the next test.
 #[derive(Args, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
-    /// Invokers of each member: tasks that have one operation under way at a time each.
-    #[arg(long, visible_alias = "invokers", value_name = "N", default_value_t = 100,
+    /// Invokers of each member: tasks with one operation in flight each
+    #[arg(long, alias = "invokers", value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
     pub(crate) threads: u32,
     /// Keys 1 to N.
     #[arg(long, value_name = "N", default_value_t = 100_000,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
     pub(crate) keys: u32,
-    /// How long to measure, in seconds.
-    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    /// Duration of the measurement, in seconds
+    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) time: f64,
     /// Bytes of a value.
     #[arg(long, value_name = "BYTES", default_value_t = 1_000, value_parser = size)]
     pub(crate) size: usize,
-    /// The part of the operations that are reads.
-    #[arg(long, visible_alias = "reads", value_name = "FRACTION", default_value_t = 1.0, value_parser = fraction)]
+    /// Fraction of the operations that are reads
+    #[arg(long = "reads", alias = "read-percentage", value_name = "FRACTION", default_value_t = 1.0, value_parser = fraction)]
     pub(crate) read_percentage: f64,
     /// Print percentiles, not only averages
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,

@@ -11,7 +11,7 @@ pub(crate) trait Target: Clone + Send + Sync + 'static {
     /// Reads a key. Whether it has a value.
     fn read(&self, key: [u8; 4]) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// Gives a key a value.
+    /// Put a value under a key
     fn write(&self, key: [u8; 4], value: &Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Gives many keys values.

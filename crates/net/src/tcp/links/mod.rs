@@ -23,7 +23,7 @@ use super::setup;
 use super::stream::{Opening, SocketOptions, Stream};
 use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
-use crate::tls::Tls;
+use crate::tcp::tls::Tls;
 use crate::warnings::RateLimitedWarnings;
 
 /// Sockets of one table: enough for a cluster of a thousand members that all reconnect at once, and a bound for a

@@ -17,7 +17,7 @@ use crate::tcp::framed::{Frame, Framed, next_frame};
 use crate::tcp::queue::SendQueue;
 use crate::tcp::setup;
 use crate::tcp::stream::{Opening, Stream};
-use crate::tls;
+use crate::tcp::tls;
 
 /// Connections accepted per cycle, so that timers are not delayed.
 const ACCEPTS_PER_CYCLE: usize = 64;

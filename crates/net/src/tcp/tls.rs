@@ -8,25 +8,6 @@ pub(crate) use with_rustls::{Tls, reason};
 #[cfg(not(feature = "tls"))]
 pub(crate) use without::{Tls, reason};
 
-/// TLS could not be set up. No socket is open.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// This build has no TLS.
-    #[error("tls.enabled is set, but this program was built without the feature \"tls\"")]
-    NotBuilt,
-    /// A required file is not configured.
-    #[error("tls.enabled needs {0}, the path of a PEM file with our certificate and its private key")]
-    Missing(&'static str),
-    /// The files or names are not usable.
-    #[cfg(feature = "tls")]
-    #[error(transparent)]
-    Unfit(#[from] consort_tls::TlsError),
-    /// The server name is invalid.
-    #[error("tls.server_name: {0}")]
-    Name(String),
-}
-
 /// A failed TLS handshake. No member's data has gone over the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("no TLS between this member ({own}) and {peer}: {reason}")]
@@ -48,7 +29,7 @@ mod without {
 
     use tokio::net::TcpStream;
 
-    use super::TlsError;
+    use crate::bind_error::TlsError;
     use crate::config::TlsConfig;
     use crate::tcp::stream::Stream;
 
@@ -87,7 +68,8 @@ mod with_rustls {
     use tokio::net::TcpStream;
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-    use super::{HandshakeError, TlsError};
+    use super::HandshakeError;
+    use crate::bind_error::TlsError;
     use crate::config::{ClientAuth, TlsConfig};
     use crate::tcp::stream::Stream;
 

@@ -1,0 +1,84 @@
+//! Bound sockets, before a driver opens them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_group::{PhysAddr, Version};
+
+use crate::bind_error::BindError;
+use crate::config::{EdgeKind, TransportConfig};
+use crate::edge::Edge;
+use crate::shared_loopback::BoundShared;
+use crate::signals::Signals;
+use crate::tcp::links::LinkSettings;
+use crate::tcp::{BoundTcp, link_settings};
+use crate::udp::BoundUdp;
+
+/// Bound sockets that are not yet read.
+pub struct BoundEdge {
+    bound: Bound,
+    effect_links: LinkSettings,
+}
+
+enum Bound {
+    Tcp(Box<BoundTcp>),
+    Udp(Box<BoundUdp>),
+    Shared(BoundShared),
+}
+
+impl BoundEdge {
+    /// Binds the sockets of a transport with this protocol version.
+    ///
+    /// # Errors
+    ///
+    /// If no address fits or the system refuses. No socket is left open then.
+    pub fn bind(config: &TransportConfig, version: Version) -> Result<Self, BindError> {
+        // No pause between attempts, because layers request each attempt and count them. FD_SOCK2's sockets have no
+        // TLS. They are never reaped, because they are idle while all is well.
+        let effect_links = LinkSettings {
+            reconnect_pause: Duration::ZERO,
+            reaper_interval: Duration::ZERO,
+            ..link_settings(config, version, None)
+        };
+        let choose = || config.bind_addr.choose_of_host(config.ip_version);
+        let bound = match config.kind {
+            EdgeKind::SharedLoopback => Bound::Shared(BoundShared::bind(config)),
+            EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose()?)?)),
+            EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose()?)?)),
+        };
+        Ok(Self { bound, effect_links })
+    }
+
+    /// Returns the address to advertise: the external one if configured, else the bound one.
+    pub fn phys_addr(&self) -> PhysAddr {
+        match &self.bound {
+            Bound::Tcp(bound) => bound.own(),
+            Bound::Udp(bound) => bound.own(),
+            Bound::Shared(bound) => bound.own(),
+        }
+    }
+
+    /// Returns whether one packet reaches all members.
+    pub fn has_multicast(&self) -> bool {
+        match &self.bound {
+            Bound::Tcp(_) => false,
+            Bound::Udp(bound) => bound.has_multicast(),
+            Bound::Shared(_) => true,
+        }
+    }
+
+    /// Returns the settings of connections of layers with sockets of their own.
+    pub(crate) fn effect_link_settings(&self) -> LinkSettings {
+        self.effect_links.clone()
+    }
+
+    /// Registers the sockets with the current runtime.
+    pub(crate) fn open(self, signals: &Arc<Signals>) -> io::Result<Box<dyn Edge>> {
+        Ok(match self.bound {
+            Bound::Tcp(bound) => Box::new(bound.open(signals)?),
+            Bound::Udp(bound) => Box::new(bound.open(signals)?),
+            Bound::Shared(bound) => Box::new(bound.open(signals)),
+        })
+    }
+}
