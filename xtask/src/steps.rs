@@ -3,12 +3,15 @@
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::book;
 use crate::claims;
 use crate::counted::cargo_test;
+use crate::documents;
 use crate::interop;
 use crate::links;
 use crate::package;
 use crate::prebuild::Prebuild;
+use crate::reference;
 use crate::words;
 
 /// How a step ended.
@@ -60,6 +63,10 @@ const STEPS: &[Step] = &[
         if !matches!(links, Outcome::Passed) {
             return links;
         }
+        let reference = reference::check();
+        if !matches!(reference, Outcome::Passed) {
+            return reference;
+        }
         let mut command = Command::new(env!("CARGO"));
         command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
         status(command)
@@ -77,6 +84,8 @@ const STEPS: &[Step] = &[
             outcome => outcome,
         }
     }),
+    ("book", "mdBook builds the book", |_| book::run()),
+    ("documents", "the commands in the documents run", |_| documents::run()),
     ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
 ];
 
@@ -96,7 +105,7 @@ const PLANTED_IN_NODES: [&str; 5] =
 fn later_builds() -> Vec<Vec<&'static str>> {
     let tests = [&PLANTED[..], &PLANTED_IN_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
     let [planted, in_nodes, interop] = tests;
-    vec![planted, in_nodes, interop::TOOL.to_vec(), interop]
+    vec![planted, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
 }
 
 /// Runs all steps, or the named one, and prints how they went.
