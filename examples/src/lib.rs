@@ -88,12 +88,4 @@ mod documents {
     mod readme {}
     #[doc = include_str!("../../docs/book/src/first-steps.md")]
     mod first_steps {}
-    #[doc = include_str!("../../crates/cache/README.md")]
-    mod cache {}
-    #[doc = include_str!("../../crates/channel/README.md")]
-    mod channel {}
-    #[doc = include_str!("../../crates/client/README.md")]
-    mod client {}
-    #[doc = include_str!("../../crates/server/README.md")]
-    mod server {}
 }

@@ -25,8 +25,13 @@ use crate::steps::{Outcome, cargo, status};
 const TIME_MAX: &str = "120";
 
 /// The programs that the commands and this step need, with an argument that has no effect.
-const TOOLS: [(&str, &str); 5] =
-    [("unshare", "--version"), ("ip", "-V"), ("bash", "--version"), ("timeout", "--version"), ("curl", "--version")];
+const TOOLS: [(&str, &str); 5] = [
+    ("unshare", "--version"),
+    ("ip", "-V"),
+    ("bash", "--version"),
+    ("timeout", "--version"),
+    ("curl", "--version"),
+];
 
 /// Commands that run until they are stopped, with the beginning of the line that they print when they work.
 const LASTING: [(&str, &str); 2] = [("consort server", "Hot Rod on "), ("consort cache watch", "")];
@@ -49,7 +54,8 @@ struct Block {
 impl Block {
     /// Takes an instruction, if the line is one.
     fn instruct(&mut self, line: &str) {
-        let Some(text) = line.strip_prefix("<!--").and_then(|line| line.strip_suffix("-->")).map(str::trim) else {
+        let Some(text) = line.strip_prefix("<!--").and_then(|line| line.strip_suffix("-->")).map(str::trim)
+        else {
             return;
         };
         if let Some(reason) = text.strip_prefix("not run:") {
@@ -107,7 +113,12 @@ fn blocks(text: &str) -> Vec<Block> {
 /// The commands of a block: a line that ends with a backslash continues on the next.
 fn commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
-    joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+    joined
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The documents by their paths from the root.
@@ -136,10 +147,15 @@ fn unmarked(documents: &[(String, String)], tested: &str) -> Vec<String> {
         for block in blocks(text) {
             let place = format!("{path}:{}", block.line);
             if block.is_program() && !block.is_shell() && block.not_run.is_none() {
-                wrong.push(format!("{place}: this {} block does not run: add <!-- not run: REASON -->", block.language));
+                wrong.push(format!(
+                    "{place}: this {} block does not run: add <!-- not run: REASON -->",
+                    block.language
+                ));
             }
             if block.language.starts_with("rust") && !tested.contains(&format!("/{path}\"")) {
-                wrong.push(format!("{place}: {PROGRAMS} does not include this document, so that its programs have no test"));
+                wrong.push(format!(
+                    "{place}: {PROGRAMS} does not include this document, so that its programs have no test"
+                ));
             }
         }
     }
@@ -147,9 +163,8 @@ fn unmarked(documents: &[(String, String)], tested: &str) -> Vec<String> {
 }
 
 pub(crate) fn run() -> Outcome {
-    let unmarked = documents().and_then(|documents| {
-        Ok(unmarked(&documents, &fs::read_to_string(root().join(PROGRAMS))?))
-    });
+    let unmarked = documents()
+        .and_then(|documents| Ok(unmarked(&documents, &fs::read_to_string(root().join(PROGRAMS))?)));
     match unmarked {
         Ok(wrong) if wrong.is_empty() => {}
         Ok(wrong) => return Outcome::Failed(wrong.join("\n")),
@@ -198,9 +213,9 @@ fn run_all(documents: &[(String, String)]) -> Result<(), String> {
         println!("{path}: {} blocks", runnable.len());
         let mut session = Session::begin().map_err(|error| format!("{path}: {error}"))?;
         for block in runnable {
-            let failed = |error: String| format!("{path}:{}: {error}{}", block.line, session_log(&session.folder));
             let result = session.run(block);
-            result.map_err(failed)?;
+            result
+                .map_err(|error| format!("{path}:{}: {error}{}", block.line, session_log(&session.folder)))?;
             ran += 1;
         }
     }
@@ -231,7 +246,7 @@ impl Session {
         Ok(Self { folder, servers: Vec::new() })
     }
 
-    /// A shell that runs a command; what it logs is kept.
+    /// Returns a shell that runs a command. Its log goes to the file `log` of the folder.
     fn shell(&self, command: &str, is_lasting: bool) -> std::io::Result<Command> {
         let built = root().join("target/quick");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -247,7 +262,10 @@ impl Session {
             shell = Command::new("bash");
             shell.args(["-c", &script]);
         }
-        shell.current_dir(&self.folder).env("PATH", format!("{}:{path}", built.display())).env("HOME", &self.folder);
+        shell
+            .current_dir(&self.folder)
+            .env("PATH", format!("{}:{path}", built.display()))
+            .env("HOME", &self.folder);
         shell.stdin(Stdio::null()).stderr(log);
         Ok(shell)
     }
@@ -327,7 +345,8 @@ mod tests {
 
     #[test]
     fn instructions_belong_to_the_block_below_them() {
-        let text = "<!-- not run: lost -->\ntext\n\n<!-- prints: 3 -->\n<!-- stops servers -->\n\n```sh\na\n  b\n```\n\n   ```sh\n   c\n   ```\n";
+        let text = "<!-- not run: lost -->\ntext\n\n<!-- prints: 3 -->\n<!-- stops servers -->\n\n\
+            ```sh\na\n  b\n```\n\n   ```sh\n   c\n   ```\n";
         let all = blocks(text);
         assert_eq!((all[0].line, all[0].text.as_str()), (7, "a\n  b\n"));
         assert_eq!((&all[0].prints[..], all[0].stops_servers), (&["3".to_owned()][..], true));

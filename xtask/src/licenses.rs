@@ -18,7 +18,8 @@ struct Licenses {
 
 /// Returns a line per dependency whose license is not allowed.
 pub(crate) fn refused(metadata: &Value, root: &Path) -> Result<Vec<String>, String> {
-    let text = std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
+    let text =
+        std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
     let rules: Rules = toml::from_str(&text).map_err(|error| format!("deny.toml: {error}"))?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata has no packages")?;
     let mut refused = Vec::new();

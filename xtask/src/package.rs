@@ -34,10 +34,12 @@ fn check() -> Result<Outcome, String> {
         .iter()
         .filter(|package| package["source"].is_null())
         .collect();
-    let (public, internal): (Vec<&Value>, Vec<&Value>) = own.into_iter().partition(|package| is_public(package));
+    let (public, internal): (Vec<&Value>, Vec<&Value>) =
+        own.into_iter().partition(|package| is_public(package));
     let internal: BTreeSet<&str> = internal.iter().map(|package| text(package, "name")).collect();
     let mut wrong = licenses::refused(&metadata, root())?;
-    let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).map_err(|error| error.to_string())?;
+    let toolchain =
+        fs::read_to_string(root().join("rust-toolchain.toml")).map_err(|error| error.to_string())?;
     for package in &public {
         let name = text(package, "name");
         let faults = [
@@ -148,7 +150,10 @@ fn documents(package: &Value) -> Vec<String> {
             faults.push("the front page of its documentation does not begin with a program".to_owned());
         }
         // The documentation test of the front page tests the README, too.
-        Some(page) if fs::read_to_string(folder.join("README.md")).is_ok_and(|own| program(&own) != program(&page)) => {
+        Some(page)
+            if fs::read_to_string(folder.join("README.md"))
+                .is_ok_and(|own| program(&own) != program(&page)) =>
+        {
             faults.push("README.md begins with another program than the front page".to_owned());
         }
         Some(_) => {}
@@ -177,7 +182,8 @@ fn program(page: &str) -> Vec<&str> {
 /// Returns whether a block of code comes after at most a heading and one paragraph.
 fn begins_with_program(page: &str) -> bool {
     let before = page.split("```").next().unwrap_or_default();
-    let paragraphs = before.split("\n\n").filter(|text| !text.trim().is_empty() && !text.trim().starts_with("# "));
+    let paragraphs =
+        before.split("\n\n").filter(|text| !text.trim().is_empty() && !text.trim().starts_with("# "));
     page.contains("```") && paragraphs.count() <= 1
 }
 
@@ -206,11 +212,22 @@ fn compile(public: &[&Value]) -> Result<Outcome, String> {
         fs::remove_dir_all(&folder).map_err(failed)?;
     }
     fs::create_dir_all(&folder).map_err(failed)?;
-    let mut manifest = "[workspace]\nresolver = \"3\"\nmembers = [\"*-*\"]\n\n[patch.crates-io]\n".to_owned();
+    let own =
+        fs::read_to_string(root().join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
+    // With the same profile the dependencies are compiled already: the lints have checked them.
+    let profile = own.split_once("[profile.dev]").and_then(|(_, rest)| rest.split_once("[profile.release]"));
+    let profile = profile.map_or("", |(profile, _)| profile);
+    let mut manifest = format!(
+        "[workspace]\nresolver = \"3\"\nmembers = [\"*-*\"]\n\n[profile.dev]{profile}\n[patch.crates-io]\n"
+    );
     for package in public {
         let (name, version) = (text(package, "name"), text(package, "version"));
         let mut unpack = Command::new("tar");
-        unpack.arg("-xzf").arg(root().join(format!("target/package/{name}-{version}.crate"))).arg("-C").arg(&folder);
+        unpack
+            .arg("-xzf")
+            .arg(root().join(format!("target/package/{name}-{version}.crate")))
+            .arg("-C")
+            .arg(&folder);
         match status(unpack) {
             Outcome::Passed => manifest.push_str(&format!("{name} = {{ path = \"{name}-{version}\" }}\n")),
             outcome => return Ok(outcome),
@@ -219,7 +236,6 @@ fn compile(public: &[&Value]) -> Result<Outcome, String> {
     fs::write(folder.join("Cargo.toml"), manifest).map_err(failed)?;
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map_err(failed)?;
     let mut command = Command::new(env!("CARGO"));
-    // Dependencies are compiled already: the lints have checked them with the same profile.
     command.args(["check", "--workspace", "--offline", "--quiet", "--target-dir"]).arg(root().join("target"));
     command.current_dir(&folder);
     Ok(status(command))

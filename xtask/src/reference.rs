@@ -9,8 +9,9 @@ const CHAPTER: &str = "docs/book/src/reference/protocols.md";
 
 /// Writes the chapter.
 pub(crate) fn write() -> ExitCode {
-    let written = generate()
-        .and_then(|text| std::fs::write(root().join(CHAPTER), text).map_err(|error| format!("{CHAPTER}: {error}")));
+    let written = generate().and_then(|text| {
+        std::fs::write(root().join(CHAPTER), text).map_err(|error| format!("{CHAPTER}: {error}"))
+    });
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -24,7 +25,9 @@ pub(crate) fn write() -> ExitCode {
 pub(crate) fn check() -> Outcome {
     match (generate(), std::fs::read_to_string(root().join(CHAPTER))) {
         (Ok(generated), Ok(chapter)) if generated == chapter => Outcome::Passed,
-        (Ok(_), Ok(_)) => Outcome::Failed(format!("{CHAPTER} is older than the code: run `cargo xtask reference`")),
+        (Ok(_), Ok(_)) => {
+            Outcome::Failed(format!("{CHAPTER} is older than the code: run `cargo xtask reference`"))
+        }
         (Err(error), _) => Outcome::Failed(error),
         (_, Err(error)) => Outcome::Failed(format!("{CHAPTER}: {error}")),
     }

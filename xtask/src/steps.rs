@@ -71,7 +71,9 @@ const STEPS: &[Step] = &[
         command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
         status(command)
     }),
-    ("package", "public crates have what a registry needs, and compile from their packages", |_| package::run()),
+    ("package", "public crates have what a registry needs, and compile from their packages", |_| {
+        package::run()
+    }),
     ("planted", "the simulator finds every bug that is planted in the protocols and in the grid", |filter| {
         let arguments: Vec<&str> = PLANTED.into_iter().chain(filter).collect();
         match cargo_test(&arguments) {

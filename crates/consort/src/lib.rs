@@ -10,11 +10,11 @@ pub use consort_client as client;
 /// Stack files and their variables.
 #[cfg(feature = "channel")]
 pub use consort_conf as config;
-#[cfg(feature = "server")]
-pub use consort_server as server;
 /// The protocol stack, for layers of a program's own.
 #[cfg(feature = "channel")]
 pub use consort_group as stack;
+#[cfg(feature = "server")]
+pub use consort_server as server;
 /// Certificates and keys.
 #[cfg(any(feature = "client", feature = "server"))]
 pub use consort_tls as tls;

@@ -31,7 +31,8 @@ async fn main() -> Result<(), Failure> {
     let users = Users::parse("users", "alice admin password:secret\n")?;
     let settings = Server::builder().tls(identity, ClientCertificates::NotAsked).users(users);
     let served = Served::start(settings).await?;
-    let address = || ServerAddress { host: served.address.ip().to_string().into(), port: served.address.port() };
+    let address =
+        || ServerAddress { host: served.address.ip().to_string().into(), port: served.address.port() };
     let to_server = || Client::builder().server(address()).tls(Tls::new(roots.clone()));
 
     let client = to_server().user("alice", "secret").connect().await?;

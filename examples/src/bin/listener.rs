@@ -14,16 +14,17 @@ async fn main() -> Result<(), Failure> {
     let reader = b.cache::<String, u32>("stock").await?;
 
     writer.put("apples", &3).await?;
+    // Changes that begin after the start are not missed.
     let mut events = reader.listen().with_state().with_previous().start().await?;
-    // Changes that begin from here on are not missed.
-    writer.put("pears", &5).await?;
-    writer.put("pears", &4).await?;
-    writer.remove("apples").await?;
-
     let mut removals = 0;
     while removals < 1 {
         match events.next().await.ok_or("the cache is closed")?? {
-            Event::Complete => println!("all present entries were delivered"),
+            Event::Complete => {
+                println!("all present entries were delivered");
+                writer.put("pears", &5).await?;
+                writer.put("pears", &4).await?;
+                writer.remove("apples").await?;
+            }
             // The cluster was split, or this reader was too slow.
             Event::Gap => println!("changes may be missing; present entries follow"),
             Event::Entry(event) => {

@@ -30,7 +30,7 @@ impl Protocol for Meter {
         "METER"
     }
 
-    /// The id of its headers. It sends none; ids from 1,000 on are free in JGroups.
+    /// The id of its headers, of which it sends none. JGroups reserves the ids below 512.
     fn id(&self) -> ProtocolId {
         ProtocolId(2_000)
     }
