@@ -35,7 +35,7 @@ pub(crate) fn check() -> Outcome {
 
 fn generate() -> Result<String, String> {
     let mut command = Command::new(env!("CARGO"));
-    command.args(["run", "--quiet", "--package=consort-conf", "--example=reference"]).current_dir(root());
+    command.args(["run", "--quiet", "--package=consort-net", "--example=reference"]).current_dir(root());
     let output = command.output().map_err(|error| format!("cargo run: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
