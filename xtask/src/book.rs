@@ -9,7 +9,7 @@ use crate::steps::{Outcome, status};
 pub(crate) const INSTALL: [&str; 9] = [
     "install",
     "mdbook",
-    "--version=0.5.1",
+    "--version=0.5.2",
     "--locked",
     "--no-default-features",
     "--debug",
