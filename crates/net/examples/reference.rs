@@ -72,7 +72,8 @@ fn transport_defaults() -> BTreeMap<String, String> {
             "TlsConfig {" => prefix = "tls.",
             "None," | "[]," => {}
             _ => {
-                let value = value.trim_end_matches(',').trim_matches('"').to_owned();
+                // Files have lower-case names and no nanoseconds.
+                let value = value.trim_end_matches(',').trim_matches('"').replace("0ns", "0").to_lowercase();
                 defaults.insert(format!("{prefix}{name}"), value);
             }
         }
@@ -90,8 +91,10 @@ fn row(name: &str, default: &str, doc: &str) {
 fn main() {
     println!("{INTRODUCTION}");
     for (file, _) in STOCK {
-        // A part that other files include is no stack.
-        if let Ok(stack) = load_stack(file, &Variables::new()) {
+        // A transport alone is a part that other files include.
+        if let Ok(stack) = load_stack(file, &Variables::new())
+            && stack.config.protocols.len() > 1
+        {
             let protocols = stack.config.protocols.iter().map(|protocol| protocol.short_name());
             println!("| `{file}` | {} |", protocols.collect::<Vec<_>>().join(", "));
         }
