@@ -21,14 +21,7 @@ const TOOLS: &[(&str, &str, &str)] = &[
 ];
 
 /// Builds the tools, which are tested with their Java counterparts.
-pub(crate) const TOOL: [&str; 6] = [
-    "build",
-    "--profile=quick",
-    "--package=consort-cli",
-    "--bin=consort",
-    "--package=consort-examples",
-    "--bin=jgroups_member",
-];
+pub(crate) const TOOL: [&str; 4] = ["build", "--profile=quick", "--package", "consort-cli"];
 
 /// The tests: optimised, because ten thousand messages of 100 KB pass.
 pub(crate) const TESTS: [&str; 6] =

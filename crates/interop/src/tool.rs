@@ -98,19 +98,6 @@ impl Tool {
         Self::consort(&all.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Starts an example of the folder `examples` as a member of a setting's cluster.
-    ///
-    /// # Panics
-    ///
-    /// As [`Tool::consort`].
-    pub fn example_member(setting: &Setting, example: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new(built(example));
-        command.args(arguments).arg(&setting.config);
-        let variable = |name: &str| name.replace('.', "_").to_uppercase();
-        command.envs(setting.properties.iter().map(|(name, value)| (variable(name), value)));
-        Self::start(command)
-    }
-
     /// A class of JGroups' jar.
     pub fn java(setting: &Setting, class: &str, arguments: &[&str]) -> Self {
         let mut command = brief_jvm();

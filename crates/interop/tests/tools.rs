@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 
 use consort_interop::{Network, Setting, Tool, in_network, in_own_network};
 
-/// `consort chat`, the example `jgroups_member` and org.jgroups.demos.Chat talk.
+/// `consort chat` and org.jgroups.demos.Chat talk.
 #[test]
 fn the_chats_talk() {
     in_own_network("the_chats_talk", async {
@@ -25,13 +25,6 @@ fn chats(setting: &Setting) {
     theirs.wait_for(&["Consort", "hello from here"]);
     theirs.type_line("hello from there");
     ours.wait_for(&["Java: hello from there"]);
-    let mut example = Tool::example_member(setting, "jgroups_member", &["Example", "chat"]);
-    example.wait_for(&["view: [Java|2] (3) [Java, Consort, Example]"]);
-    theirs.wait_for(&["[Java|2] (3)"]);
-    example.type_line("hello from the example");
-    theirs.wait_for(&["Example", "hello from the example"]);
-    theirs.type_line("hello to the example");
-    example.wait_for(&["string: hello to the example"]);
 }
 
 /// Who waits to join can be told to give up.
