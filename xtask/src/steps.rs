@@ -68,7 +68,7 @@ const STEPS: &[Step] = &[
             return reference;
         }
         // The command's page has the place of the library `consort`, which the second part takes.
-        let parts: [&[&str]; 2] = [&["--package=consort-cli", "--bin=consort"], &["--workspace"]];
+        let parts: [&[&str]; 2] = [&["--workspace", "--bin=consort"], &["--workspace"]];
         let mut outcomes = parts.into_iter().map(|part| {
             let mut command = Command::new(env!("CARGO"));
             command.args(["doc", "--no-deps", "--quiet"]).args(part).env("RUSTDOCFLAGS", "--deny warnings");
