@@ -46,7 +46,7 @@ pub(crate) fn run(filter: Option<&str>) -> Outcome {
     cargo_test(&arguments)
 }
 
-fn is_there(tool: &str, argument: &str) -> bool {
+pub(crate) fn is_there(tool: &str, argument: &str) -> bool {
     Command::new(tool)
         .arg(argument)
         .stdin(Stdio::null())

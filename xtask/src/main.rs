@@ -3,13 +3,18 @@
 
 mod advisories;
 mod bench;
+mod book;
 mod claims;
 mod counted;
+mod documents;
 mod fuzz;
 mod interop;
+mod licenses;
 mod links;
 mod miri;
+mod package;
 mod prebuild;
+mod reference;
 mod sbom;
 mod steps;
 mod structure;
@@ -54,6 +59,14 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Writes the chapter of the book with all protocols and attributes, from their declarations in the code.
+    Reference,
+    /// Builds the book into `target/book`, and mdBook before, if need be.
+    Book,
+    /// Runs the commands in the documents in the present network. The step `documents` of the gate runs this in a network of
+    /// its own.
+    #[command(hide = true)]
+    Documents,
     /// Runs tests of the modules with unsafe code in Miri, on the nightly toolchain.
     Miri,
     /// Writes which crates are compiled into the command, with versions, licenses and checksums: CycloneDX 1.5 in JSON.
@@ -76,6 +89,16 @@ fn main() -> ExitCode {
         Command::Test { only, filter } => steps::run(only.as_deref(), filter.as_deref()),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Fuzz { arguments } => fuzz::run(&arguments),
+        Command::Reference => reference::write(),
+        Command::Book => match book::run() {
+            steps::Outcome::Passed => ExitCode::SUCCESS,
+            steps::Outcome::Failed(error) | steps::Outcome::Missing(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+            steps::Outcome::Tested(_) => ExitCode::SUCCESS,
+        },
+        Command::Documents => documents::run_here(),
         Command::Miri => miri::run(),
         Command::Sbom { output } => sbom::run(output.as_deref()),
         Command::Advisories { database } => advisories::run(database.as_deref()),

@@ -6,6 +6,8 @@
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
+use crate::claims::root;
+
 /// How far the builds step back: a test that has something to do has the processor first.
 const NICENESS: &str = "19";
 
@@ -37,6 +39,6 @@ impl Prebuild {
 
 fn build_quietly(arguments: &[&str]) -> std::io::Result<Child> {
     let mut command = Command::new("nice");
-    command.args(["-n", NICENESS, env!("CARGO")]).args(arguments).arg("--quiet");
+    command.args(["-n", NICENESS, env!("CARGO")]).args(arguments).arg("--quiet").current_dir(root());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }

@@ -3,11 +3,15 @@
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::book;
 use crate::claims;
 use crate::counted::cargo_test;
+use crate::documents;
 use crate::interop;
 use crate::links;
+use crate::package;
 use crate::prebuild::Prebuild;
+use crate::reference;
 use crate::structure;
 use crate::words;
 
@@ -65,9 +69,21 @@ const STEPS: &[Step] = &[
         if !matches!(links, Outcome::Passed) {
             return links;
         }
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
-        status(command)
+        let reference = reference::check();
+        if !matches!(reference, Outcome::Passed) {
+            return reference;
+        }
+        // The command's page has the place of the library `consort`, which the second part takes.
+        let parts: [&[&str]; 2] = [&["--workspace", "--bin=consort"], &["--workspace"]];
+        let mut outcomes = parts.into_iter().map(|part| {
+            let mut command = Command::new(env!("CARGO"));
+            command.args(["doc", "--no-deps", "--quiet"]).args(part).env("RUSTDOCFLAGS", "--deny warnings");
+            status(command)
+        });
+        outcomes.find(|outcome| !matches!(outcome, Outcome::Passed)).unwrap_or(Outcome::Passed)
+    }),
+    ("package", "public crates have what a registry needs, and compile from their packages", |_| {
+        package::run()
     }),
     ("planted", "the simulator finds every bug that is planted in the protocols and in the grid", |filter| {
         let arguments: Vec<&str> = PLANTED.into_iter().chain(filter).collect();
@@ -81,6 +97,8 @@ const STEPS: &[Step] = &[
             outcome => outcome,
         }
     }),
+    ("book", "mdBook builds the book", |_| book::run()),
+    ("documents", "the commands in the documents run", |_| documents::run()),
     ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
 ];
 
@@ -100,7 +118,7 @@ const PLANTED_IN_NODES: [&str; 5] =
 fn later_builds() -> Vec<Vec<&'static str>> {
     let tests = [&PLANTED[..], &PLANTED_IN_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
     let [planted, in_nodes, interop] = tests;
-    vec![planted, in_nodes, interop::TOOL.to_vec(), interop]
+    vec![planted, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
 }
 
 /// Runs all steps, or the named one, and prints how they went.

@@ -1,5 +1,18 @@
 //! pcap files, and the JGroups traffic over TCP and UDP in them.
 //!
+//! ```
+//! use consort_capture::{Streams, is_pcap, packets};
+//!
+//! let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+//! file.resize(24, 0);     // the header of a capture without packets
+//! assert!(is_pcap(&file));
+//! let mut streams = Streams::default();
+//! for packet in packets(&file) {
+//!     println!("{:?}", streams.payloads(&packet?));
+//! }
+//! # Ok::<(), consort_capture::CaptureError>(())
+//! ```
+//!
 //! A capture is not trusted: an invalid length ends the file or its connection, and no more memory is used than there
 //! are bytes.
 

@@ -1,5 +1,15 @@
 //! Encodings of keys and values, shared by embedded caches and the client. All members must use the same
 //! encodings of a cache: the media types are part of its configuration, and a member with others is refused.
+//!
+//! ```
+//! use consort_encoding::{Decode, Encode, Encoding, Postcard};
+//!
+//! let encoded = Postcard.encode(&("apples", 3_u32))?.into_bytes();
+//! let decoded: (String, u32) = Postcard.decode(encoded)?;
+//! assert_eq!(decoded, ("apples".to_owned(), 3));
+//! assert_eq!(Postcard.media_type(), "application/x-postcard");
+//! # Ok::<(), consort_encoding::EncodingError>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

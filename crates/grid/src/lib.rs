@@ -1,5 +1,16 @@
 //! The data grid: caches whose entries are distributed over the members of a cluster.
 //!
+//! ```
+//! use consort_grid::{ConsistentHash, SEGMENT_COUNT};
+//! use consort_group::{Address, Rng};
+//!
+//! let mut random = Rng::new(7);
+//! let members = (0..3).map(|_| Address::random(&mut random).into()).collect();
+//! let hash = ConsistentHash::new(members, 2, SEGMENT_COUNT);
+//! let segment = hash.segment_of(b"apples");
+//! assert_eq!(hash.places(segment).len(), 2);
+//! ```
+//!
 //! A cache's keys belong to segments, its segments to owners ([`ConsistentHash`]). The owners change with the
 //! members, from one [`Topology`] to the next. [`Node`] is a member as a state machine, [`Container`] holds its
 //! entries.

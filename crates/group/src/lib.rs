@@ -1,5 +1,17 @@
 //! The group communication stack as sans-IO state machines that speak the JGroups 5.5 wire format.
 //!
+//! ```
+//! use std::time::Duration;
+//!
+//! use consort_group::config::Properties;
+//! use consort_group::protocols::FdAll3Config;
+//!
+//! let mut config = FdAll3Config::default();
+//! assert_eq!(config.set("timeout", "10s"), Some(Ok(())));
+//! assert_eq!(config.timeout, Duration::from_secs(10));
+//! assert_eq!(config.set("timeuot", "10s"), None);
+//! ```
+//!
 //! Nothing in this crate reads a clock, opens a socket, starts a thread or draws ambient randomness. Time,
 //! packets and outcomes enter through `handle_*`; packets, indications and effects leave through `poll_*`
 //! (see [`Stack`]). The same inputs give the same outputs, so a seed replays a whole cluster.

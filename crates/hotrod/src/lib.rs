@@ -1,6 +1,15 @@
 //! The Hot Rod protocol, versions 2.0 to 4.1, without IO: codecs of clients and servers, and the hash
 //! functions that both must share.
 //!
+//! ```
+//! use consort_hotrod::{ProtocolVersion, hash};
+//!
+//! // Clients and servers compute the same segment of a key.
+//! assert_eq!(hash::segment_of(b"apples", 256), hash::segment_of(b"apples", 256));
+//! assert!(hash::segment_of(b"apples", 256) < 256);
+//! assert_eq!(ProtocolVersion::NEWEST, ProtocolVersion::V4_1);
+//! ```
+//!
 //! [`RequestDecoder`] reads and [`Request::encode`] writes [`Request`]s; [`ResponseDecoder`] and
 //! [`Response::encode`] handle [`Response`]s and events. Decoders accept any fragmentation, inspect each byte
 //! once, and check every length against [`Limits`] before waiting for data. Keys and values are slices of the

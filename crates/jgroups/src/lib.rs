@@ -9,25 +9,20 @@
 mod control_group;
 mod grids;
 mod helm;
-mod hosts;
 mod hot_rod;
 mod hot_rod_js;
 mod infinispan_server;
 mod jar;
 mod jvm;
-mod kill_on_drop;
 mod linearizability;
-mod network;
 
+pub use consort_netns::{Host, Hosts, HostsError, KillOnDrop, Links, Network, own_network};
 pub use control_group::ControlGroup;
 pub use grids::JavaGrid;
 pub use helm::Helm;
-pub use hosts::{Host, Hosts, HostsError, Links};
 pub use hot_rod::{HotRodClient, HotRodRelease};
 pub use hot_rod_js::HotRodJsClient;
 pub use infinispan_server::{InfinispanServer, InfinispanUsers};
 pub use jar::{Jar, JarError};
 pub use jvm::brief_jvm;
-pub use kill_on_drop::KillOnDrop;
 pub use linearizability::LinearizabilityChecker;
-pub use network::{Network, own_network};

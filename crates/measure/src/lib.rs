@@ -1,4 +1,12 @@
 //! Measurements of a process: its use of CPU and memory, and formatted numbers.
+//!
+//! ```
+//! use consort_measure::{grouped, process};
+//!
+//! let before = process::cpu();
+//! assert_eq!(grouped(12_345_678.0), "12,345,678");
+//! assert!(process::cpu() >= before);
+//! ```
 
 #![forbid(unsafe_code)]
 

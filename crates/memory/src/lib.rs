@@ -1,5 +1,17 @@
 //! Limits of bytes that many connections and requests share.
 //!
+//! ```
+//! use consort_memory::Budget;
+//!
+//! let process = Budget::new("process", 1_000);
+//! let requests = process.child("requests", 600);
+//! let request = requests.try_reserve(500)?;
+//! assert!(requests.try_reserve(200).is_err());
+//! drop(request);
+//! assert_eq!(process.used(), 0);
+//! # Ok::<(), consort_memory::Exceeded>(())
+//! ```
+//!
 //! A limit per item (a request, a connection) does not bound memory: the number of items is the peer's choice. A
 //! [`Budget`] bounds the sum. Each holder keeps a [`Reservation`] for the bytes that it holds; dropping the
 //! reservation returns them. Budgets form a tree: what a budget reserves counts in all budgets above it, so that a

@@ -1,6 +1,15 @@
 //! Edges of the stack: TCP and UDP sockets, TLS, interface selection, and the driver that turns a sans-IO stack into
 //! a member.
 //!
+//! ```
+//! use consort_net::{BindAddr, IpVersion};
+//!
+//! let selectors: BindAddr = "match-interface:no-such-interface,loopback".parse()?;
+//! let interface = selectors.choose_of_host(IpVersion::V4)?;
+//! assert!(interface.ip.is_loopback());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! One task per member owns the stack, the clock and all sockets (see [`Driver`]). [`BoundEdge::bind`] opens the
 //! sockets, the stack is built with their address, and [`Driver::spawn`] runs both.
 

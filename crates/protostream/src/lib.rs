@@ -1,5 +1,12 @@
 //! Infinispan's protobuf wrapping of values (`application/x-protostream`) and the messages of queries.
 //! Without IO and schemas.
+//!
+//! ```
+//! use consort_protostream::Wrapped;
+//!
+//! let bytes = Wrapped::Text("apples".to_owned()).write();
+//! assert_eq!(Wrapped::read(bytes), Some(Wrapped::Text("apples".to_owned())));
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,14 @@
 //! Queries in Ickle over protobuf messages, with the semantics of Infinispan's unindexed caches. Without IO:
 //! entries and messages between members are bytes.
 //!
+//! ```
+//! use consort_query::Statement;
+//!
+//! assert!(Statement::parse("FROM shop.Order o WHERE o.total > 100 ORDER BY o.id").is_ok());
+//! let error = Statement::parse("FROM shop.Order WHERE").unwrap_err();
+//! println!("{error}");
+//! ```
+//!
 //! The server that gets a query parses it ([`Statement::parse`]) and compiles it with the descriptors of its
 //! types and its parameters ([`Statement::compile`]). Owners need no descriptors: a [`Plan`] refers to fields
 //! by number. They make rows of matching entries, and the server merges the rows ([`ResultMerger`]).

@@ -1,6 +1,19 @@
 //! A router for members that cannot discover or reach each other: JGroups' GossipRouter, with the same frames, so
 //! that members and routers of both kinds work together.
 //!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! use consort_router::{Router, RouterConfig};
+//!
+//! let router = Router::start(&RouterConfig { port: 0, ..RouterConfig::default() }).await?;
+//! println!("members register at {}", router.local_addr());
+//! assert_eq!(router.member_count(), 0);
+//! router.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Members with TCPGOSSIP register with one or several routers and query them for other members. JGroups' members
 //! with TUNNEL send all messages through one. A router has no persistent state: members register again after its
 //! restart.

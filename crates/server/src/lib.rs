@@ -1,5 +1,18 @@
 //! The Hot Rod server over a [`consort_cache::CacheManager`]: what unmodified Hot Rod clients of 2.0 to 4.1 ask of caches.
 //!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use consort_cache::CacheManager;
+//! use consort_server::Server;
+//!
+//! let manager = CacheManager::from_file("tcp.xml")?.name("A").connect("shop").await?;
+//! let server = Server::builder().port(11222).start(manager).await?;
+//! println!("Hot Rod on {}", server.address());
+//! server.serve_until(std::future::pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! That is: operations on one key with all their conditions, flags and previous values, bulk operations, sizes and
 //! statistics, walks over the entries, queries, listeners and near caches, counters, multimaps, values in pieces, transactions,
 //! caches that are made and removed by administration, schemas of protobuf, and topologies for clients that go to the owners

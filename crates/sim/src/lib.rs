@@ -1,9 +1,5 @@
 //! Whole clusters in virtual time from one seed, with faults and checkers that always run.
 //!
-//! [`run`] draws everything from the seed: delays, losses, cuts, crashes, pauses, slow applications, and the members'
-//! messages. Afterwards the faults end, and within [`Plan::heal_limit`] there has to be one view again, with all guaranteed
-//! messages delivered. The same seed gives the same run, down to its trace hash.
-//!
 //! ```
 //! use consort_sim::{Plan, run};
 //!
@@ -11,6 +7,10 @@
 //! let report = run(&plan, 7).unwrap_or_else(|violation| panic!("{violation}"));
 //! assert_eq!(report.trace, run(&plan, 7).unwrap().trace);
 //! ```
+//!
+//! [`run`] draws everything from the seed: delays, losses, cuts, crashes, pauses, slow applications, and the members'
+//! messages. Afterwards the faults end, and within [`Plan::heal_limit`] there has to be one view again, with all guaranteed
+//! messages delivered. The same seed gives the same run, down to its trace hash.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,15 @@
 //! Persistence of a cache's entries.
 //!
+//! ```
+//! use consort_store::{Change, Entry, MemoryStore, Store};
+//!
+//! let store = MemoryStore::new(256);
+//! store.store(&[Change::Put(Entry::immortal(7, &b"apples"[..], &b"3"[..]))])?;
+//! let entry = store.load(7, b"apples")?;
+//! assert_eq!(entry.map(|entry| entry.value), Some("3".into()));
+//! # Ok::<(), consort_store::StoreError>(())
+//! ```
+//!
 //! [`Store`] is the interface of the grid: per segment, blocking. [`FileStore`] keeps entries in files and
 //! survives a kill at any instant. [`Writer`] writes to a store in order, with a bounded queue, on threads
 //! shared by all stores of a process. For tests there are [`MemoryStore`] and [`SimDisk`], a disk with

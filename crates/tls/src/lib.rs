@@ -1,4 +1,13 @@
 //! TLS settings of clients and servers, with certificates and keys from PEM files. TLS 1.2 and 1.3, with ring.
+//!
+//! ```
+//! use consort_tls::{Identity, Roots, TlsError};
+//!
+//! let error = Roots::from_pem(b"no certificate").unwrap_err();
+//! assert!(!error.to_string().is_empty());
+//! let error = Identity::from_files("missing.pem", "missing.pem").unwrap_err();
+//! assert!(matches!(error, TlsError::File { .. }));
+//! ```
 
 #![forbid(unsafe_code)]
 
