@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use consort_grid::{AHEAD_MAX, Action, Change, Condition, Lookup, OperationError, Outcome, Write};
+use consort_grid::{PREFETCH_MAX, Action, Change, Condition, Lookup, OperationError, Outcome, Write};
 
 use crate::cache::Cache;
 use crate::error::{CacheError, KeyError};
@@ -103,18 +103,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         let (mut values, mut elsewhere) = (Vec::new(), Vec::new());
         let mut keys = keys.into_iter();
         loop {
-            let together = keys.by_ref().take(AHEAD_MAX).enumerate();
+            let together = keys.by_ref().take(PREFETCH_MAX).enumerate();
             let together = together.map(|(nth, key)| self.key(key).map_err(at(values.len() + nth)));
             let together: Vec<Encoded<'_>> = together.collect::<Result<_, _>>()?;
             if together.is_empty() {
                 return Ok((values, elsewhere));
             }
-            self.opened.look_ahead(together.iter().map(Encoded::as_slice));
+            self.opened.prefetch(together.iter().map(Encoded::as_slice));
             for key in together {
                 let value = match self.value_here(key.as_slice()) {
                     Lookup::Hit(value) => Some(self.decoded(value).map_err(at(values.len()))?),
                     Lookup::Miss => None,
-                    Lookup::Elsewhere => {
+                    Lookup::NotLocal => {
                         let read = Action::Read(self.options().read_from);
                         elsewhere.push((values.len(), (key.into_bytes(), read)));
                         None

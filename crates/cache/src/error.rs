@@ -100,11 +100,11 @@ pub enum OpenError {
     },
     /// The cluster state in its store cannot be read. Nothing was changed.
     #[error("cache {cache}: {error}")]
-    Unreadable {
+    CorruptPersistedState {
         /// The cache.
         cache: Arc<str>,
         /// The reason.
-        error: consort_grid::Unreadable,
+        error: consort_grid::CorruptPersistedState,
     },
     /// Its store has entries but no cluster state. Nothing was changed. To discard the entries, purge the store
     /// ([`crate::Persistence::purge_on_start`]).

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use consort_conf::{ConfigError, Node, Tree, Variables};
 use consort_grid::{
-    CacheConfig, CacheMode, Capacity, Flags, Grouping, Lifetime, Limit, Location, MemoryBound, MergePolicy,
+    CacheConfig, CacheMode, CapacityFactor, Flags, Grouping, Lifetime, Limit, Location, MemoryBound, MergePolicy,
     PartitionHandling, TRANSFER_BUDGET, WhenFull,
 };
 use consort_group::config::{Position, parse_bytes, parse_duration};
@@ -26,7 +26,7 @@ pub struct CacheSettings {
     /// The configuration that all members must agree on.
     pub config: CacheConfig,
     /// The share of the cache that this member owns, relative to the others.
-    pub capacity: Capacity,
+    pub capacity: CapacityFactor,
     /// The memory limit on this member; none by default.
     pub memory: Option<MemoryBound>,
     /// The default lifetime of entries.
@@ -48,7 +48,7 @@ impl From<CacheConfig> for CacheSettings {
     fn from(config: CacheConfig) -> Self {
         Self {
             config,
-            capacity: Capacity::default(),
+            capacity: CapacityFactor::default(),
             memory: None,
             lifetime: Lifetime::FOREVER,
             flags: Flags::NONE,
@@ -402,10 +402,10 @@ fn span(text: &str) -> Result<Option<Duration>, String> {
     if text == "-1" { Ok(None) } else { parse_duration(text).map(Some) }
 }
 
-fn capacity(text: &str) -> Result<Capacity, String> {
+fn capacity(text: &str) -> Result<CapacityFactor, String> {
     match text.parse::<f64>() {
         Ok(factor) if (0.0..=1e6).contains(&factor) => {
-            Ok(Capacity::from_thousandths((factor * 1e3).round() as u32))
+            Ok(CapacityFactor::from_thousandths((factor * 1e3).round() as u32))
         }
         _ => Err(format!("`{text}` is not from 0 to 1000000")),
     }
@@ -445,7 +445,7 @@ mod tests {
             ..CacheConfig::new("orders")
         };
         assert_eq!(orders.config, wanted);
-        assert_eq!(orders.capacity, Capacity::from_thousandths(500));
+        assert_eq!(orders.capacity, CapacityFactor::from_thousandths(500));
         assert_eq!(
             orders.memory,
             Some(MemoryBound { limit: Limit::Entries(10), when_full: WhenFull::Remove })

@@ -600,7 +600,7 @@ impl UpHandler for GridHandler {
 mod tests {
     use bytes::Bytes;
     use consort_grid::{
-        Action, CacheConfig, Change, Condition, Container, ContainerSettings, Event, Lifetime, Listen, Write,
+        Action, CacheConfig, Change, Condition, Container, ContainerSettings, Event, Lifetime, ListenOptions, Write,
     };
     use consort_group::{Address, Uuid, ViewId};
 
@@ -630,7 +630,7 @@ mod tests {
             let put = node.submit(before, id, Bytes::from(key), Action::Write(write), Duration::from_secs(1));
             put.expect("alone");
         }
-        let options = Listen { with_state: true, ..Listen::default() };
+        let options = ListenOptions { with_state: true, ..ListenOptions::default() };
         let listener = node.listen(before, id, options).expect("a listener");
         let handler = GridHandler::new(1, None);
         handler.state().node = Some(node);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use consort_grid::{
     CacheMode, Change, Condition, Guarantee, IntoItems, Item, ItemRef, ItemRefs, IterationError, Next,
-    Publication, Segment, What, Write,
+    Publication, Segment, Projection, Write,
 };
 use futures_core::Stream;
 
@@ -224,7 +224,7 @@ impl<T> Drop for Walk<T> {
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     fn walk<T>(
         &self,
-        what: What,
+        projection: Projection,
         decode: impl Fn(Item) -> Result<T, CacheError> + Send + 'static,
     ) -> Walk<T> {
         Walk {
@@ -252,7 +252,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         VE: Decode<V>,
     {
         let (keys, values) = (self.key_encoding(), self.value_encoding());
-        self.walk(What::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
+        self.walk(Projection::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
     }
 
     /// Iterates over all keys, as [`Cache::entries`]; values are not transferred.
@@ -261,7 +261,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Decode<K>,
     {
         let keys = self.key_encoding();
-        self.walk(What::Keys, move |item| Ok(keys.decode(item.key)?))
+        self.walk(Projection::Keys, move |item| Ok(keys.decode(item.key)?))
     }
 
     /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, because duplicates are detected by
@@ -271,7 +271,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         VE: Decode<V>,
     {
         let values = self.value_encoding();
-        self.walk(What::Entries, move |item| Ok(values.decode(item.value)?))
+        self.walk(Projection::Entries, move |item| Ok(values.decode(item.value)?))
     }
 
     /// Iterates over the partial results of a reduction of all entries, which the reader combines. Owners apply the
@@ -280,7 +280,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// poll to the end is in exactly one part, whatever members join or leave; with [`Guarantee::AtMostOnce`], in one
     /// or none.
     pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> Walk<Bytes> {
-        self.walk(What::Reduced, |item| Ok(item.value)).transform(name, arguments)
+        self.walk(Projection::Reduced, |item| Ok(item.value)).transform(name, arguments)
     }
 
     /// Returns the number of entries: each owner counts its own. Entries added or removed meanwhile may be counted.
@@ -289,7 +289,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// [`CacheError`], if a segment cannot be read.
     pub async fn size(&self) -> Result<u64, CacheError> {
-        let mut walk = self.walk(What::Count, |_| Ok(()));
+        let mut walk = self.walk(Projection::Count, |_| Ok(()));
         std::future::poll_fn(|cx| {
             loop {
                 match walk.handler.poll_next(walk.opened.id, &mut walk.reader, &walk.publication, cx) {
@@ -315,7 +315,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// As [`Cache::size`].
     pub async fn is_empty(&self) -> Result<bool, CacheError> {
-        let mut walk = self.walk(What::Keys, |_| Ok(()));
+        let mut walk = self.walk(Projection::Keys, |_| Ok(()));
         Ok(walk.next().await.transpose()?.is_none())
     }
 
@@ -332,7 +332,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             let all = Write { condition: Condition::Always, change, wants_previous: false };
             return self.write(Bytes::new(), all).await.map(drop);
         }
-        let mut walk = self.walk(What::Removable, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
+        let mut walk = self.walk(Projection::Removable, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
         let mut keys = Vec::with_capacity(CLEAR_AT_ONCE);
         while let Some(key) = walk.next().await.transpose()? {
             keys.push(key);

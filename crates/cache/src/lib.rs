@@ -93,7 +93,7 @@ pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Pos
 /// An entry at an owner, for transforms and reductions ([`Cache::register_transform`]).
 pub use consort_grid::Entry as HeldEntry;
 pub use consort_grid::{
-    AHEAD_MAX, Availability, BATCH, CacheConfig, CacheMode, Capacity, Change, Condition, Counters,
+    PREFETCH_MAX, Availability, BATCH, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Counters,
     EntryEvent, Event, EventKind, FETCH_BYTES, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef,
     ItemRefs, IterationError, LANES_MAX, Lifetime, Limit, ListenError, Location, Lookup, MemoryBound,
     MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Previous, Progress, ReadFrom,

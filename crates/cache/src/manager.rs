@@ -9,7 +9,7 @@ use std::time::Duration;
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
-    Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
+    Availability, StoreSettings, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings,
     Counters, Location, MemoryBound, MergeFn, Node, Progress, ResponseLoad, TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
@@ -556,8 +556,8 @@ pub struct CacheBuilder<'a> {
 }
 
 impl CacheBuilder<'_> {
-    /// Sets the share of the cache that this member owns, relative to the others. [`Capacity::ZERO`] owns nothing.
-    pub fn capacity(mut self, capacity: Capacity) -> Self {
+    /// Sets the share of the cache that this member owns, relative to the others. [`CapacityFactor::ZERO`] owns nothing.
+    pub fn capacity(mut self, capacity: CapacityFactor) -> Self {
         self.settings.capacity = capacity;
         self
     }
@@ -689,7 +689,7 @@ impl Member {
     async fn open(
         &self,
         config: CacheConfig,
-        capacity: Capacity,
+        capacity: CapacityFactor,
         persistence: Option<Persistence>,
         functions: Functions,
         opening: &Opening,
@@ -704,7 +704,7 @@ impl Member {
         let member = CacheMember { address, capacity, location: self.location.clone() };
         let id = config.id();
         let (store, backing) = backing.unzip();
-        if let Some(remembered) = backing.as_ref().and_then(|backing: &Backing| backing.remembered.as_ref()) {
+        if let Some(remembered) = backing.as_ref().and_then(|backing: &StoreSettings| backing.remembered.as_ref()) {
             let _ = opened.remembered.set(remembered.topology.members.len());
         }
         if let Some(store) = store {
@@ -732,7 +732,7 @@ impl Member {
         config: &CacheConfig,
         persistence: Persistence,
         container: Arc<Container>,
-    ) -> Result<(Backed, Backing), OpenError> {
+    ) -> Result<(Backed, StoreSettings), OpenError> {
         let (passivation, writer) = (persistence.is_passivation(), persistence.writer());
         let watch = Arc::new(StoreWatch::new(config.name.clone(), persistence.directory_of(&config.name)));
         let (now, of) = (self.handler.now(), config.clone());
@@ -743,7 +743,7 @@ impl Member {
         let backed = Backed::start(id, name.clone(), store, watch, writer, self.handler.completions.clone());
         let backed =
             backed.map_err(|error| OpenError::Store { cache: name, error: StoreFault(Arc::new(error)) })?;
-        Ok((backed, Backing { passivation, remembered }))
+        Ok((backed, StoreSettings { passivation, remembered }))
     }
 
     async fn until_open(&self, opened: &OpenCache, patience: Duration) -> Result<(), OpenError> {

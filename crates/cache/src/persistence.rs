@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use consort_grid::{CacheConfig, Container, Lifetime, Remembered, Segment, Stored, Version};
+use consort_grid::{CacheConfig, Container, Lifetime, PersistedState, Segment, Stored, Version};
 use consort_group::Time;
 use consort_store::{
     Change, DirectoryLock, Durability, FileStore, FileStoreConfig, Mode, Part, Settings, Store, StoreError,
@@ -181,7 +181,7 @@ impl Persistence {
         config: &CacheConfig,
         container: &Container,
         now: Time,
-    ) -> Result<(Arc<dyn Store>, Option<Remembered>), OpenError> {
+    ) -> Result<(Arc<dyn Store>, Option<PersistedState>), OpenError> {
         let cache = &config.name;
         let failed =
             |error: StoreError| OpenError::Store { cache: cache.clone(), error: StoreFault(Arc::new(error)) };
@@ -210,7 +210,7 @@ impl Persistence {
         if self.purge_on_start {
             store.clear().and_then(|()| store.remember(&[])).map_err(failed)?;
         }
-        let remembered = store.recall().map_err(failed)?.map(Remembered::decode).transpose();
+        let remembered = store.recall().map_err(failed)?.map(PersistedState::decode).transpose();
         let remembered = remembered.map_err(|error| OpenError::Unreadable { cache: cache.clone(), error })?;
         if remembered.as_ref().is_some_and(|remembered| remembered.is_void) {
             store.clear().map_err(failed)?;

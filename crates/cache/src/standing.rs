@@ -81,8 +81,8 @@ impl OpenCache {
     }
 
     /// Prefetches the memory for lookups of these keys into the CPU's cache.
-    pub(crate) fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
-        self.container.look_ahead(keys.into_iter().map(|key| (self.segment_of(key), key)));
+    pub(crate) fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.container.prefetch(keys.into_iter().map(|key| (self.segment_of(key), key)));
     }
 
     #[inline]

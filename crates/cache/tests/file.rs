@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consort_cache::{
-    CacheManager, CacheMode, Capacity, Flags, Lifetime, MergePolicy, OpenError, PartitionHandling, RawCache,
+    CacheManager, CacheMode, CapacityFactor, Flags, Lifetime, MergePolicy, OpenError, PartitionHandling, RawCache,
 };
 use consort_conf::Variables;
 
@@ -33,7 +33,7 @@ async fn a_manager_starts_by_its_file() {
     let lifetime = Lifetime { lifespan: hours(12), max_idle: Some(Duration::from_secs(1_800)) };
     assert_eq!(sessions.options().lifetime, lifetime);
     let topology = sessions.topology().unwrap();
-    assert_eq!(topology.members[0].member.capacity, Capacity::from_thousandths(2_000));
+    assert_eq!(topology.members[0].member.capacity, CapacityFactor::from_thousandths(2_000));
     assert_eq!(topology.members[0].member.location.rack.as_deref(), Some("r1"));
     soon("put", sessions.put("id", "Ada")).await.unwrap();
     let entry = soon("get", sessions.get_with_metadata("id")).await.unwrap().unwrap();

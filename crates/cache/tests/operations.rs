@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, Grouper, Grouping,
+    Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, CapacityFactor, Grouper, Grouping,
     KEY_BYTES_MAX, Lifetime, Limit, Location, MemoryBound, OperationError, RawCache, ReadFrom, WhenFull,
 };
 use members::{Cluster, close, open, settled, soon};
@@ -260,7 +260,7 @@ fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
 async fn a_member_without_capacity_uses_the_cache_and_owns_nothing() {
     let managers = Cluster::loopback("capacity").join_all(["A", "B", "C"]).await;
     let caches = open(&managers[..2], &CacheConfig::new("c")).await;
-    let opening = managers[2].open(CacheConfig::new("c")).capacity(Capacity::ZERO).raw();
+    let opening = managers[2].open(CacheConfig::new("c")).capacity(CapacityFactor::ZERO).raw();
     let guest = soon("open", opening).await.expect("opened");
     put_and_get_everywhere(&[caches[0].clone(), caches[1].clone(), guest.clone()]).await;
     assert_eq!((guest.local_len(), caches[0].local_len()), (0, 100));

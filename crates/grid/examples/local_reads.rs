@@ -61,7 +61,7 @@ fn main() {
     }
     let looked_up = |read: &u32| match plain.look_up_value(at(read).0, at(read).1, now) {
         Lookup::Hit(value) => Some(value),
-        Lookup::Miss | Lookup::Elsewhere => None,
+        Lookup::Miss | Lookup::NotLocal => None,
     };
     let bounded = |read: &u32| evicting.get_value(at(read).0, at(read).1, now);
     let timed = |read: &u32| mortal.get_value(at(read).0, at(read).1, now);

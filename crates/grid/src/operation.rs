@@ -126,14 +126,14 @@ pub struct Stored {
 
 /// The metadata of an entry in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp {
+pub(crate) struct EntryMetadata {
     pub(crate) version: Version,
     pub(crate) lifetime: Lifetime,
     pub(crate) age: Duration,
     pub(crate) idle: Duration,
 }
 
-impl Stamp {
+impl EntryMetadata {
     /// Returns the time of the entry's first write, by the clock of a member that has just received it.
     pub(crate) fn created(self, now: Time) -> Time {
         ago(now, self.age)
@@ -157,14 +157,14 @@ impl Stored {
         }
     }
 
-    pub(crate) fn stamped(value: Bytes, stamp: Stamp) -> Self {
-        let Stamp { version, lifetime, age, idle } = stamp;
+    pub(crate) fn stamped(value: Bytes, stamp: EntryMetadata) -> Self {
+        let EntryMetadata { version, lifetime, age, idle } = stamp;
         Self { value, version, lifetime, age, idle }
     }
 
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> EntryMetadata {
         let &Self { version, lifetime, age, idle, .. } = self;
-        Stamp { version, lifetime, age, idle }
+        EntryMetadata { version, lifetime, age, idle }
     }
 
     /// Whether its lifespan has ended.

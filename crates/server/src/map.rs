@@ -208,7 +208,7 @@ pub(crate) fn answer_here(
     let value = match served.cache.get_here(key) {
         Lookup::Hit(value) => Some(Response::Value(value)),
         Lookup::Miss => None,
-        Lookup::Elsewhere => return None,
+        Lookup::NotLocal => return None,
     };
     Some(of_read(&served.stats, request, value))
 }

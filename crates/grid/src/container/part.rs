@@ -3,14 +3,14 @@
 
 use consort_group::Time;
 
-use super::ahead::fetch;
 use super::cursor::Budget;
+use super::prefetch::fetch;
 use super::table::{Ahead, Table, Walk};
 use super::{ChunkLimits, Container, Cursor, SegmentGone, Visited};
 use crate::Segment;
 
 /// The result of [`Container::part`]. It is used under the lock: the caller must not call the container.
-pub(crate) struct Part<'t> {
+pub(crate) struct SizedChunk<'t> {
     table: &'t Table,
     from: Cursor,
     limits: ChunkLimits,
@@ -21,7 +21,7 @@ pub(crate) struct Part<'t> {
     next: Option<Cursor>,
 }
 
-impl Part<'_> {
+impl SizedChunk<'_> {
     /// Returns the number of entries.
     pub(crate) fn count(&self) -> usize {
         self.entries
@@ -62,7 +62,7 @@ impl Container {
         from: Cursor,
         limits: ChunkLimits,
         now: Time,
-        using: impl FnOnce(Part<'_>) -> R,
+        using: impl FnOnce(SizedChunk<'_>) -> R,
     ) -> Result<Option<R>, SegmentGone> {
         let table = &*self.lock(segment);
         let (mut cursor, mut budget) = (from, Budget::new(limits));
@@ -80,7 +80,7 @@ impl Container {
             Walk::More => return Ok(None),
             Walk::Gone => return Err(SegmentGone(segment)),
         };
-        Ok(Some(using(Part { table, from, limits, now, entries, bytes, has_passive, next })))
+        Ok(Some(using(SizedChunk { table, from, limits, now, entries, bytes, has_passive, next })))
     }
 }
 

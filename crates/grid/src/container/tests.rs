@@ -112,21 +112,21 @@ fn segment_that_others_read_is_told_from_a_missing_key() {
         let value = container.look_up_value(SEG, key, || NOW);
         match (&found, &value) {
             (Lookup::Hit(entry), Lookup::Hit(value)) => assert_eq!(entry.value, value),
-            (Lookup::Miss, Lookup::Miss) | (Lookup::Elsewhere, Lookup::Elsewhere) => {}
+            (Lookup::Miss, Lookup::Miss) | (Lookup::NotLocal, Lookup::NotLocal) => {}
             other => panic!("{other:?}"),
         }
         found
     };
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere, "who owns it need not be one of those who are read");
+    assert_eq!(look_up(b"k"), Lookup::NotLocal, "who owns it need not be one of those who are read");
     container.set_readable(SEG, true);
     assert_eq!([look_up(b"k"), look_up(b"other")], [Lookup::Hit(entry("one", 1)), Lookup::Miss]);
     container.set_readable(SEG, false);
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    assert_eq!(look_up(b"k"), Lookup::NotLocal);
     container.set_readable(SEG, true);
     container.drop_segment(SEG);
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    assert_eq!(look_up(b"k"), Lookup::NotLocal);
     container.receive(SEG);
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    assert_eq!(look_up(b"k"), Lookup::NotLocal);
 }
 
 #[test]

@@ -15,11 +15,11 @@ use super::answer::{Answer, Value};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::publisher::{Function, LOOKS_MAX};
+use crate::catch_panic::{Panicked, catch_panic};
 use crate::command::{Applied, CacheId, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
-use crate::guarded::{Panicked, guarded};
 use crate::operation::OperationError;
-use crate::publication::{FETCH_BYTES, What};
+use crate::publication::{FETCH_BYTES, Projection};
 use crate::{Entry, Node, Segment, Version};
 
 /// The limit of requests that wait for their function. One more is refused: its reader receives the error that this member is
@@ -94,7 +94,7 @@ struct Gathered {
 }
 
 /// The entries gathered for a step.
-enum Gathering {
+enum StatusCollection {
     Done(Vec<Gathered>),
     /// No entries, until these values are loaded.
     Missing(Vec<((Segment, Bytes), Version)>),
@@ -117,7 +117,7 @@ impl Computation {
                     break;
                 }
                 looks += 1;
-                let made = guarded(|| match &function {
+                let made = catch_panic(|| match &function {
                     Function::Transform(function, arguments) => function(&entry_key, &entry, arguments),
                     Function::Reduction(function, arguments) => {
                         function(&mut reduced, &entry_key, &entry, arguments);
@@ -129,7 +129,7 @@ impl Computation {
                     Ok(Some(made)) => {
                         bytes += entry_key.len() + made.len();
                         count += 1;
-                        if fetch.what != What::Count {
+                        if fetch.projection != Projection::Count {
                             answer.push(&entry_key, Value::Made(made), entry.version);
                         }
                     }
@@ -226,7 +226,7 @@ impl Cache {
     /// Returns the step that a request begins; none if it was answered, or waits for values.
     fn computation(&mut self, cx: &mut Cx, key: Key, fetch: Fetch, loaded: Found) -> Option<Computation> {
         let from = key.1.clone();
-        let Some(function) = self.function(fetch.what, fetch.transform.clone()) else {
+        let Some(function) = self.function(fetch.projection, fetch.transform.clone()) else {
             cx.computations.running.remove(&key);
             let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
             fetched.applied = Applied::Unknown;
@@ -234,12 +234,12 @@ impl Cache {
             return None;
         };
         match self.gather(cx, &fetch, &loaded) {
-            Gathering::Missing(missing) => {
+            StatusCollection::Missing(missing) => {
                 cx.computations.running.remove(&key);
                 self.load(cx, missing, Waiting::Fetch { from, fetch });
                 None
             }
-            Gathering::Done(gathered) => {
+            StatusCollection::Done(gathered) => {
                 let answer =
                     if from == cx.local { Answer::here(0, false) } else { Answer::elsewhere(self, 0) };
                 Some(Computation { key, topology: self.topology_id(), fetch, function, gathered, answer })
@@ -248,7 +248,7 @@ impl Cache {
     }
 
     /// Gathers the entries of the segments that a request names, up to the limit of a step.
-    fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> Gathering {
+    fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> StatusCollection {
         let mut gathered: Vec<Gathered> = Vec::new();
         let mut cursor = fetch.cursor.map(Cursor::from);
         let (mut bytes, mut looks, mut missing) = (0, 0, Vec::new());
@@ -261,14 +261,14 @@ impl Cache {
             let is_over = of_segment.end == PartEnd::More;
             let is_any = !of_segment.entries.is_empty() || gathered.iter().any(|one| !one.entries.is_empty());
             if !missing.is_empty() && !is_any {
-                return Gathering::Missing(missing);
+                return StatusCollection::Missing(missing);
             }
             gathered.push(of_segment);
             if is_over {
                 break;
             }
         }
-        Gathering::Done(gathered)
+        StatusCollection::Done(gathered)
     }
 
     /// Gathers the entries of one segment, up to the first whose value is not loaded. Then the values to load are gathered.

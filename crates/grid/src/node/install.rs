@@ -7,7 +7,7 @@ use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::records::ORPHANED;
 use crate::command::{OperationId, ToCoordinator};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::topology::{Membership, Phase, Topology};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
@@ -48,7 +48,7 @@ impl Cache {
             });
         }
         let id = topology.id;
-        self.begin_lines(&topology, installed);
+        self.begin_lineages(&topology, installed);
         self.thaw(&topology);
         let listening = topology.listening().map(|(member, one)| (member.clone(), one.interest)).collect();
         let installed = Installed { writes: topology.write_owners(), listening, at: cx.now, topology };
@@ -57,7 +57,7 @@ impl Cache {
         self.expire_unheard(cx, before.as_ref());
         self.note_listening(cx, before.as_ref());
         self.note_callers(cx, before.as_ref());
-        if cx.has(Planted::RecordsDropped) {
+        if cx.has(InjectedBug::RecordsDropped) {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());
         }
         self.begin_life(cx);
@@ -128,7 +128,7 @@ impl Cache {
 
     /// Returns whether reads and writes are not served yet.
     pub(super) fn is_restoring(&self) -> bool {
-        self.topology().is_some_and(|topology| topology.phase == Phase::Restoring)
+        self.topology().is_some_and(|topology| topology.phase == Phase::ColdStart)
     }
 
     /// Returns the first topology of a cache whose only member is this one.
@@ -141,7 +141,7 @@ impl Cache {
 
     /// Returns whether this member serves reads of a segment's entries.
     fn is_read_here(&self, cx: &Cx, topology: &Topology, segment: Segment) -> bool {
-        topology.phase != Phase::Restoring
+        topology.phase != Phase::ColdStart
             && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
             && self.refusal(topology, segment, false).is_none()
     }
@@ -150,7 +150,7 @@ impl Cache {
     fn stop_reads(&self, cx: &Cx) {
         let Some(Installed { topology, writes, .. }) = &self.installed else { return };
         for segment in writes.segments() {
-            if !self.is_read_here(cx, topology, segment) && !cx.has(Planted::ReadAfterSurrender) {
+            if !self.is_read_here(cx, topology, segment) && !cx.has(InjectedBug::ReadAfterSurrender) {
                 self.container.set_readable(segment, false);
             }
         }
@@ -162,7 +162,7 @@ impl Cache {
         for segment in writes.segments() {
             let has = self.container.state(segment);
             let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
-            let is_complete = topology.phase != Phase::Restoring && owns(topology.read_owners());
+            let is_complete = topology.phase != Phase::ColdStart && owns(topology.read_owners());
             match (is_complete, owns(writes), has) {
                 (true, _, ContainerState::Owned) => {}
                 // A new read owner has fetched every entry, or no owner had any.
@@ -184,7 +184,7 @@ impl Cache {
                     self.segments[usize::from(segment.0)] = Default::default();
                 }
             }
-            if topology.phase == Phase::Restoring {
+            if topology.phase == Phase::ColdStart {
                 self.segments[usize::from(segment.0)].begun_again =
                     owns(writes).then_some(Version::new(topology.id, 0));
             }
@@ -240,7 +240,7 @@ impl Cache {
         if !before.topology.addresses().any(|caller| is_gone(caller) || is_back(caller)) {
             return;
         }
-        if !cx.has(Planted::GivenUpIsFinished) {
+        if !cx.has(InjectedBug::GivenUpIsFinished) {
             let back: Vec<&Address> = before.topology.addresses().filter(|caller| is_back(caller)).collect();
             for state in &mut self.segments {
                 state.records.orphan(|caller| back.contains(&caller));

@@ -62,8 +62,8 @@ use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::{
-    Backing, Ballot, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
-    StoreFailure, StoreRequest, Topology,
+    Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
+    StoreFailure, StoreRequest, StoreSettings, Topology,
 };
 use cache::Cache;
 use calls::InFlight;
@@ -213,7 +213,7 @@ impl Node {
 
     /// Injects a bug into this member.
     #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: crate::Planted) {
+    pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
         self.cx.planted = Some(bug);
     }
 
@@ -262,7 +262,7 @@ impl Node {
         config: CacheConfig,
         member: CacheMember,
         container: Arc<Container>,
-        backing: Option<Backing>,
+        backing: Option<StoreSettings>,
     ) -> Result<(), OpenError> {
         self.cx.now = now;
         config.check()?;
@@ -283,7 +283,7 @@ impl Node {
         }
         // In an invalidation cache, each member has entries of its own, so the capacity factor does not apply.
         let capacity =
-            if config.mode == CacheMode::Invalidation { Capacity::default() } else { member.capacity };
+            if config.mode == CacheMode::Invalidation { CapacityFactor::default() } else { member.capacity };
         let mut cache = Cache::new(config, CacheMember { capacity, ..member }, container);
         cache.persistence = backing.map(|backing| Box::new(persistence::Persistence::new(backing)));
         if cache.is_local() {

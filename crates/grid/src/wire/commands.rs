@@ -9,19 +9,19 @@ use super::primitives::{need, put_bytes};
 use super::{FrameError, Result, Wire, read_fields, wire_enum, wire_struct};
 use crate::command::{
     Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
-    HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
+    HandedSegment, LastUse, Notify, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, ToCoordinator,
 };
 use crate::event::{EventKind, Previous};
+use crate::history::{Lineage, SegmentHistory};
 use crate::items::Items;
-use crate::merge::{MergePolicy, Parting, Side};
+use crate::merge::{MergePolicy, PartitionSide, SplitPoint};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
-use crate::past::{Line, Past};
-use crate::publication::{Transform, What};
+use crate::publication::{Projection, Transform};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
-    Ballot, CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Flags, Grouper, Grouping,
+    Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, ConsistentHash, Flags, Grouper, Grouping,
     Lifetime, Limit, Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
@@ -55,7 +55,7 @@ impl Wire for Flags {
     }
 }
 
-impl Wire for Capacity {
+impl Wire for CapacityFactor {
     fn put(&self, out: &mut BytesMut) {
         self.thousandths().put(out);
     }
@@ -99,12 +99,12 @@ impl Wire for Topology {
             pending,
             rebalance,
             epochs,
-            reigns,
+            primary_terms,
             quorum,
             availability,
             available,
             origin,
-            lines,
+            lineages,
             partings,
             merged,
             merging,
@@ -118,12 +118,12 @@ impl Wire for Topology {
         pending.put(out);
         rebalance.put(out);
         epochs.put(out);
-        reigns.put(out);
+        primary_terms.put(out);
         quorum.put(out);
         availability.put(out);
         available.put(out);
         origin.put(out);
-        lines.put(out);
+        lineages.put(out);
         partings.put(out);
         merged.put(out);
         merging.put(out);
@@ -142,12 +142,12 @@ impl Wire for Topology {
             pending: Wire::read(from)?,
             rebalance: Wire::read(from)?,
             epochs: Wire::read(from)?,
-            reigns: Wire::read(from)?,
+            primary_terms: Wire::read(from)?,
             quorum: Wire::read(from)?,
             availability: Wire::read(from)?,
             available: Wire::read(from)?,
             origin: Wire::read(from)?,
-            lines: Wire::read(from)?,
+            lineages: Wire::read(from)?,
             partings: Wire::read(from)?,
             merged: Wire::read(from)?,
             merging: Wire::read(from)?,
@@ -159,7 +159,7 @@ impl Wire for Topology {
         let others = [
             topology.pending.as_ref().map_or(count, |pending| pending.segment_count().into()),
             topology.epochs.len(),
-            topology.reigns.len(),
+            topology.primary_terms.len(),
         ];
         if topology.id > Version::TOPOLOGY_MAX {
             // Its writes would have no distinct versions, and it could have no successor.
@@ -228,7 +228,7 @@ fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut)
 
 wire_enum!(Applied { 0 = Done, 1 = Unknown, 2 = Panicked });
 wire_enum!(Limit { 0 = Entries(amount), 1 = Bytes(amount) });
-wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Restoring });
+wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = ColdStart });
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
 wire_enum!(Interest { 0 = Nothing, 1 = Keys, 2 = Entries, 3 = Previous });
 wire_struct!(Listening { since, changed, interest });
@@ -315,17 +315,17 @@ wire_enum!(Effect {
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome, is_silent });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
 wire_struct!(Previous { value, version });
-wire_struct!(Used { segment, key, version, number, idle });
-wire_struct!(Tell { segment, operation, key, version, kind, value, previous, acks, outcome, is_silent });
+wire_struct!(LastUse { segment, key, version, number, idle });
+wire_struct!(Notify { segment, operation, key, version, kind, value, previous, acks, outcome, is_silent });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome), 4 = Larger(bytes) });
 wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent });
-wire_struct!(HandedSegment { segment, reign, records });
-wire_struct!(Parting { id, by });
+wire_struct!(HandedSegment { segment, primary_term, records });
+wire_struct!(SplitPoint { id, by });
 wire_struct!(Ballot { number, by });
-wire_struct!(Side { since, nth, owners, partings });
-wire_struct!(Line { id, by });
-wire_struct!(Past { seen, older, removals });
+wire_struct!(PartitionSide { since, nth, owners, partings });
+wire_struct!(Lineage { id, by });
+wire_struct!(SegmentHistory { seen, older, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
 
 impl Wire for Chunk {
@@ -334,7 +334,18 @@ impl Wire for Chunk {
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
-        read_fields!(from, rebalance, side, segment, cursor, entries, next, past, is_refused, segment_bytes)
+        read_fields!(
+            from,
+            rebalance,
+            side,
+            segment,
+            cursor,
+            entries,
+            next,
+            history,
+            is_refused,
+            segment_bytes
+        )
     }
 }
 
@@ -346,7 +357,7 @@ impl Chunk {
         self.cursor.put(out);
         entries(out);
         self.next.put(out);
-        self.past.put(out);
+        self.history.put(out);
         self.is_refused.put(out);
         self.segment_bytes.put(out);
     }
@@ -361,7 +372,7 @@ impl Chunk {
     }
 }
 
-wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced, 4 = Removable });
+wire_enum!(Projection { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced, 4 = Removable });
 wire_struct!(Transform { name, arguments });
 wire_struct!(Shortage { used, limit, of });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
@@ -482,7 +493,7 @@ wire_enum!(ToCoordinator {
     4 = MakeAvailable,
     5 = Status(status),
     6 = Merged,
-    7 = Listen(interest),
+    7 = ListenOptions(interest),
     8 = Deaf(member),
     9 = Outbid(ballot),
 });
@@ -510,10 +521,10 @@ wire_enum!(Body {
     12 = StatusRequest { ballot },
     13 = Fetch(fetch),
     14 = Fetched(fetched),
-    15 = Tell(tell),
+    15 = Notify(tell),
     16 = Idle { segment, key, version, number },
-    17 = Used(used),
-    18 = UsesTold(segments),
-    19 = Known { segment, past },
+    17 = LastUse(used),
+    18 = LastUsesSent(segments),
+    19 = HistoryUpdate { segment, history },
     20 = Memory { shortage },
 });

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Limit, MemoryBound, MergePolicy,
-    OperationError, Outcome, PartitionHandling, ReadFrom, Segment, WhenFull, Write,
+    Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Lifetime, Limit, MemoryBound,
+    MergePolicy, OperationError, Outcome, PartitionHandling, ReadFrom, Segment, WhenFull, Write,
 };
 use consort_sim::{Beside, Clocks, Keeping, Trouble, begin};
 use consort_store::{MemoryStore, Part, Store};
@@ -23,7 +23,7 @@ fn start(cluster: &mut Cluster, keeping: &Keeping, trouble: Trouble) -> (usize, 
     let (container, backing) = begin(&store, Clocks::same(cluster.now), keeping).expect("an empty store");
     let beside = Beside::new(store.clone()).with_trouble(trouble);
     let config = cluster.config.clone();
-    (cluster.start_on(config, Capacity::default(), container, Some((beside, backing))), store)
+    (cluster.start_on(config, CapacityFactor::default(), container, Some((beside, backing))), store)
 }
 
 fn action(cluster: &mut Cluster, nth: usize) -> Action {

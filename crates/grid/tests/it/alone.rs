@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Listen, OperationError, Outcome, ReadFrom,
-    Segment, Stored, Version, Write, Written,
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, ListenOptions, OperationError, Outcome,
+    ReadFrom, Segment, Stored, Version, Write, Written,
 };
 use proptest::prelude::*;
 
@@ -119,7 +119,7 @@ proptest! {
     #[test]
     fn writes_of_who_is_alone_do_what_others_do(steps in steps()) {
         let (mut short, mut long) = (Writer::new(), Writer::new());
-        let mut reader = Reader::begin(&mut long.cluster, 0, Listen::default());
+        let mut reader = Reader::begin(&mut long.cluster, 0, ListenOptions::default());
         for writer in [&mut short, &mut long] {
             writer.cluster.run(Duration::from_secs(1));
         }

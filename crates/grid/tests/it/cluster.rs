@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
+    Action, Availability, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings,
     Flags, ListenerId, MemoryBound, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling,
-    Segment, SubmitOptions,
+    Segment, StoreSettings, SubmitOptions,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 use consort_memory::ProcessMemory;
@@ -60,7 +60,7 @@ pub(crate) struct Member {
 #[cfg(feature = "planted")]
 thread_local! {
     /// The planted bug of all clusters that this thread creates.
-    pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::Planted>> = const { std::cell::Cell::new(None) };
+    pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::InjectedBug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Returns an empty container for a cache, without a bound and without a store.
@@ -107,7 +107,7 @@ pub(crate) struct Cluster {
     pub(crate) missed: f64,
     /// The planted bug of all members.
     #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_grid::Planted>,
+    pub(crate) planted: Option<consort_grid::InjectedBug>,
     queue: BTreeMap<(Time, u64), Event>,
     tie: u64,
     last: BTreeMap<(usize, usize), Time>,
@@ -197,11 +197,11 @@ impl Cluster {
     }
 
     pub(crate) fn start_with(&mut self, config: CacheConfig) -> usize {
-        self.start_as(config, Capacity::default())
+        self.start_as(config, CapacityFactor::default())
     }
 
     /// Starts a member with this configuration and capacity.
-    pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: Capacity) -> usize {
+    pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: CapacityFactor) -> usize {
         let container = match self.memory.get(&self.members.len()) {
             Some(memory) => Arc::new(container_with(&config, None).within(memory.clone())),
             None => container_of(&config),
@@ -213,9 +213,9 @@ impl Cluster {
     pub(crate) fn start_on(
         &mut self,
         config: CacheConfig,
-        capacity: Capacity,
+        capacity: CapacityFactor,
         container: Arc<Container>,
-        beside: Option<(Beside, Backing)>,
+        beside: Option<(Beside, StoreSettings)>,
     ) -> usize {
         let n = self.members.len();
         let member = CacheMember { capacity, ..address(n).into() };
@@ -224,7 +224,7 @@ impl Cluster {
             node.set_memory(memory.clone());
         }
         #[cfg(feature = "planted")]
-        self.planted.into_iter().for_each(|bug| node.plant(bug));
+        self.planted.into_iter().for_each(|bug| node.inject_bug(bug));
         for (name, merge) in &self.merges {
             node.register_merge(name, merge.clone());
         }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Backing, CacheConfig, CacheMode, Change, Condition, Container, ContainerSettings, Event,
-    EventKind, Lifetime, Listen, ListenError, Node, OpenError, OperationError, Outcome, PartitionHandling,
-    ReadFrom, Scope, Write,
+    Action, CacheConfig, CacheMode, Change, Condition, Container, ContainerSettings, Event, EventKind,
+    Lifetime, ListenError, ListenOptions, Node, OpenError, OperationError, Outcome, PartitionHandling,
+    ReadFrom, Scope, StoreSettings, Write,
 };
 use consort_group::Time;
 
@@ -164,9 +164,10 @@ fn a_majority_keeps_what_it_has_while_a_minority_could_not_write() {
 fn listeners_hear_of_their_own_member_and_nobody_listens_to_the_cluster() {
     let mut cluster = settled(2);
     let cache = cluster.cache();
-    let refused = cluster.with(0, |node, now| node.listen(now, cache, Listen::default()));
+    let refused = cluster.with(0, |node, now| node.listen(now, cache, ListenOptions::default()));
     assert!(matches!(refused, Some(Err(ListenError::Operation(OperationError::Unsupported { .. })))));
-    let mut reader = Reader::begin(&mut cluster, 0, Listen { scope: Scope::Local, ..Listen::default() });
+    let mut reader =
+        Reader::begin(&mut cluster, 0, ListenOptions { scope: Scope::Local, ..ListenOptions::default() });
     write(&mut cluster, 0, "k", "of M0");
     write(&mut cluster, 1, "k", "of M1");
     write(&mut cluster, 1, "other", "of M1");
@@ -180,7 +181,8 @@ fn listeners_hear_of_their_own_member_and_nobody_listens_to_the_cluster() {
 #[test]
 fn what_has_expired_here_is_no_matter_of_the_others() {
     let mut cluster = settled(2);
-    let mut reader = Reader::begin(&mut cluster, 0, Listen { scope: Scope::Local, ..Listen::default() });
+    let mut reader =
+        Reader::begin(&mut cluster, 0, ListenOptions { scope: Scope::Local, ..ListenOptions::default() });
     let lifetime = Lifetime { lifespan: Some(Duration::from_secs(2)), max_idle: None };
     done(&mut cluster, 0, "k", always(Change::Put { value: Bytes::from_static(b"v"), lifetime }));
     let before = cluster.frames;
@@ -197,7 +199,7 @@ fn it_has_no_store() {
     let settings =
         ContainerSettings { segment_count: config.segments, bound: None, is_backed: true, is_shared: false };
     let container = std::sync::Arc::new(Container::new(&settings, 1));
-    let backing = Backing { passivation: false, remembered: None };
+    let backing = StoreSettings { passivation: false, remembered: None };
     let mut node = Node::new(address(0));
     let opened = node.open_backed(Time::ZERO, config, address(0).into(), container, Some(backing));
     assert!(matches!(opened, Err(OpenError::Invalid { setting, .. }) if *setting == *"a store"));

@@ -10,8 +10,9 @@ use crate::faults::Faults;
 use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Guarantee, IterationError, IterationId,
-    LANES_MAX, Lifetime, Next, OperationError, PartitionHandling, Publication, What, Write,
+    Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Guarantee, IterationError,
+    IterationId, LANES_MAX, Lifetime, Next, OperationError, PartitionHandling, Projection, Publication,
+    Write,
 };
 
 fn put(value: &'static str) -> Action {
@@ -339,7 +340,7 @@ fn whoever_answers_a_reader_that_asks_nobody_else_expects_its_next_request() {
 #[test]
 fn entries_are_counted_where_they_are() {
     let mut cluster = populated(4, 3, 400);
-    let id = begin(&mut cluster, 1, Publication { what: What::Count, ..Publication::default() });
+    let id = begin(&mut cluster, 1, Publication { projection: Projection::Count, ..Publication::default() });
     let (found, count) = drain(&mut cluster, 1, id);
     assert_eq!((found.len(), count), (0, 400));
 }
@@ -365,7 +366,7 @@ fn parts_of(made: &[u8]) -> (u64, u64) {
 
 fn summing(guarantee: Guarantee) -> Publication {
     let transform = Some(consort_grid::Transform { name: "sum".into(), arguments: Bytes::new() });
-    Publication { what: What::Reduced, transform, guarantee, ..Publication::default() }
+    Publication { projection: Projection::Reduced, transform, guarantee, ..Publication::default() }
 }
 
 /// Returns the result of a reduction, and its number of parts. `meanwhile` runs when the reader waits.
@@ -494,7 +495,7 @@ fn wait_in_vain(cluster: &mut Cluster, n: usize, id: IterationId) {
 #[test]
 fn what_was_asked_for_and_lost_is_asked_for_again() {
     let mut cluster = populated(7, 3, 50);
-    let id = begin(&mut cluster, 0, Publication { what: What::Keys, ..Publication::default() });
+    let id = begin(&mut cluster, 0, Publication { projection: Projection::Keys, ..Publication::default() });
     let before = cluster.members[0].as_ref().unwrap().woken;
     wait_in_vain(&mut cluster, 0, id);
     cluster.run(Duration::from_secs(3));
@@ -561,7 +562,7 @@ fn walk_again_and_again(seed: u64) -> (usize, usize) {
             found.clear();
             let reader = alive[cluster.rng.below(alive.len() as u64) as usize];
             let batch = 1 + cluster.rng.below(60) as usize;
-            let publication = Publication { batch, what: What::Keys, ..Publication::default() };
+            let publication = Publication { batch, projection: Projection::Keys, ..Publication::default() };
             (reader, cluster.with(reader, |node, _| node.iterate(cache, publication)).and_then(Result::ok))
         });
         let Some(id) = id else {
@@ -633,7 +634,7 @@ fn a_walk_where_nobody_has_anything_ends() {
         ..CacheConfig::new("walked")
     };
     let mut cluster = Cluster::settled(1, config.clone(), 2);
-    let apart = cluster.start_as(config, Capacity::ZERO);
+    let apart = cluster.start_as(config, CapacityFactor::ZERO);
     cluster.run(Duration::from_secs(2));
     cluster.cut(vec![0, 0, 1]);
     cluster.run(Duration::from_secs(2));

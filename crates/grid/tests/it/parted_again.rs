@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Change, Condition, Lifetime, Listen, MergePolicy, Outcome, ReadFrom, Segment, Topology, Write,
+    Action, Change, Condition, Lifetime, ListenOptions, MergePolicy, Outcome, ReadFrom, Segment, Topology,
+    Write,
 };
 use consort_group::{View, ViewId};
 
@@ -134,7 +135,7 @@ fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_mean
         cluster.sides = vec![0, 0, 0, 0, 0, 2];
         cluster.announce(true);
         run_until_merging(&mut cluster, &[0]);
-        Reader::begin(&mut cluster, 1, Listen::default());
+        Reader::begin(&mut cluster, 1, ListenOptions::default());
         cluster.run(Duration::from_secs(3));
         heal_and_check_all(&mut cluster, seed, there, None);
     }

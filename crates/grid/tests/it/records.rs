@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, EventKind, Lifetime, Listen, Outcome,
-    ReadFrom, Version, Write, Written,
+    Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, EventKind, Lifetime, ListenOptions,
+    Outcome, ReadFrom, Version, Write, Written,
 };
 use consort_group::Time;
 
@@ -22,7 +22,7 @@ use crate::swarm::check_history;
 fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_caller_has_gone() {
     let mut cluster = Cluster::settled(1, CacheConfig::new("grid"), 2);
     let config = cluster.config.clone();
-    let caller = cluster.start_as(config, Capacity::ZERO);
+    let caller = cluster.start_as(config, CapacityFactor::ZERO);
     cluster.run(Duration::from_secs(2));
     let key = Bytes::from_static(b"key");
     for action in [put(1), Action::Read(ReadFrom::Primary)] {
@@ -49,7 +49,7 @@ fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_call
 fn what_the_last_but_one_primary_has_ordered_is_done_once() {
     for seed in 0..20 {
         let mut cluster = settled(seed, 2, 2);
-        let mut reader = listen(&mut cluster, 1, Listen::default());
+        let mut reader = listen(&mut cluster, 1, ListenOptions::default());
         cluster.slow.extend([((1, 2), Duration::from_millis(600)), ((1, 0), Duration::from_millis(100))]);
         cluster.start();
         cluster.run(Duration::from_millis(150));
@@ -159,11 +159,16 @@ pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     let mut cluster = Cluster::new(seed, config.clone());
     cluster.aside = Some(CacheConfig { segments: 16, ..CacheConfig::new("aside") });
     // The coordinator owns nothing.
-    for capacity in [Capacity::ZERO, Capacity::default(), Capacity::default(), Capacity::default()] {
+    for capacity in [
+        CapacityFactor::ZERO,
+        CapacityFactor::default(),
+        CapacityFactor::default(),
+        CapacityFactor::default(),
+    ] {
         cluster.start_as(config.clone(), capacity);
         cluster.run(Duration::from_millis(50));
     }
-    let caller = cluster.start_as(config, Capacity::ZERO);
+    let caller = cluster.start_as(config, CapacityFactor::ZERO);
     cluster.run(Duration::from_secs(2));
     let lost = cluster.rng.between(1, 3) as usize;
     // Its frames to other owners are late and end in the midst of its commands about the leaver; those to the

@@ -34,7 +34,7 @@ fn open(disk: &SimDisk, durability: Durability) -> Arc<dyn Store> {
 fn is_open(cluster: &Cluster, n: usize) -> bool {
     let cache = cluster.cache();
     let member = cluster.members[n].as_ref().expect("a member");
-    member.node.topology(cache).is_some_and(|topology| topology.phase != Phase::Restoring)
+    member.node.topology(cache).is_some_and(|topology| topology.phase != Phase::ColdStart)
 }
 
 fn crash_all(cluster: &mut Cluster) {
@@ -209,7 +209,7 @@ fn who_comes_back_first_does_not_go_on_from_what_others_have_left_behind() {
 fn a_planted_member_that_confirms_what_it_has_not_remembered_goes_on_alone() {
     let found = (0..20).find(|&seed| {
         let mut cluster = Cluster::new(seed, config());
-        cluster.planted = Some(consort_grid::Planted::NoteNotAwaited);
+        cluster.planted = Some(consort_grid::InjectedBug::NoteNotAwaited);
         goes_on_alone(cluster)
     });
     assert!(found.is_some());

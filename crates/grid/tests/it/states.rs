@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consort_grid::{
-    CacheConfig, CacheMode, EventKind, Listen, Next, PartitionHandling, Publication, ReadFrom, Scope,
+    CacheConfig, CacheMode, EventKind, ListenOptions, Next, PartitionHandling, Publication, ReadFrom, Scope,
 };
 
 use crate::clients::TIMEOUT;
@@ -55,8 +55,11 @@ fn what_has_ended_at_its_primary_is_not_there_for_who_begins_to_listen() {
     cluster.slow.clear();
     cluster.run(Duration::from_millis(5_500));
     assert_eq!((count(&cluster, 0), count(&cluster, late)), (0, 40));
-    let mut reader =
-        listen(&mut cluster, late, Listen { with_state: true, scope: Scope::Cluster, ..Listen::default() });
+    let mut reader = listen(
+        &mut cluster,
+        late,
+        ListenOptions { with_state: true, scope: Scope::Cluster, ..ListenOptions::default() },
+    );
     cluster.run(Duration::from_secs(70));
     reader.poll(&mut cluster);
     reader.check_replica(&cluster);

@@ -209,7 +209,7 @@ fn no_two_sides_go_on_however_members_are_parted_at_any_phase() {
 mod planted {
     use std::panic::catch_unwind;
 
-    use consort_grid::Planted;
+    use consort_grid::InjectedBug;
 
     use super::*;
 
@@ -217,15 +217,15 @@ mod planted {
     const SEEDS_MAX: u64 = 4_000;
 
     /// Returns a seed before which no seed found the bug in the last run of all seeds.
-    fn first(bug: Planted) -> u64 {
+    fn first(bug: InjectedBug) -> u64 {
         match bug {
-            Planted::PromiseForgotten => 2_810,
-            Planted::QuorumAtOnce => 4_345,
+            InjectedBug::PromiseForgotten => 2_810,
+            InjectedBug::QuorumAtOnce => 4_345,
             _ => 0,
         }
     }
 
-    fn find(bug: Planted) -> Option<u64> {
+    fn find(bug: InjectedBug) -> Option<u64> {
         let with_bug = |seed| {
             let mut cluster = Cluster::new(seed, CacheConfig::new("votes"));
             cluster.planted = Some(bug);
@@ -240,7 +240,7 @@ mod planted {
     #[test]
     fn bugs_of_votes_are_found() {
         println!("| bug | seeds |\n|---|---:|");
-        for bug in Planted::VOTES {
+        for bug in InjectedBug::VOTES {
             let found = find(bug).unwrap_or_else(|| panic!("{bug:?} is not found with {SEEDS_MAX} seeds"));
             println!("| {bug:?} | {} |", found + 1);
         }

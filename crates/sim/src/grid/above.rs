@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, CacheMode, Capacity, Change, NodeEvent, Outcome, PartitionHandling, Topology,
+    Action, Availability, CacheMode, CapacityFactor, Change, NodeEvent, Outcome, PartitionHandling, Topology,
 };
 use consort_group::{Address, Message};
 
@@ -35,12 +35,12 @@ impl World {
         let is_first = node == 0;
         let address = self.nodes[node].address.clone();
         let capacity = match self.rng.below(6) {
-            _ if !grid.is_weighted => Capacity::default(),
+            _ if !grid.is_weighted => CapacityFactor::default(),
             // A partition without a member of a positive capacity factor has no entries to go on with.
-            0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => Capacity::ZERO,
-            0 | 1 => Capacity::from_thousandths(500),
-            2 => Capacity::from_thousandths(2_000),
-            _ => Capacity::default(),
+            0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => CapacityFactor::ZERO,
+            0 | 1 => CapacityFactor::from_thousandths(500),
+            2 => CapacityFactor::from_thousandths(2_000),
+            _ => CapacityFactor::default(),
         };
         if grid.habits.has_ends() {
             self.nodes[node].beginning = BEGINNING;
@@ -60,7 +60,7 @@ impl World {
         }
         #[cfg(feature = "planted")]
         if let Some(bug) = grid.planted {
-            member.node.plant(bug);
+            member.node.inject_bug(bug);
         }
         grid.indices.insert(address, node);
         self.nodes[node].member = Some(member);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Guarantee, IterationError, IterationId, Next, Publication, ReadFrom, Segment, Version, What,
+    Guarantee, IterationError, IterationId, Next, Publication, ReadFrom, Segment, Version, Projection,
 };
 use consort_group::{Rng, Time};
 
@@ -109,9 +109,9 @@ impl Walkers {
             _ => Guarantee::ExactlyOnce,
         };
         let what = match rng.below(10) {
-            0..7 => What::Entries,
-            7 | 8 => What::Keys,
-            _ => What::Count,
+            0..7 => Projection::Entries,
+            7 | 8 => Projection::Keys,
+            _ => Projection::Count,
         };
         let some = rng.chance(0.1).then(|| (0..segments).filter(|_| rng.chance(0.5)).map(Segment));
         let segments = some.map(|some| Arc::from(some.collect::<Vec<_>>()));
@@ -239,7 +239,7 @@ impl World {
             let text = format!(
                 "{}: walk {:?} {:?} since {:?}: {} of {result:?}{}",
                 self.nodes[walk.node].name,
-                walk.publication.what,
+                walk.publication.projection,
                 walk.publication.guarantee,
                 walk.began,
                 walk.found.len(),

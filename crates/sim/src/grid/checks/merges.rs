@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use consort_grid::{MergePolicy, Parting, PartitionHandling, Stored, Topology, Version};
+use consort_grid::{MergePolicy, SplitPoint, PartitionHandling, Stored, Topology, Version};
 use consort_group::Time;
 
 use super::super::Grid;
@@ -38,7 +38,7 @@ pub(super) fn has_parted(world: &World) -> bool {
 }
 
 /// An acknowledged write, its version, and the lineage that its caller was on during the whole write.
-type Acknowledged<'a> = (&'a Operation, Version, &'a [Parting]);
+type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
 /// A key's operations, in the order in which they began.
 struct Merged<'a> {
@@ -193,10 +193,10 @@ impl Merged<'_> {
         last: &Stored,
     ) -> Result<(), Broken> {
         // The last write of each other partition: partitions that have come to the same value agree.
-        let mut lasts: BTreeMap<&Parting, Acknowledged<'_>> = BTreeMap::new();
+        let mut lasts: BTreeMap<&SplitPoint, Acknowledged<'_>> = BTreeMap::new();
         // Whether a partition that parted once more has seen and replaced the write.
-        let is_left_behind = |line: &[Parting]| {
-            let has_parted = |other: &[Parting]| {
+        let is_left_behind = |line: &[SplitPoint]| {
+            let has_parted = |other: &[SplitPoint]| {
                 other.len() > line.len() && line.last().is_some_and(|last| other.contains(last))
             };
             acknowledged.iter().any(|(.., other)| has_parted(other) && !is_line_of(end, other))
@@ -205,7 +205,7 @@ impl Merged<'_> {
             return Ok(());
         }
         // The merges that moved members, which had the write of this lineage by then, to another partition.
-        let taken = |line: &[Parting], version: Version| {
+        let taken = |line: &[SplitPoint], version: Version| {
             let all = line.last().and_then(|last| grid.sides.get(last)).into_iter().flatten();
             all.filter(move |one| version.topology() < one.until)
         };
@@ -213,7 +213,7 @@ impl Merged<'_> {
         let is_after = |(_, theirs, other): &&Acknowledged<'_>| {
             taken(line, version).any(|one| one.since <= theirs.topology() && other.contains(&one.by))
         };
-        let decided: BTreeSet<Option<&Parting>> =
+        let decided: BTreeSet<Option<&SplitPoint>> =
             acknowledged.iter().filter(is_after).map(|(.., other)| other.last()).collect();
         for &(other, theirs, its) in acknowledged {
             let Some(parting) = its.last().filter(|_| !is_line_of(end, its)) else { continue };
@@ -255,7 +255,7 @@ impl Merged<'_> {
     }
 
     /// Returns whether a write was seen and replaced on a lineage: a member that had the write has moved to that partition.
-    fn has_replaced(&self, line: &[Parting], write: &Operation) -> bool {
+    fn has_replaced(&self, line: &[SplitPoint], write: &Operation) -> bool {
         self.operations.iter().any(|other| {
             let of = other.partings.as_ref().and_then(|of| of.last());
             of.is_some() && of == line.last() && write.value().is_some() && replaced(other) == write.value()
@@ -298,7 +298,7 @@ fn replaced(write: &Operation) -> Option<&Bytes> {
 }
 
 /// Returns whether a history is that of the topology, or an older part of it.
-fn is_line_of(topology: &Topology, line: &[Parting]) -> bool {
+fn is_line_of(topology: &Topology, line: &[SplitPoint]) -> bool {
     line.last().is_some_and(|last| topology.partings.contains(last))
 }
 
@@ -308,13 +308,13 @@ pub(crate) struct Taken {
     /// The topology with which they moved.
     pub(crate) since: u32,
     /// The last parting of the partition that has merged them.
-    pub(crate) by: Parting,
+    pub(crate) by: SplitPoint,
     /// The topology with which they had left the lineage before, if they had.
     pub(crate) until: u32,
 }
 
 /// The moves of the members of each lineage, by the lineage's last parting.
-pub(crate) type Sides = BTreeMap<Parting, Vec<Taken>>;
+pub(crate) type Sides = BTreeMap<SplitPoint, Vec<Taken>>;
 
 /// Records the partitions that a topology merges.
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {
