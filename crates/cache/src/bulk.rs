@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use consort_grid::{PREFETCH_MAX, Action, Change, Condition, Lookup, OperationError, Outcome, Write};
+use consort_grid::{Action, Change, Condition, Lookup, OperationError, Outcome, PREFETCH_MAX, Write};
 
 use crate::cache::Cache;
 use crate::error::{CacheError, KeyError};
@@ -29,13 +29,13 @@ enum Place<'a> {
 }
 
 /// Operations that run concurrently, and return in the order in which they were begun.
-struct Together<'a, I> {
+struct OrderedJoin<'a, I> {
     more: I,
     running: VecDeque<Place<'a>>,
     ended: Vec<Outcome>,
 }
 
-impl<'a, I> Together<'a, I>
+impl<'a, I> OrderedJoin<'a, I>
 where
     I: Iterator<Item = Operation<'a>>,
 {
@@ -48,7 +48,7 @@ where
     }
 }
 
-impl<'a, I> Future for Together<'a, I>
+impl<'a, I> Future for OrderedJoin<'a, I>
 where
     I: Iterator<Item = Operation<'a>> + Unpin,
 {
@@ -90,7 +90,7 @@ where
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     async fn together(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
         let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));
-        Ok(Together::new(operations).await?)
+        Ok(OrderedJoin::new(operations).await?)
     }
 
     /// Reads these keys here, and returns the indexes of those that have to be read elsewhere.

@@ -14,9 +14,9 @@ use consort_grid::{
 
 use crate::error::CacheError;
 use crate::handler::GridHandler;
+use crate::open_cache::OpenCache;
 use crate::operation::{self, Operation};
 use crate::options::CacheOptions;
-use crate::standing::OpenCache;
 use consort_encoding::{Decode, Encode, Encoded, Postcard, Raw};
 
 /// A cache of raw bytes.
@@ -262,18 +262,18 @@ impl RawCache {
     /// Returns a key's value, if it is in this member's memory and may be read there; [`Lookup::NotLocal`] says
     /// nothing about the key. Like [`Cache::get`] without waiting.
     #[inline]
-    pub fn get_here(&self, key: &[u8]) -> Lookup<Bytes> {
+    pub fn get_local(&self, key: &[u8]) -> Lookup<Bytes> {
         self.value_here(key)
     }
 
     /// Writes a key at once, if this member is its only owner and no listener needs an event: with a local cache, or
     /// a single member. Returns `None` without a change otherwise, or if the write would change nothing. Like
     /// [`Cache::write`] without waiting.
-    pub fn write_here(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
+    pub fn try_write_local(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
         if self.options.flags != Flags::NONE {
             return None;
         }
-        let written = operation::write_here(&self.handler, &self.opened, key, write)?;
+        let written = operation::try_write_local(&self.handler, &self.opened, key, write)?;
         Some(written.map_err(CacheError::Operation))
     }
 

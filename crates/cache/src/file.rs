@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use consort_conf::{ConfigError, Node, Tree, Variables};
 use consort_grid::{
-    CacheConfig, CacheMode, CapacityFactor, Flags, Grouping, Lifetime, Limit, Location, MemoryBound, MergePolicy,
-    PartitionHandling, TRANSFER_BUDGET, WhenFull,
+    CacheConfig, CacheMode, CapacityFactor, Flags, Grouping, Lifetime, Limit, Location, MemoryBound,
+    MergePolicy, PartitionHandling, TRANSFER_BUDGET, WhenFull,
 };
 use consort_group::config::{Position, parse_bytes, parse_duration};
 
@@ -556,8 +556,11 @@ mod tests {
                 "attribute max-size of memory: with 0 there is room for nothing",
             ),
         ] {
-            let said = error(caches);
-            assert!(said.starts_with("caches.xml:2:") && said.contains(wanted), "{said}\nnot {wanted}");
+            let effects = error(caches);
+            assert!(
+                effects.starts_with("caches.xml:2:") && effects.contains(wanted),
+                "{effects}\nnot {wanted}"
+            );
         }
         assert!(read("<infinispan/>").unwrap_err().to_string().contains("there is no <cache-container>"));
     }

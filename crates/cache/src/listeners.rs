@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use consort_grid::{
-    EntryEvent, Event, ListenOptions, ListenError, ListenerId, OperationError, Previous, Scope, TakenEvents,
+    EntryEvent, Event, ListenError, ListenOptions, ListenerId, OperationError, Previous, Scope, TakenEvents,
     Transform,
 };
 use futures_core::Stream;
@@ -15,7 +15,7 @@ use futures_core::Stream;
 use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::handler::GridHandler;
-use crate::standing::OpenCache;
+use crate::open_cache::OpenCache;
 use consort_encoding::Decode;
 
 type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send;

@@ -83,7 +83,7 @@ fn work(handler: &GridHandler) {
 
 /// Delivers the node's output, without its lock.
 fn told(handler: &GridHandler, mut state: std::sync::MutexGuard<'_, State>) {
-    let said = handler.listen(&mut state, |_, _| true);
+    let effects = handler.drain(&mut state, |_, _| true);
     drop(state);
-    handler.tell(said);
+    handler.dispatch(effects);
 }

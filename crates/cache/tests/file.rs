@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use consort_cache::{
-    CacheManager, CacheMode, CapacityFactor, Flags, Lifetime, MergePolicy, OpenError, PartitionHandling, RawCache,
+    CacheManager, CacheMode, CapacityFactor, Flags, Lifetime, MergePolicy, OpenError, PartitionHandling,
+    RawCache,
 };
 use consort_conf::Variables;
 
@@ -44,9 +45,12 @@ async fn a_manager_starts_by_its_file() {
     soon("put", rates.put("EUR", &1)).await.unwrap();
     assert!(data.join("rates").is_dir() && manager.store_stats("rates").is_some());
     let unknown = manager.cache::<String, String>("session").await.unwrap_err();
-    assert!(matches!(&unknown, OpenError::Undefined { .. }));
-    let said = unknown.to_string();
-    assert!(said.ends_with("has no cache session; it has orders, pages, parsed, rates, sessions"), "{said}");
+    assert!(matches!(&unknown, OpenError::NotInFile { .. }));
+    let effects = unknown.to_string();
+    assert!(
+        effects.ends_with("has no cache session; it has orders, pages, parsed, rates, sessions"),
+        "{effects}"
+    );
     soon("close", manager.close()).await.unwrap();
     std::fs::remove_dir_all(&data).unwrap();
 }
@@ -65,9 +69,12 @@ fn a_file_that_is_wrong_starts_nothing() {
     let right = load(&text);
     std::fs::remove_file(&path).unwrap();
     let line = "caches-";
-    let said = wrong_name.unwrap();
-    assert!(said.contains(line) && said.contains(".xml:19:33: unknown attribute `when-splitt`"), "{said}");
-    let said = wrong_value.unwrap();
-    assert!(said.contains("attribute owners of distributed-cache-configuration: `many`"), "{said}");
+    let effects = wrong_name.unwrap();
+    assert!(
+        effects.contains(line) && effects.contains(".xml:19:33: unknown attribute `when-splitt`"),
+        "{effects}"
+    );
+    let effects = wrong_value.unwrap();
+    assert!(effects.contains("attribute owners of distributed-cache-configuration: `many`"), "{effects}");
     assert_eq!(right, None);
 }

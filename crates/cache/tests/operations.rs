@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, CapacityFactor, Grouper, Grouping,
-    KEY_BYTES_MAX, Lifetime, Limit, Location, MemoryBound, OperationError, RawCache, ReadFrom, WhenFull,
+    Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, CapacityFactor, Grouper,
+    Grouping, KEY_BYTES_MAX, Lifetime, Limit, Location, MemoryBound, OperationError, RawCache, ReadFrom,
+    WhenFull,
 };
 use members::{Cluster, close, open, settled, soon};
 
@@ -306,7 +307,8 @@ async fn who_has_no_room_says_how_much_there_is_and_what_was_wanted() {
     let mut refused = BTreeSet::new();
     for n in 0..20 {
         let error = soon("put", caches[n % 2].put(&key(n, n)[..], &[7; 20_000][..])).await.unwrap_err();
-        let CacheError::Operation(OperationError::Full { member, limit, needed }) = error.clone() else {
+        let CacheError::Operation(OperationError::MemoryFull { member, limit, needed }) = error.clone()
+        else {
             panic!("{error}");
         };
         assert!(limit == Limit::Bytes(10_000) && (20_000..21_000).contains(&needed), "{limit} {needed}");

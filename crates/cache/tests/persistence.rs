@@ -117,7 +117,7 @@ async fn who_gives_up_waiting_for_the_others_may_try_again() {
     let first = cluster.join("A").await;
     for _ in 0..20 {
         let builder = first.open(CacheConfig::new("kept")).persistence(kept("A"));
-        let error = soon("open", builder.patience(Duration::from_millis(1)).raw()).await.unwrap_err();
+        let error = soon("open", builder.open_timeout(Duration::from_millis(1)).raw()).await.unwrap_err();
         match error {
             OpenError::TimedOut { remembered, .. } => assert_eq!(remembered, NAMES.len(), "{error}"),
             _ => assert!(matches!(error, OpenError::Closing(_)), "{error}"),
@@ -247,7 +247,7 @@ async fn a_store_that_cannot_be_used_is_told_and_not_touched() {
     assert!(error.to_string().contains("NOTE is damaged"), "{error}");
     std::fs::remove_file(&note).expect("removed");
     let error = soon("open", open(16)).await.expect_err("nobody's");
-    assert!(matches!(error, OpenError::Foreign { entries: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::UnknownStoreOrigin { entries: 1, .. }), "{error}");
     std::fs::write(&note, intact).expect("written");
     let cache = soon("open", open(16)).await.expect("opened");
     assert_eq!(cache.get(&b"key"[..]).await.expect("read").as_deref(), Some(&b"value"[..]));
@@ -298,7 +298,7 @@ async fn member_that_writes_until_it_is_killed() {
                     Err(error) => assert!(
                         !matches!(
                             error,
-                            consort_cache::CacheError::Operation(OperationError::NotStored { .. })
+                            consort_cache::CacheError::Operation(OperationError::StoreWriteFailed { .. })
                         ),
                         "{error}"
                     ),
@@ -338,8 +338,8 @@ impl Process {
         let (say, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                let Some((_, said)) = line.split_once("says ") else { continue };
-                let words: Vec<&str> = said.split_whitespace().collect();
+                let Some((_, effects)) = line.split_once("says ") else { continue };
+                let words: Vec<&str> = effects.split_whitespace().collect();
                 let [what, of, key, value] = words[..] else { continue };
                 let number = |text: &str| text.parse().unwrap_or(u64::MAX);
                 if say.send((what.to_owned(), of.to_owned(), number(key), number(value))).is_err() {
@@ -406,8 +406,8 @@ fn a_cluster_of_processes_that_are_all_killed_has_every_acknowledged_write_when_
         }
         for (process, name) in processes.iter_mut().zip(NAMES) {
             process.child.wait().expect("ended");
-            while let Ok(said) = process.lines.recv_timeout(Duration::from_secs(10)) {
-                note(name, said);
+            while let Ok(effects) = process.lines.recv_timeout(Duration::from_secs(10)) {
+                note(name, effects);
             }
         }
     }

@@ -384,7 +384,7 @@ impl CoordinatedCache {
             && *ours != self.topology.origin
         {
             let (cache, theirs) = (self.config.name.clone(), self.topology.origin.clone().into());
-            let error = OpenError::OtherData { cache, ours: ours.clone().into(), theirs };
+            let error = OpenError::ForeignStore { cache, ours: ours.clone().into(), theirs };
             return cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
         }
         if let Some(restored) = restored {
@@ -583,7 +583,7 @@ pub(super) fn refuse_differing(
 ) -> bool {
     let Some((setting, here, there)) = ours.difference(theirs) else { return false };
     let (cache, setting) = (ours.name.clone(), setting.into());
-    let error = OpenError::Different { cache, setting, ours: there.into(), theirs: here.into() };
+    let error = OpenError::ConfigMismatch { cache, setting, ours: there.into(), theirs: here.into() };
     cx.send(&member.address, ours.id(), 0, Body::Refused(error));
     true
 }

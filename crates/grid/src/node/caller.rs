@@ -161,7 +161,9 @@ impl Cache {
             _ if is_write && !call.is_expected(topology) => {}
             // The write is done, and the failing member acknowledges it, too. Owners that have not received it yet would drop
             // it if they learnt that it is finished.
-            error @ OperationError::NotStored { .. } if !is_finished => cx.calls.give_up(number, error),
+            error @ OperationError::StoreWriteFailed { .. } if !is_finished => {
+                cx.calls.give_up(number, error)
+            }
             OperationError::Degraded { .. } if is_write && is_sent_again => {
                 cx.calls.give_up(number, OperationError::Uncertain);
             }

@@ -217,7 +217,7 @@ impl Cache {
         }
         if computations.waiting.len() >= WAITING_MAX {
             cx.counters.overflowed += 1;
-            return self.fail_fetch(cx, from, fetch, OperationError::Busy(WAITING_MAX as u64));
+            return self.fail_fetch(cx, from, fetch, OperationError::TooManyInFlight(WAITING_MAX as u64));
         }
         computations.order.push_back(key.clone());
         computations.waiting.insert(key, (fetch, loaded));

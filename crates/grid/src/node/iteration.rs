@@ -224,7 +224,7 @@ impl Cache {
         publication: Publication,
     ) -> Result<(), OperationError> {
         if self.iterations.len() >= ITERATIONS_MAX {
-            return Err(OperationError::Busy(ITERATIONS_MAX as u64));
+            return Err(OperationError::TooManyInFlight(ITERATIONS_MAX as u64));
         }
         self.iterations.insert(id, Iteration::new(publication, self.config.segments));
         Ok(())

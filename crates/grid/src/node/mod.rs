@@ -272,14 +272,14 @@ impl Node {
         self.cx.knows_merge(&config)?;
         let id = config.id();
         if self.caches.contains_key(&id) {
-            return Err(OpenError::IsOpen(config.name));
+            return Err(OpenError::AlreadyOpen(config.name));
         }
         let remembered = backing.as_ref().and_then(|backing| backing.remembered.as_ref());
         if let Some((setting, ours, theirs)) =
             remembered.and_then(|remembered| config.difference(&remembered.config))
         {
             let (setting, ours, theirs) = (setting.into(), ours.into(), theirs.into());
-            return Err(OpenError::StoredDifferently { cache: config.name, setting, ours, theirs });
+            return Err(OpenError::StoreConfigMismatch { cache: config.name, setting, ours, theirs });
         }
         // In an invalidation cache, each member has entries of its own, so the capacity factor does not apply.
         let capacity =
@@ -351,7 +351,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`], [`OperationError::Busy`] and [`OperationError::Unsupported`]; nothing was done.
+    /// [`OperationError::Closed`], [`OperationError::TooManyInFlight`] and [`OperationError::Unsupported`]; nothing was done.
     pub fn submit(
         &mut self,
         now: Time,
@@ -382,7 +382,7 @@ impl Node {
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
         cache.check(&action, flags)?;
         if self.cx.calls.is_full() {
-            return Err(OperationError::Busy(calls::CALLS_MAX as u64));
+            return Err(OperationError::TooManyInFlight(calls::CALLS_MAX as u64));
         }
         let segment = cache.config.segment_of(&key);
         let action = match action {
@@ -628,7 +628,7 @@ impl Node {
         self.cx.has_frames()
     }
 
-    /// Returns whether [`Node::submit`] fails with [`OperationError::Busy`].
+    /// Returns whether [`Node::submit`] fails with [`OperationError::TooManyInFlight`].
     pub fn is_busy(&self) -> bool {
         self.cx.calls.is_full()
     }

@@ -136,7 +136,7 @@ mod tests {
     fn refuses(cache: &Cache, cx: &Cx, segment: Segment, change: &Change) -> bool {
         let refusal = cache.store_refusal(cx, segment, change);
         assert!(
-            refusal.is_none() || matches!(refusal, Some(OperationError::StoreFails { .. })),
+            refusal.is_none() || matches!(refusal, Some(OperationError::StoreUnavailable { .. })),
             "{refusal:?}"
         );
         refusal.is_some()

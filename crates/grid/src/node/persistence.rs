@@ -4,7 +4,7 @@
 //! wait until all earlier writes are stored ([`Cache::acknowledge`]), so that those of many operations share the store's time.
 //! Requests are numbered and end in order. An acknowledgement takes a number without a request.
 //!
-//! A write that the store has refused stays in memory. Its caller receives [`OperationError::NotStored`], and the key is
+//! A write that the store has refused stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
 //! remembered and tried again. Meanwhile this member, as a primary, refuses new writes, except removals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -300,7 +300,7 @@ impl Cache {
         match then {
             Then::Ack { place, to, ack } if persistence.has_refused(&place) => {
                 let error =
-                    OperationError::NotStored { member: cx.local.clone().into(), why: self.failure() };
+                    OperationError::StoreWriteFailed { member: cx.local.clone().into(), why: self.failure() };
                 self.reply(cx, &to, ack.number, Reply::Failed(error));
                 // The write is in memory all the same, and its caller needs the acknowledgements of all owners before it is
                 // finished.
@@ -324,7 +324,7 @@ impl Cache {
         if matches!(change, Change::Remove) && !persistence.owed.has(segment) {
             return None;
         }
-        Some(OperationError::StoreFails { member: cx.local.clone().into(), why: self.failure() })
+        Some(OperationError::StoreUnavailable { member: cx.local.clone().into(), why: self.failure() })
     }
 
     /// Notifies the coordinator that all segments of a rebalance are received, once they are stored.

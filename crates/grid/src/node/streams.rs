@@ -16,7 +16,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
+    /// [`OperationError::Closed`] and [`OperationError::TooManyInFlight`]; nothing was done.
     pub fn iterate(
         &mut self,
         cache: CacheId,

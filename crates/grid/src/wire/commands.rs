@@ -183,16 +183,16 @@ impl Wire for OperationError {
                 segment.put(out);
                 away.put(out);
             }
-            Self::Full { member, limit, needed } => {
+            Self::MemoryFull { member, limit, needed } => {
                 2_u8.put(out);
                 member.put(out);
                 limit.put(out);
                 needed.put(out);
             }
             Self::Uncertain => 3_u8.put(out),
-            Self::NotStored { member, why } => put_failure(4, member, why, out),
-            Self::StoreFails { member, why } => put_failure(5, member, why, out),
-            Self::NotLoaded { member, why } => put_failure(6, member, why, out),
+            Self::StoreWriteFailed { member, why } => put_failure(4, member, why, out),
+            Self::StoreUnavailable { member, why } => put_failure(5, member, why, out),
+            Self::StoreReadFailed { member, why } => put_failure(6, member, why, out),
             Self::NoMemory { member, shortage } => {
                 7_u8.put(out);
                 member.put(out);
@@ -208,12 +208,12 @@ impl Wire for OperationError {
             1 => Ok(Self::Degraded { segment: Wire::read(from)?, away: Wire::read(from)? }),
             2 => {
                 let (member, limit) = (Wire::read(from)?, Wire::read(from)?);
-                Ok(Self::Full { member, limit, needed: Wire::read(from)? })
+                Ok(Self::MemoryFull { member, limit, needed: Wire::read(from)? })
             }
             3 => Ok(Self::Uncertain),
-            4 => Ok(Self::NotStored { member: Wire::read(from)?, why: Wire::read(from)? }),
-            5 => Ok(Self::StoreFails { member: Wire::read(from)?, why: Wire::read(from)? }),
-            6 => Ok(Self::NotLoaded { member: Wire::read(from)?, why: Wire::read(from)? }),
+            4 => Ok(Self::StoreWriteFailed { member: Wire::read(from)?, why: Wire::read(from)? }),
+            5 => Ok(Self::StoreUnavailable { member: Wire::read(from)?, why: Wire::read(from)? }),
+            6 => Ok(Self::StoreReadFailed { member: Wire::read(from)?, why: Wire::read(from)? }),
             7 => Ok(Self::NoMemory { member: Wire::read(from)?, shortage: Wire::read(from)? }),
             value => Err(FrameError::Invalid { what: "error", value: value.into() }),
         }
@@ -254,11 +254,11 @@ impl Wire for Grouper {
 wire_enum!(Grouping { 0 = None, 1 = Tag, 2 = Custom(grouper) });
 wire_enum!(OpenError {
     0 = Invalid { cache, setting, value },
-    1 = IsOpen(cache),
-    2 = Different { cache, setting, ours, theirs },
-    3 = OtherData { cache, ours, theirs },
-    4 = StoredDifferently { cache, setting, ours, theirs },
-    5 = OtherVersion { cache, member, theirs, ours },
+    1 = AlreadyOpen(cache),
+    2 = ConfigMismatch { cache, setting, ours, theirs },
+    3 = ForeignStore { cache, ours, theirs },
+    4 = StoreConfigMismatch { cache, setting, ours, theirs },
+    5 = IncompatibleWire { cache, member, theirs, ours },
     6 = TooMany { cache, limit },
 });
 

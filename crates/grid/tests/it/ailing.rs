@@ -146,7 +146,7 @@ pub(crate) fn check(seed: u64, is_told: bool) -> (usize, u64) {
     cluster.check_agreement();
     check_stores(&run);
     let is_stores = |error: &OperationError| {
-        matches!(error, OperationError::NotStored { .. } | OperationError::NotLoaded { .. })
+        matches!(error, OperationError::StoreWriteFailed { .. } | OperationError::StoreReadFailed { .. })
     };
     let results = cluster.history.iter().filter_map(|done| done.result.as_ref());
     (results.filter_map(|result| result.as_ref().err()).filter(|error| is_stores(error)).count(), run.refused)

@@ -249,7 +249,7 @@ fn who_has_no_room_for_a_write_does_not_keep_what_was_before() {
                 let write = Write { condition: Condition::Always, change, wants_previous: false };
                 let expected = match result(&mut cluster, 0, key(n), Action::Write(write)) {
                     Ok(_) => large.clone(),
-                    Err(OperationError::Full { .. }) => value(n),
+                    Err(OperationError::MemoryFull { .. }) => value(n),
                     other => panic!("{other:?}"),
                 };
                 count += usize::from(expected == large);
@@ -300,11 +300,11 @@ fn a_full_disk_is_told_to_the_caller_and_what_it_has_not_taken_is_taken_later() 
         errors.extend(result(&mut cluster, 0, key(n), put(n)).err());
     }
     let why = match errors.first() {
-        Some(OperationError::NotStored { why, .. }) => why.clone(),
+        Some(OperationError::StoreWriteFailed { why, .. }) => why.clone(),
         other => panic!("{other:?}"),
     };
     assert!(why.contains("no space left"), "{why}");
-    assert!(matches!(errors.last(), Some(OperationError::StoreFails { .. })), "{errors:?}");
+    assert!(matches!(errors.last(), Some(OperationError::StoreUnavailable { .. })), "{errors:?}");
     // Reads go on, also of entries that the store has not accepted.
     let first = 60 - errors.len();
     assert_eq!(get(&mut cluster, 0, key(first)), Some(value(first)));

@@ -432,7 +432,7 @@ fn lives(seed: u64, durability: Durability, crash: Crash) {
                     allowed.sure = allowed.perhaps[*nth].clone();
                     allowed.perhaps.clear();
                 }
-                assert!(!matches!(result, Err(OperationError::NotStored { .. })), "{result:?}");
+                assert!(!matches!(result, Err(OperationError::StoreWriteFailed { .. })), "{result:?}");
                 false
             });
         }

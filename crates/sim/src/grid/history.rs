@@ -138,7 +138,7 @@ impl Operation {
                     error,
                     OperationError::TimedOut(_)
                         | OperationError::Uncertain
-                        | OperationError::NotStored { .. }
+                        | OperationError::StoreWriteFailed { .. }
                 ),
                 Some(Ok(_)) => false,
             }

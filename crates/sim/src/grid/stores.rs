@@ -165,9 +165,9 @@ impl Stores {
         }
         let is_stores = matches!(
             error,
-            OperationError::NotStored { .. }
-                | OperationError::StoreFails { .. }
-                | OperationError::NotLoaded { .. }
+            OperationError::StoreWriteFailed { .. }
+                | OperationError::StoreUnavailable { .. }
+                | OperationError::StoreReadFailed { .. }
         );
         if is_stores {
             self.refuse(error.to_string());

@@ -50,7 +50,7 @@ pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
 
 fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
     match error {
-        IterationError::Operation(OperationError::NotLoaded { .. }) => {
+        IterationError::Operation(OperationError::StoreReadFailed { .. }) => {
             let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
             stores.is_some_and(super::super::Stores::has_trouble)
         }

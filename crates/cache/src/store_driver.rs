@@ -71,7 +71,7 @@ enum Task {
 }
 
 /// The store of a cache.
-pub(crate) struct Backed {
+pub(crate) struct StoreDriver {
     cache: CacheId,
     writer: Arc<Writer>,
     watch: Arc<StoreWatch>,
@@ -86,7 +86,7 @@ fn failure(error: &Arc<StoreError>) -> StoreFailure {
     error.to_string().into()
 }
 
-impl Backed {
+impl StoreDriver {
     /// Starts the writer. Must be called within the runtime.
     pub(crate) fn start(
         cache: CacheId,
@@ -135,7 +135,7 @@ impl Backed {
 
     /// Passes waiting requests to the writer, as far as it has room. Returns the numbers of requests that are
     /// complete at once.
-    fn catch_up(&mut self) -> Vec<u64> {
+    fn resume_queued(&mut self) -> Vec<u64> {
         let mut done = Vec::new();
         let backlog = std::mem::take(&mut self.backlog);
         for task in backlog {
@@ -217,7 +217,7 @@ impl Backed {
             if room.recv_timeout(CLOSE_TIME_MAX).is_err() {
                 break;
             }
-            self.catch_up();
+            self.resume_queued();
         }
         // A load may still own the writer, and ends it then.
         let Some(writer) = Arc::into_inner(self.writer) else { return };
@@ -248,7 +248,7 @@ fn load(writer: &Writer, keys: Vec<(Segment, Bytes)>, bytes_max: usize) -> Resul
 /// The stores of a member's caches.
 #[derive(Default)]
 pub(crate) struct Stores {
-    stores: Vec<Backed>,
+    stores: Vec<StoreDriver>,
 }
 
 impl Stores {
@@ -256,16 +256,16 @@ impl Stores {
         self.stores.is_empty()
     }
 
-    pub(crate) fn insert(&mut self, store: Backed) {
+    pub(crate) fn insert(&mut self, store: StoreDriver) {
         self.stores.push(store);
     }
 
-    pub(crate) fn remove(&mut self, cache: CacheId) -> Option<Backed> {
+    pub(crate) fn remove(&mut self, cache: CacheId) -> Option<StoreDriver> {
         let at = self.stores.iter().position(|store| store.cache == cache)?;
         Some(self.stores.swap_remove(at))
     }
 
-    pub(crate) fn of(&mut self, cache: CacheId) -> Option<&mut Backed> {
+    pub(crate) fn of(&mut self, cache: CacheId) -> Option<&mut StoreDriver> {
         self.stores.iter_mut().find(|store| store.cache == cache)
     }
 
@@ -282,7 +282,7 @@ impl Stores {
                         done.extend(
                             store
                                 .into_iter()
-                                .flat_map(|store| store.catch_up())
+                                .flat_map(|store| store.resume_queued())
                                 .map(|number| (cache, number)),
                         );
                     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use consort_cache::{
-    Availability, CacheConfig, CacheError, CacheManager, CacheMode, Grouping, LEAVE_ALONE_TIMEOUT,
-    NotHandedOver, OpenError, OperationError, RawCache,
+    Availability, CacheConfig, CacheError, CacheManager, CacheMode, Grouping, HandoverTimeout,
+    LEAVE_DEGRADED_TIMEOUT, OpenError, OperationError, RawCache,
 };
 use members::{Cluster, close, open, settled, soon};
 use tokio::runtime::Handle;
@@ -216,7 +216,7 @@ async fn a_member_with_other_settings_is_refused_and_told_both() {
     let cache = soon("open", b.open(config).raw()).await.expect("opened");
     assert_eq!(soon("get", cache.get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
     let error = soon("open", b.cache::<String, String>("c")).await.expect_err("open otherwise");
-    assert!(matches!(error, OpenError::OpenDifferently { setting: "encoding", .. }), "{error}");
+    assert!(matches!(error, OpenError::LocalConfigMismatch { setting: "encoding", .. }), "{error}");
     close(managers).await;
 }
 
@@ -289,8 +289,8 @@ async fn left_alone(cluster: &str, owners: u16) -> (CacheManager, RawCache) {
 async fn who_is_alone_with_what_nobody_else_has_closes_soon() {
     let (a, _) = left_alone("alone", 1).await;
     let begin = tokio::time::Instant::now();
-    let after = LEAVE_ALONE_TIMEOUT;
-    assert_eq!(soon("close", a.close()).await, Err(NotHandedOver { cache: "c".into(), after }));
+    let after = LEAVE_DEGRADED_TIMEOUT;
+    assert_eq!(soon("close", a.close()).await, Err(HandoverTimeout { cache: "c".into(), after }));
     assert!(begin.elapsed() < after * 2, "{:?}", begin.elapsed());
 }
 
@@ -302,6 +302,6 @@ async fn who_is_alone_with_what_the_lost_have_closes_at_once_and_says_who_they_a
     let text = error.to_string();
     assert!(text.starts_with("cache is degraded: owners of segment "), "{text}");
     assert!(text.ends_with(" are away: B"), "{text}");
-    // A wait until the timeout would end with `NotHandedOver`.
+    // A wait until the timeout would end with `HandoverTimeout`.
     assert_eq!(soon("close", a.close()).await, Ok(()));
 }
