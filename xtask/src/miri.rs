@@ -1,7 +1,7 @@
 //! `cargo xtask miri`: runs tests of the modules with `unsafe` that own memory in Miri, on the nightly toolchain.
 //!
 //! The other modules with `unsafe` call the system or the allocator, or give the CPU a hint (`net/udp/mmsg.rs`,
-//! `net/tcp/patience.rs`, `cli/allocator.rs`, `grid/container/ahead.rs`): Miri has none of these.
+//! `net/tcp/patience.rs`, `cli/allocator.rs`, `grid/container/prefetch.rs`): Miri has none of these.
 
 use std::process::{Command, ExitCode};
 

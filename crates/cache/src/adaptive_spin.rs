@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_soon_is_looked_for() {
+    fn early_events_are_found_by_spinning() {
         let mut spin = AdaptiveSpin::default();
         assert!((0..100).all(|_| wait(&mut spin, SHORT)));
     }
 
     #[test]
-    fn what_comes_late_is_looked_for_less_and_less_often() {
+    fn late_events_make_spins_rarer() {
         let mut spin = AdaptiveSpin::default();
         let now = Instant::now();
         let begins = |_| {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_does_so_however_often_it_is_woken_for_nothing() {
+    fn spurious_wakeups_do_not_restart_a_spin() {
         let mut spin = AdaptiveSpin::default();
         let now = Instant::now();
         assert!(spin.should_spin(now));

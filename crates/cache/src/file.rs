@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_file_line_and_setting() {
+    fn error_names_the_file_the_line_and_the_setting() {
         let error = |caches: &str| within(caches).unwrap_err().to_string();
         for (caches, wanted) in [
             (

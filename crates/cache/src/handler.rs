@@ -610,7 +610,7 @@ mod tests {
 
     /// An entry that expired before a listener requests the present entries is not among them.
     #[test]
-    fn who_takes_events_is_of_the_same_time_as_all_others() {
+    fn taking_events_uses_the_time_of_all_other_calls() {
         let member = Address::Uuid(Uuid { most: 1, least: 1 });
         let config = CacheConfig::new("c");
         let id = config.id();

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_no_longer_leaves_nothing_behind() {
+    fn dropped_waiter_leaves_no_entry() {
         let mut waiters = Waiters::default();
         let mut cx = Context::from_waker(Waker::noop());
         waiters.insert(1, Waker::noop().clone(), true);

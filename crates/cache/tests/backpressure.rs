@@ -96,7 +96,7 @@ async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_goes_on() {
+async fn operation_without_a_waiting_caller_continues() {
     let (a, cache, apart) = two("dropped").await;
     let view = a.view().expect("a view");
     let other = view.members().iter().find(|member| *member != a.address()).expect("another").clone();

@@ -83,7 +83,7 @@ async fn every_member_is_told_what_any_member_does() {
 }
 
 #[tokio::test]
-async fn who_asks_for_it_is_told_what_was_there_before() {
+async fn events_have_the_previous_value_on_request() {
     let managers = Cluster::loopback("before").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let mut all = Vec::new();

@@ -286,7 +286,7 @@ async fn left_alone(cluster: &str, owners: u16) -> (CacheManager, RawCache) {
 /// The other owner is unreachable, and may never return: closing does not wait for it as long as for a state
 /// transfer.
 #[tokio::test]
-async fn who_is_alone_with_what_nobody_else_has_closes_soon() {
+async fn single_member_with_unique_data_closes_after_the_timeout() {
     let (a, _) = left_alone("alone", 1).await;
     let begin = tokio::time::Instant::now();
     let after = LEAVE_DEGRADED_TIMEOUT;
@@ -296,7 +296,7 @@ async fn who_is_alone_with_what_nobody_else_has_closes_soon() {
 
 /// The unreachable member has all of the data, or has crashed.
 #[tokio::test]
-async fn who_is_alone_with_what_the_lost_have_closes_at_once_and_says_who_they_are() {
+async fn single_member_with_data_of_lost_members_closes_at_once_and_names_them() {
     let (a, cache) = left_alone("behind", 2).await;
     let error = soon("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
     let text = error.to_string();

@@ -45,7 +45,7 @@ async fn put_and_get_everywhere(caches: &[RawCache]) {
 }
 
 #[tokio::test]
-async fn what_one_member_puts_all_get() {
+async fn entry_of_one_member_is_read_by_all() {
     let managers = Cluster::loopback("puts").join_all(["A", "B", "C"]).await;
     put_and_get_everywhere(&open(&managers, &CacheConfig::new("c")).await).await;
     let replicated = CacheConfig { mode: CacheMode::Replicated, ..CacheConfig::new("everywhere") };
@@ -94,7 +94,7 @@ async fn a_write_takes_the_key_away_from_all_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_member_puts_all_get_over_tcp() {
+async fn entry_of_one_member_is_read_by_all_over_tcp() {
     let managers = Cluster::tcp("puts-tcp").join_all(["A", "B", "C"]).await;
     put_and_get_everywhere(&open(&managers, &CacheConfig::new("c")).await).await;
     close(managers).await;
@@ -270,7 +270,7 @@ async fn a_member_without_capacity_uses_the_cache_and_owns_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_says_so_and_changes_nothing() {
+async fn invalid_operations_fail_and_change_nothing() {
     let cluster = Cluster::loopback("limits");
     let a = cluster.join("A").await;
     let cache = soon("open", a.open(CacheConfig::new("c")).raw()).await.expect("opened");
@@ -295,7 +295,7 @@ async fn what_cannot_be_done_says_so_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn who_has_no_room_says_how_much_there_is_and_what_was_wanted() {
+async fn member_without_room_reports_its_limit_and_the_needed_size() {
     let managers = Cluster::loopback("full").join_all(["A", "B"]).await;
     let config = CacheConfig { mode: CacheMode::Distributed { owners: 1 }, ..CacheConfig::new("c") };
     let mut caches = Vec::new();

@@ -105,7 +105,7 @@ async fn a_cluster_that_has_crashed_as_a_whole_has_its_data_when_it_is_back() {
 /// The store of a cancelled opening is closed shortly afterwards: until then the cache is being closed, which is not
 /// an error of the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gives_up_waiting_for_the_others_may_try_again() {
+async fn open_that_timed_out_can_be_repeated() {
     let directory = Directory::new("again");
     let cluster = Cluster::loopback("kept-again");
     let kept = |name: &str| Persistence::directory(directory.of(name));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_told_for_each_line() {
+    fn seen_versions_are_distinguished_by_lineage() {
         let mut ours = history(&[(lineage(1, 1), Version::new(5, 4)), (lineage(6, 1), Version::new(6, 1))]);
         let mut theirs =
             history(&[(lineage(1, 1), Version::new(5, 3)), (lineage(40, 2), Version::new(41, 2))]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_of_a_line_counts_for_that_line() {
+    fn late_version_counts_for_its_own_lineage() {
         let mut history = history(&[(lineage(1, 1), Version::new(5, 4)), (lineage(6, 1), Version::NONE)]);
         let other = history.clone();
         history.note(Version::new(6, 1));

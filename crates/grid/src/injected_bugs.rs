@@ -119,7 +119,7 @@ pub enum InjectedBug {
 
 impl InjectedBug {
     /// Bugs about votes: views have to overlap within moments, which tests of nodes bring about
-    /// (`crates/grid/tests/it/votes.rs`).
+    /// (`crates/grid/tests/it/split_brain.rs`).
     #[cfg(feature = "planted")]
     pub const VOTES: [Self; 4] =
         [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce, Self::LossNotConfirmed];

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_is_taken_as_a_copy_and_what_is_large_as_a_part() {
+    fn small_items_are_copied_and_large_items_share_the_buffer() {
         let mut bytes = BytesMut::new();
         [1, 6].into_iter().for_each(|n| write(item(n), &mut bytes));
         let came = bytes.freeze();

@@ -242,7 +242,7 @@ mod tests {
         [MergePolicy::PreferredAlways, MergePolicy::PreferredNonNull, MergePolicy::RemoveAll];
 
     #[test]
-    fn what_one_side_has_changed_stands_whatever_the_policy() {
+    fn change_of_one_partition_stands_with_every_policy() {
         let (old, new) = (stored("old", 5, 3), stored("new", 6, 1));
         let removed = KeyState::Removed(Version::new(6, 1));
         for policy in &ALL {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_when_they_parted_is_the_change_of_the_side_that_has_it() {
+    fn write_in_progress_at_the_split_is_a_change_of_the_partition_that_has_it() {
         let (before, under_way, new) =
             (stored("before", 5, 3), stored("under way", 5, 6), stored("new", 6, 1));
         for policy in &ALL {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_policies_have_chosen_differently_is_for_the_policy() {
+    fn keys_merged_with_different_results_are_decided_by_the_policy() {
         let (older, newer) = (stored("older", 5, 3), stored("newer", 6, 1));
         let removed = KeyState::Removed(Version::new(7, 1));
         let decided = |sides: [&KeyState; 2], policy| decide(b"k", &sides, |_, _| true, policy, None);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_policy_chooses_of_one_side_is_no_change_that_nobody_has_made() {
+    fn policy_that_chooses_the_state_of_one_partition_makes_no_new_change() {
         let (a, b, c) = (stored("a", 6, 2), stored("b", 7, 1), stored("c", 5, 9));
         let greatest = |_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]| {
             let all = others.iter().copied().chain([preferred]).flatten();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_custom_policy_panics_at_is_left_to_the_preferred_side() {
+    fn panic_of_a_custom_policy_leaves_the_state_of_the_preferred_partition() {
         let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
         let panics = |_: &[u8], _: Option<&Stored>, _: &[Option<&Stored>]| panic!("as the test wants it");
         let policy = MergePolicy::Custom("panics".into());

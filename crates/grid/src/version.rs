@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_does_not_spill_into_the_other_part() {
+    fn version_part_out_of_range_does_not_change_the_other_part() {
         assert_eq!(Version::new(1, u64::MAX), Version::new(1, COUNT_MAX));
         assert_eq!(Version::new(u32::MAX, 3), Version::new(Version::TOPOLOGY_MAX, 3));
     }

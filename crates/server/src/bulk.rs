@@ -1,7 +1,7 @@
 //! Operations on many keys and on whole caches (facts section 2.4).
 
 use bytes::Bytes;
-use consort_cache::{Change, Condition, KeyError, RawCache, EntryStream, Write};
+use consort_cache::{Change, Condition, EntryStream, KeyError, RawCache, Write};
 use consort_hotrod::ops::bulk::{Listing, Request, Response};
 use consort_hotrod::{RequestHeader, ResponseBody, Status};
 

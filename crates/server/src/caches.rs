@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability, ManagerEvent,
-    HandoverTimeout, OperationError, RawCache, Segment,
+    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability,
+    HandoverTimeout, ManagerEvent, OperationError, RawCache, Segment,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
 use futures_core::Stream;

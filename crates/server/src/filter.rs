@@ -3,7 +3,7 @@
 //! There are no others: what an application has made for another server cannot run here.
 
 use bytes::{Buf, BufMut, Bytes};
-use consort_cache::{CacheBuilder, EntryEvent, EventKind, Stored, EntryStream};
+use consort_cache::{CacheBuilder, EntryEvent, EntryStream, EventKind, Stored};
 use consort_hotrod::ops::iteration::TO_EMPTY_BYTES;
 use consort_hotrod::ops::listener::Factory;
 pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    StoreSettings, CacheId, Container, ContainerSettings, Lifetime, Loaded, MemoryBound, Node, PersistedState, Segment,
-    StoreFailure, StoreOrder, StoreRequest, Stored, CorruptPersistedState, Version,
+    CacheId, Container, ContainerSettings, CorruptPersistedState, Lifetime, Loaded, MemoryBound, Node,
+    PersistedState, Segment, StoreFailure, StoreOrder, StoreRequest, StoreSettings, Stored, Version,
 };
 use consort_group::{Rng, Time};
 use consort_store::{Change, Part, Store, StoreError, Times};

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_read_goes_first_in_the_order_in_which_it_came() {
+    fn unread_entries_are_evicted_first_in_insertion_order() {
         let mut queues = queues(0..20);
         for slot in [0, 2, 4] {
             queues.note_use(slot);

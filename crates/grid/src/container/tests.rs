@@ -421,7 +421,7 @@ fn segment_without_entries_takes_its_room_from_others() {
 }
 
 #[test]
-fn what_is_read_outlives_a_scan() {
+fn read_entries_survive_a_scan() {
     let container = bounded(1, Some(at_most(Limit::Entries(200))));
     for key in 0..100u32 {
         put(&container, &key.to_be_bytes(), entry("1", 1));
@@ -553,7 +553,7 @@ fn walks_beside_the_writer_give_what_is_there_throughout_once() {
 }
 
 #[test]
-fn what_expires_while_its_segment_is_received_hides_what_was_before() {
+fn entry_that_expires_while_its_segment_is_received_hides_older_versions() {
     let container = container(1);
     container.drop_segment(SEG);
     container.receive(SEG);

@@ -209,7 +209,7 @@ mod tests {
 
     /// A value is evicted, loaded and evicted once more, before the store has written it for the first time.
     #[test]
-    fn what_has_left_memory_twice_is_held_until_the_store_has_taken_it_for_the_last_time() {
+    fn entry_passivated_twice_is_held_until_the_store_confirms_the_last_write() {
         let (mut cache, mut cx) = owner(true);
         let keys: [&'static [u8]; 8] = [b"first", b"a", b"b", b"first", b"c", b"d", b"e", b"f"];
         for (key, count) in keys.into_iter().zip([1, 2, 3, 1, 4, 5, 6, 7]) {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_record_has_its_value_though_memory_had_no_room_for_it() {
+    fn record_has_the_value_of_a_write_that_memory_had_no_room_for() {
         for passivation in [false, true] {
             match &handed_on(passivation, false)[..] {
                 [Effect::Put(stored)] => assert_eq!(&stored.value[..], b"first"),

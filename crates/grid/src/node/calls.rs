@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finished_is_all_below_the_oldest_that_is_not() {
+    fn finished_count_ends_below_the_oldest_unfinished_call() {
         let mut calls = Calls::default();
         let numbers: Vec<u64> = (0..4).map(|_| calls.open(call())).collect();
         assert_eq!(numbers, [0, 1, 2, 3]);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_at_once_waits_for_older_ones_to_be_finished() {
+    fn call_that_ends_at_once_is_finished_only_after_older_calls() {
         let mut calls = Calls::default();
         let ended = |calls: &mut Calls| calls.end_at_once(Ok(Outcome::Read(None)));
         assert_eq!((ended(&mut calls), calls.finished_below()), (0, 1));
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_no_longer_is_not_told_again() {
+    fn call_abandoned_by_its_caller_reports_no_result() {
         let mut calls = Calls::default();
         let number = calls.open(call());
         calls.give_up(number, OperationError::TimedOut(Duration::from_secs(1)));
@@ -504,7 +504,7 @@ mod tests {
 
     /// Otherwise owners that lack the write would believe that all have it.
     #[test]
-    fn what_nobody_can_tell_the_end_of_is_told_and_not_finished() {
+    fn call_with_an_uncertain_outcome_is_reported_and_not_finished() {
         let mut calls = Calls::default();
         let number = calls.open(call());
         calls.let_go(number);

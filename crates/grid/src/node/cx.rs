@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_parted_is_not_told_what_is_finished_until_all_caches_have_met_again_or_for_a_while() {
+    fn partitioned_member_gets_no_finished_counts_until_all_caches_have_rejoined_or_time_is_over() {
         let [local, other, third] = [0, 1, 2].map(|least| Address::Uuid(Uuid { most: 0, least }));
         let mut cx = Cx::new(local);
         let call = InFlight::new(

@@ -174,7 +174,7 @@ mod tests {
     const SEGMENT: Segment = Segment(0);
 
     #[test]
-    fn what_is_written_as_it_lies_is_what_a_gathered_chunk_is() {
+    fn chunk_sent_in_place_equals_a_collected_chunk() {
         let settings = ContainerSettings { segment_count: 1, bound: None, is_backed: false, is_shared: true };
         let container = Container::new(&settings, 1);
         container.own(SEGMENT);

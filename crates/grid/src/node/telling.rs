@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_a_change_on_says_what_was_there_before_if_its_primary_has_not() {
+    fn forwarded_event_has_the_previous_value_if_the_primary_did_not_send_it() {
         let hash = ConsistentHash::new(vec![member(1).into(), member(2).into()], 2, 1);
         let primary = hash.primary(SEGMENT).expect("a primary").clone();
         let local = hash.owners(SEGMENT).find(|owner| **owner != primary).expect("another owner").clone();

@@ -86,7 +86,7 @@ fn a_member_that_joins_takes_its_share_and_nobody_else_gains_anything() {
 }
 
 #[test]
-fn what_a_member_leaves_behind_moves_and_nothing_else() {
+fn only_segments_of_the_leaver_move() {
     let mut hash = ConsistentHash::new(members(0..40), 2, SEGMENT_COUNT);
     for gone in 0..37 {
         let left = hash.without(|member| *member == address(gone));

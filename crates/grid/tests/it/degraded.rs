@@ -101,7 +101,7 @@ fn leaves_behind(cluster: &mut Cluster) -> bool {
 }
 
 #[test]
-fn who_is_alone_waits_for_nobody_who_has_what_it_has_once_it_is_known_to_be_lost() {
+fn single_member_does_not_wait_for_crashed_members_with_the_same_data() {
     for partitions in [PartitionHandling::AllowReads, PartitionHandling::DenyReadWrites] {
         let mut cluster = cluster(partitions);
         cluster.crash(1);
@@ -138,7 +138,7 @@ fn nothing_is_left_behind_that_only_this_member_has_or_that_others_here_may_be_g
 
 /// The leaver's vote is missing then, as after a crash; no written data is missing.
 #[test]
-fn who_was_only_cut_off_goes_on_with_what_was_left_behind() {
+fn returning_partitioned_member_continues_with_the_degraded_data() {
     let mut cluster = cluster(PartitionHandling::DenyReadWrites);
     cluster.cut(vec![0, 1]);
     cluster.leave(0);

@@ -55,7 +55,7 @@ fn nobody_waits(cluster: &Cluster) {
 }
 
 #[test]
-fn what_has_expired_is_not_read_and_takes_no_memory_on_any_owner() {
+fn expired_entries_are_not_read_and_use_no_memory_at_any_owner() {
     let mut cluster = Cluster::new(1, CacheConfig::new("mortal"));
     (0..3).for_each(|_| {
         cluster.start();
@@ -83,7 +83,7 @@ fn what_has_expired_is_not_read_and_takes_no_memory_on_any_owner() {
 }
 
 #[test]
-fn what_lives_for_a_moment_does_not_wait_for_what_lives_long() {
+fn short_lifespan_does_not_wait_for_a_long_one() {
     let mut cluster = Cluster::new(1, CacheConfig::new("mortal"));
     cluster.start();
     cluster.run(Duration::from_secs(2));
@@ -97,7 +97,7 @@ fn what_lives_for_a_moment_does_not_wait_for_what_lives_long() {
 
 /// An owner that gets a write after the entry's lifespan does not keep the previous entry.
 #[test]
-fn what_an_owner_hears_of_when_its_time_is_over_replaces_what_was_before() {
+fn backup_that_arrives_expired_replaces_the_previous_entry() {
     for seconds in [2, 4] {
         let mut cluster = replicated(3);
         cluster.submit(0, Bytes::from_static(b"k"), put(Lifetime::default(), Condition::Always), TIMEOUT);
@@ -288,7 +288,7 @@ fn used_by_an_owner(members: usize) -> (Cluster, Vec<Bytes>) {
 }
 
 #[test]
-fn who_owns_an_entry_no_more_hands_its_last_use_on() {
+fn former_owner_sends_the_last_use_of_an_entry() {
     for is_leaving in [false, true] {
         let (mut cluster, owned) = used_by_an_owner(3);
         if is_leaving {
@@ -338,7 +338,7 @@ fn is_held(cluster: &Cluster, n: usize, key: &[u8]) -> bool {
 
 /// A put in one partition whose entry has expired there is not undone by the older entry of another partition.
 #[test]
-fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
+fn entry_replaced_by_an_expired_one_does_not_return_at_a_merge() {
     let partitions = PartitionHandling::AllowReadWrites;
     let all = [(0, 1), (0, 4), (2, 1), (2, 4)];
     let brief = Some(Duration::from_secs(1));
@@ -371,7 +371,7 @@ fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
 
 /// Like the test above, where the entry was put and has expired before a member detected the partition.
 #[test]
-fn what_was_there_before_what_has_expired_unnoticed_does_not_come_back_at_a_merge() {
+fn entry_replaced_by_one_that_expired_unnoticed_does_not_return_at_a_merge() {
     for writer in [0, 1] {
         let (mode, partitions) = (CacheMode::Replicated, PartitionHandling::AllowReadWrites);
         let config = CacheConfig { mode, partitions, ..CacheConfig::new("parted") };

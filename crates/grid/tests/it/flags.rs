@@ -128,7 +128,7 @@ fn an_asynchronous_write_is_sent_again_for_as_long_as_its_caller_lives() {
 }
 
 #[test]
-fn what_is_not_loaded_is_there_without_a_value() {
+fn entry_whose_load_is_skipped_is_present_without_a_value() {
     let mut cluster = Cluster::new(1, config());
     let few = MemoryBound { limit: Limit::Entries(20), when_full: WhenFull::Remove };
     for store in &memory_stores(1) {

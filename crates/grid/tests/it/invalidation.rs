@@ -58,7 +58,7 @@ fn write(cluster: &mut Cluster, member: usize, key: &str, value: &str) {
 }
 
 #[test]
-fn who_writes_keeps_the_entry_and_all_others_drop_theirs_before_it_is_acknowledged() {
+fn invalidation_write_keeps_the_writers_entry_and_removes_the_others_before_the_acknowledgement() {
     let mut cluster = settled(3);
     write(&mut cluster, 0, "k", "of M0");
     assert_eq!(read(&mut cluster, 0, "k").as_deref(), Some("of M0"));
@@ -179,7 +179,7 @@ fn listeners_hear_of_their_own_member_and_nobody_listens_to_the_cluster() {
 }
 
 #[test]
-fn what_has_expired_here_is_no_matter_of_the_others() {
+fn expiry_of_a_local_entry_is_not_sent_to_other_members() {
     let mut cluster = settled(2);
     let mut reader =
         Reader::begin(&mut cluster, 0, ListenOptions { scope: Scope::Local, ..ListenOptions::default() });

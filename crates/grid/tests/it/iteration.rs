@@ -324,7 +324,7 @@ fn s004_8_up_to_four_requests_are_on_their_way_at_once() {
 }
 
 #[test]
-fn whoever_answers_a_reader_that_asks_nobody_else_expects_its_next_request() {
+fn responder_of_a_sequential_reader_expects_its_next_request() {
     let expecting = |cluster: &Cluster| [0, 1, 2].map(|n| cluster.members[n].as_ref().unwrap().expecting);
     let mut cluster = populated(8, 3, 600);
     for (lanes, does_expect) in [(4, false), (2, false), (1, true)] {
@@ -493,7 +493,7 @@ fn wait_in_vain(cluster: &mut Cluster, n: usize, id: IterationId) {
 }
 
 #[test]
-fn what_was_asked_for_and_lost_is_asked_for_again() {
+fn lost_fetch_request_is_repeated() {
     let mut cluster = populated(7, 3, 50);
     let id = begin(&mut cluster, 0, Publication { projection: Projection::Keys, ..Publication::default() });
     let before = cluster.members[0].as_ref().unwrap().woken;
@@ -608,7 +608,7 @@ fn walks_are_complete_or_say_that_owners_are_away_whoever_is_parted() {
 }
 
 #[test]
-fn who_waits_for_entries_of_a_cache_that_is_closed_is_told() {
+fn reader_gets_an_error_when_the_cache_is_closed() {
     let mut cluster = populated(8, 3, 50);
     let id = begin(&mut cluster, 0, Publication::default());
     cluster.leave(0);

@@ -76,7 +76,7 @@ fn every_kind_of_change_is_told_once_to_every_listening_member() {
 }
 
 #[test]
-fn what_expires_is_told_once_and_also_if_its_primary_is_lost_before() {
+fn expiry_event_is_sent_once_even_if_the_primary_is_lost() {
     let mut cluster = settled(2, 4, 2);
     let mut reader = listen(&mut cluster, 0, ListenOptions::default());
     for n in 0..40 {
@@ -96,7 +96,7 @@ fn what_expires_is_told_once_and_also_if_its_primary_is_lost_before() {
 /// At any time, also after the former primary's last check for expired entries and before the new primary's first
 /// one.
 #[test]
-fn what_expires_while_its_segment_moves_is_told_once() {
+fn expiry_event_is_sent_once_while_the_segment_moves() {
     for pause in (0..30).map(|n| Duration::from_millis(10 * n)) {
         let mut cluster = settled(13, 1, 1);
         let mut reader =
@@ -117,7 +117,7 @@ fn what_expires_while_its_segment_moves_is_told_once() {
 /// Entries that a member receives in an interrupted transfer are not taken for stale entries of a store when the
 /// segment is requested again: its new primary delivers the events of their expiry.
 #[test]
-fn what_expires_while_its_segment_is_asked_for_again_is_told_once() {
+fn expiry_event_is_sent_once_while_the_segment_is_requested_again() {
     for seed in 0..4 {
         let stores = memory_stores(4);
         let mut cluster = Cluster::new(seed, config());
@@ -147,7 +147,7 @@ fn what_expires_while_its_segment_is_asked_for_again_is_told_once() {
 
 /// A listener with that option gets the previous value, also of expired entries; writers and other listeners do not.
 #[test]
-fn what_was_there_before_is_told_to_those_who_ask_for_it() {
+fn events_have_the_previous_value_if_the_listener_requests_it() {
     for owners in [1, 2, 3] {
         let mut cluster = settled(12, 4, owners);
         let asking = ListenOptions { with_previous: true, ..ListenOptions::default() };
@@ -201,7 +201,7 @@ fn a_key_that_is_written_when_its_time_is_over_has_expired_before() {
 }
 
 #[test]
-fn what_is_there_comes_first_and_then_what_changes() {
+fn present_entries_are_delivered_before_changes() {
     let mut cluster = settled(4, 3, 2);
     for n in 0..100 {
         write(&mut cluster, n as usize % 3, n, put("there", None));
@@ -354,7 +354,7 @@ fn a_member_that_has_stopped_holds_up_writes_for_seconds_and_is_told_of_a_gap() 
 }
 
 #[test]
-fn who_begins_while_primaries_are_away_is_told_so_and_may_wait() {
+fn listener_added_while_primaries_are_unreachable_gets_an_error_or_waits() {
     let mut cluster = settled(10, 3, 2);
     write(&mut cluster, 0, 1, put("before", None));
     cluster.cut(vec![0, 0, 1]);
@@ -549,12 +549,12 @@ pub(crate) fn lose_two(seed: u64, is_told: bool) -> usize {
 }
 
 #[test]
-fn what_is_undone_when_owners_are_lost_one_after_the_other_is_told_as_a_gap() {
+fn writes_undone_by_successive_owner_losses_are_reported_as_a_gap() {
     every_seed(40, lose_two);
 }
 
 #[test]
-fn who_hears_everything_again_before_the_next_owner_is_lost_is_told_of_no_gap() {
+fn listener_with_a_full_resend_before_the_next_loss_gets_no_gap() {
     let mut cluster = settled(15, 5, 3);
     let mut readers: Vec<Reader> = (0..3).map(|member| listen(&mut cluster, member, with_state())).collect();
     for (nth, lost) in [4, 3].into_iter().enumerate() {

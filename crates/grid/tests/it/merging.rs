@@ -248,7 +248,7 @@ fn a_custom_policy_must_be_registered_before_the_cache_is_opened() {
 }
 
 #[test]
-fn who_means_another_merge_policy_does_not_join() {
+fn member_with_another_merge_policy_does_not_join() {
     let mut cluster = Cluster::new(1, config(MergePolicy::RemoveAll));
     cluster.start();
     cluster.run(Duration::from_millis(500));
@@ -260,7 +260,7 @@ fn who_means_another_merge_policy_does_not_join() {
 /// A partition may have lost all owners of a segment and not assigned new ones when the other members return, which
 /// have changed nothing meanwhile. Their entries of the segment are merged like others.
 #[test]
-fn what_only_others_have_of_a_lost_segment_is_there_after_the_merge() {
+fn lost_segment_has_the_entries_of_the_other_partition_after_the_merge() {
     for seed in 0..16 {
         let mode = CacheMode::Distributed { owners: 1 };
         let mut cluster =
@@ -284,7 +284,7 @@ fn what_only_others_have_of_a_lost_segment_is_there_after_the_merge() {
 /// A coordinator may have lost members that have not lost it: they are in its next view, which is no merge. The cache
 /// goes on with their data, whichever other member is lost meanwhile.
 #[test]
-fn who_was_missed_comes_back_without_a_merge() {
+fn unreachable_member_returns_without_a_merge() {
     let mode = CacheMode::Distributed { owners: 2 };
     let partitions = PartitionHandling::AllowReads;
     let config = CacheConfig { mode, partitions, ..config(MergePolicy::PreferredAlways) };
@@ -308,7 +308,7 @@ fn who_was_missed_comes_back_without_a_merge() {
 
 /// A member that missed the view without it is in the next view as before, and has noticed nothing.
 #[test]
-fn who_was_left_out_and_does_not_know_is_taken_in_again_without_a_merge() {
+fn removed_member_unaware_of_its_removal_is_added_again_without_a_merge() {
     for partitions in [PartitionHandling::AllowReads, PartitionHandling::AllowReadWrites] {
         let mode = CacheMode::Distributed { owners: 2 };
         let config = CacheConfig { mode, partitions, ..config(MergePolicy::PreferredAlways) };
@@ -338,7 +338,7 @@ fn who_was_left_out_and_does_not_know_is_taken_in_again_without_a_merge() {
 /// One partition lacks segments until it is merged with a member that has them. Later changes of these segments are
 /// changes of that partition alone, and so are earlier changes of that member.
 #[test]
-fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
+fn merged_entries_are_no_change_when_a_third_partition_is_merged() {
     for (seed, is_before) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
         let (mut cluster, keys) = filled(seed, 2);
         cluster.cut(vec![0, 0, 0, 1, 1, 2]);
@@ -416,7 +416,7 @@ pub(crate) fn replace_before_a_merge(seed: u64, key: &str, value: Option<&str>) 
 }
 
 #[test]
-fn what_a_merged_side_has_replaced_does_not_come_back_with_who_had_parted_from_it() {
+fn entry_replaced_in_a_merged_partition_does_not_return_with_a_partition_split_from_it() {
     for (seed, value) in (0..4).flat_map(|seed| [(seed, Some("new")), (seed, None)]) {
         for key in ["at first", "there"] {
             replace_before_a_merge(seed, key, value);
@@ -436,7 +436,7 @@ pub(crate) fn replace_what_is_taken_over(seed: u64, key: &str, old: Option<&str>
 }
 
 #[test]
-fn what_was_taken_over_in_a_merge_does_not_stand_against_who_has_replaced_it() {
+fn entry_copied_in_a_merge_loses_to_the_partition_that_replaced_it() {
     for (seed, old) in (0..4).flat_map(|seed| [(seed, Some("old")), (seed, None)]) {
         for key in ["at first", "there"] {
             replace_what_is_taken_over(seed, key, old);
@@ -446,7 +446,7 @@ fn what_was_taken_over_in_a_merge_does_not_stand_against_who_has_replaced_it() {
 
 /// Like the test above, with the change after the merge.
 #[test]
-fn what_was_taken_over_and_then_changed_has_changed_once() {
+fn entry_copied_in_a_merge_and_then_changed_has_one_change() {
     for seed in 0..4 {
         let mut cluster = parted_twice(seed, |cluster| write(cluster, 3, "there", Some("old")), |_| {});
         write(&mut cluster, 1, "there", Some("new"));
@@ -456,7 +456,7 @@ fn what_was_taken_over_and_then_changed_has_changed_once() {
 
 /// The policy decides keys that both partitions have changed since their split, however they have split.
 #[test]
-fn what_two_sides_have_changed_of_what_a_third_had_is_a_conflict() {
+fn entry_of_a_third_partition_changed_by_two_partitions_is_a_conflict() {
     for seed in 0..4 {
         let mut cluster = parted_twice(
             seed,
@@ -503,7 +503,7 @@ fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) ->
 }
 
 #[test]
-fn what_a_custom_policy_has_chosen_does_not_stand_against_who_has_replaced_it() {
+fn result_of_a_custom_policy_loses_to_the_partition_that_replaced_it() {
     let both = |cluster: &mut Cluster| {
         write(cluster, 0, "key", Some("z"));
         write(cluster, 4, "key", Some("a"));

@@ -228,7 +228,7 @@ fn walks_counts_and_transfers_have_what_only_the_store_has() {
 
 /// The new value is large, and one of two members has no room for it.
 #[test]
-fn who_has_no_room_for_a_write_does_not_keep_what_was_before() {
+fn owner_without_room_for_a_write_does_not_keep_the_previous_entry() {
     let large = Bytes::from(vec![7; 20_000]);
     for (nth, when_full) in [WhenFull::Remove, WhenFull::Refuse].into_iter().enumerate() {
         for passivation in [None, Some(false), Some(true)] {
@@ -317,7 +317,7 @@ fn a_full_disk_is_told_to_the_caller_and_what_it_has_not_taken_is_taken_later() 
 }
 
 #[test]
-fn what_expires_leaves_the_store_too() {
+fn expired_entries_are_removed_from_the_store() {
     let mut cluster = Cluster::new(5, config());
     let stores = memory_stores(2);
     stores.iter().for_each(|store| {

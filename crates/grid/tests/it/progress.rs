@@ -30,7 +30,7 @@ fn progress(cluster: &Cluster, n: usize) -> Progress {
 
 /// Issue 3: segments and bytes left. With a small budget chunks are small, so the estimate is checked often.
 #[test]
-fn what_is_left_of_a_rebalance_is_told_in_segments_and_bytes() {
+fn rebalance_progress_counts_remaining_segments_and_bytes() {
     let mode = CacheMode::Distributed { owners: 1 };
     let mut cluster = Cluster::new(1, CacheConfig { mode, segments: 32, ..CacheConfig::new("c") });
     cluster.start();

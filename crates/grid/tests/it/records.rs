@@ -19,7 +19,7 @@ use crate::swarm::check_history;
 
 /// The primary knows that the write is finished, and so sends nothing when the caller has gone.
 #[test]
-fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_caller_has_gone() {
+fn records_of_finished_writes_are_dropped_by_all_owners_when_the_caller_has_left() {
     let mut cluster = Cluster::settled(1, CacheConfig::new("grid"), 2);
     let config = cluster.config.clone();
     let caller = cluster.start_as(config, CapacityFactor::ZERO);
@@ -46,7 +46,7 @@ fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_call
 /// late: the topology after that waits for it. Otherwise the primary of that topology would not learn of the write,
 /// and would carry it out once more.
 #[test]
-fn what_the_last_but_one_primary_has_ordered_is_done_once() {
+fn write_ordered_by_the_primary_before_the_last_is_applied_once() {
     for seed in 0..20 {
         let mut cluster = settled(seed, 2, 2);
         let mut reader = listen(&mut cluster, 1, ListenOptions::default());
@@ -147,7 +147,7 @@ pub(crate) fn lose_backups(seed: u64, is_told: bool) {
 }
 
 #[test]
-fn who_pulls_a_segment_carries_out_nothing_again_of_what_it_was_sent_no_backup() {
+fn receiver_of_a_segment_applies_no_write_again_without_a_backup() {
     every_seed(60, lose_backups);
 }
 
@@ -208,6 +208,6 @@ pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
 }
 
 #[test]
-fn what_a_caller_gave_up_when_it_left_comes_to_all_owners_or_to_none() {
+fn write_abandoned_by_a_leaving_caller_reaches_all_owners_or_none() {
     every_seed(100, lose_the_primary_of_a_leaver);
 }

@@ -88,7 +88,7 @@ fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
 }
 
 #[test]
-fn what_is_left_is_used_without_those_who_do_not_come_back_if_that_is_said() {
+fn cold_start_continues_without_missing_members_when_made_available() {
     let (mut cluster, stores) = filled(2, 200);
     crash_all(&mut cluster);
     let back = start_all(&mut cluster, &stores[..2]);
@@ -137,7 +137,7 @@ fn a_member_that_had_gone_before_brings_nothing_back() {
 /// Of two partitions that have stopped without a merge, the one that is back first goes on. A member that returns
 /// with the other one's data discards it, however high its topology id is.
 #[test]
-fn who_comes_back_from_another_side_gives_up_what_that_had() {
+fn member_returning_from_another_partition_drops_the_entries_of_that_partition() {
     let mut cluster =
         Cluster::new(4, CacheConfig { partitions: PartitionHandling::AllowReadWrites, ..config() });
     let stores = memory_stores(3);
@@ -198,7 +198,7 @@ fn goes_on_alone(mut cluster: Cluster) -> bool {
 }
 
 #[test]
-fn who_comes_back_first_does_not_go_on_from_what_others_have_left_behind() {
+fn first_returning_member_does_not_continue_from_stale_data() {
     for seed in 0..20 {
         assert!(!goes_on_alone(Cluster::new(seed, config())), "seed {seed}");
     }
@@ -316,7 +316,7 @@ fn after_an_end_while_they_begin(lifespan: Duration) -> Vec<Option<Bytes>> {
 
 /// The previous entry, which the other owner has, is removed as well, or both owners have the new entry.
 #[test]
-fn what_ends_while_a_cluster_begins_again_ends_for_all_owners() {
+fn entry_that_expires_during_a_cold_start_expires_at_all_owners() {
     for millis in 1..200 {
         let held = after_an_end_while_they_begin(Duration::from_millis(millis));
         assert_eq!(held[0], held[1], "a lifespan of {millis} ms");
@@ -328,7 +328,7 @@ fn what_ends_while_a_cluster_begins_again_ends_for_all_owners() {
 /// Partitions of a restarted cluster know that all of them had the data from before the restart, even if some of it
 /// expires during the restart.
 #[test]
-fn what_a_side_replaces_that_was_kept_is_its_change_alone() {
+fn stored_entry_replaced_in_one_partition_is_a_change_of_that_partition_alone() {
     let settings = CacheConfig {
         partitions: PartitionHandling::AllowReadWrites,
         merge: MergePolicy::RemoveAll,
@@ -447,7 +447,7 @@ fn all_seeds(durability: Durability, crash: Crash) {
 }
 
 #[test]
-fn whoever_kills_all_members_at_any_moment_loses_no_acknowledged_write() {
+fn kill_of_all_members_at_any_moment_loses_no_acknowledged_write() {
     all_seeds(Durability::Process, Crash::Kill);
 }
 
@@ -516,6 +516,6 @@ fn interrupted(seed: u64) {
 }
 
 #[test]
-fn who_is_killed_while_a_cluster_begins_again_comes_back_and_nothing_is_lost() {
+fn member_killed_during_a_cold_start_returns_without_data_loss() {
     every_seed(20, |seed, _| interrupted(seed));
 }

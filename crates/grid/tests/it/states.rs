@@ -39,7 +39,7 @@ fn a_walk_gets_on_where_answers_take_long() {
 /// The transfer of the copies took long, so they expire later. The primary's have expired without an event, because
 /// there was no listener.
 #[test]
-fn what_has_ended_at_its_primary_is_not_there_for_who_begins_to_listen() {
+fn entry_expired_at_its_primary_is_not_in_the_state_of_a_new_listener() {
     let mode = CacheMode::Distributed { owners: 2 };
     let config = CacheConfig { segments: 8, mode, ..CacheConfig::new("heard") };
     let mut cluster = Cluster::settled(5, config, 1);

@@ -63,7 +63,7 @@ fn refusals(node: &mut Node) -> Vec<OpenError> {
 }
 
 #[test]
-fn who_speaks_another_version_is_told_so_and_nobody_waits_for_it() {
+fn member_with_another_wire_version_gets_an_error_and_delays_no_member() {
     let mut nodes: Vec<Node> = (0..3).map(|n| Node::new(address(n))).collect();
     let first = view(1, &[0, 1]);
     nodes[..2].iter_mut().for_each(|node| node.handle_view(Time::ZERO, &first));

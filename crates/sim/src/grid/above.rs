@@ -37,7 +37,9 @@ impl World {
         let capacity = match self.rng.below(6) {
             _ if !grid.is_weighted => CapacityFactor::default(),
             // A partition without a member of a positive capacity factor has no entries to go on with.
-            0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => CapacityFactor::ZERO,
+            0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => {
+                CapacityFactor::ZERO
+            }
             0 | 1 => CapacityFactor::from_thousandths(500),
             2 => CapacityFactor::from_thousandths(2_000),
             _ => CapacityFactor::default(),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use consort_grid::{CacheMode, Event, ListenOptions, ListenError, ListenerId, Scope};
+use consort_grid::{CacheMode, Event, ListenError, ListenOptions, ListenerId, Scope};
 use consort_group::{Rng, Time};
 
 use crate::world::World;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Change, Lifetime, OperationError, Outcome, SplitPoint, ReadFrom, Stored, Version, Write, Written,
+    Action, Change, Lifetime, OperationError, Outcome, ReadFrom, SplitPoint, Stored, Version, Write, Written,
 };
 use consort_group::Time;
 

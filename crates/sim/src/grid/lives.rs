@@ -151,7 +151,8 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
             world.leave(node);
         }
         // A member that stays alone after others that have left at the same moment keeps the entries that only memory has.
-        let takes = world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != CapacityFactor::ZERO);
+        let takes =
+            world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != CapacityFactor::ZERO);
         while (passivates || !takes) && world.nodes[node].is_alive() && world.now <= limit {
             go_on(world, Duration::from_millis(50));
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, StoreSettings, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Lifetime,
-    Lookup, Node, Outcome, ReadFrom, Stored, Topology,
+    Action, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Lifetime,
+    Lookup, Node, Outcome, ReadFrom, StoreSettings, Stored, Topology,
 };
 use consort_group::{Address, Time};
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_grid::{
-    StoreSettings, CacheConfig, CapacityFactor, Container, Limit, MemoryBound, OperationError, PartitionHandling,
-    WhenFull,
+    CacheConfig, CapacityFactor, Container, Limit, MemoryBound, OperationError, PartitionHandling,
+    StoreSettings, WhenFull,
 };
 use consort_group::Rng;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Guarantee, IterationError, IterationId, Next, Publication, ReadFrom, Segment, Version, Projection,
+    Guarantee, IterationError, IterationId, Next, Projection, Publication, ReadFrom, Segment, Version,
 };
 use consort_group::{Rng, Time};
 

@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use consort_grid::{MergePolicy, SplitPoint, PartitionHandling, Stored, Topology, Version};
+use consort_grid::{MergePolicy, PartitionHandling, SplitPoint, Stored, Topology, Version};
 use consort_group::Time;
 
 use super::super::Grid;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_grid::{CacheMode, Guarantee, IterationError, OperationError, Version, Projection, segment_of};
+use consort_grid::{CacheMode, Guarantee, IterationError, OperationError, Projection, Version, segment_of};
 use consort_group::Time;
 
 use super::super::keys::Kind;
@@ -100,7 +100,8 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
                 return Err(("walks give the last acknowledged write", what));
             }
             let known = of_key.values.get(version);
-            if walk.publication.projection == Projection::Entries && known.is_some_and(|known| known != value) {
+            if walk.publication.projection == Projection::Entries && known.is_some_and(|known| known != value)
+            {
                 return Err(("one value of a version", tell()));
             }
         }

@@ -236,12 +236,12 @@ fn every_merge_beside_refusals(
 }
 
 #[test]
-fn what_a_merge_comes_to_is_not_lost_where_a_store_refuses() {
+fn merge_result_is_not_lost_when_a_store_refuses_it() {
     every_merge_beside_refusals(&MergePolicy::RemoveAll, &Keeping::default(), &[0, 1], None);
 }
 
 #[test]
-fn what_a_side_has_in_a_store_that_refuses_is_merged_later() {
+fn entries_in_a_refusing_store_are_merged_later() {
     let bound = MemoryBound { limit: Limit::Entries(4), when_full: WhenFull::Remove };
     let keeping = Keeping { bound: Some(bound), passivation: true, ..Keeping::default() };
     every_merge_beside_refusals(&MergePolicy::PreferredNonNull, &keeping, &[1], Some("of 1"));

@@ -63,7 +63,7 @@ fn heal_and_check_all<'a>(
 /// A coordinator adds a partition that never learns of it, and that another coordinator merges with a third partition
 /// meanwhile.
 #[test]
-fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it_has() {
+fn added_member_that_continued_unaware_is_merged_with_its_entries() {
     for seed in 0..12 {
         let mut cluster = Cluster::settled(seed, config(MergePolicy::PreferredAlways), 6);
         // The members that go on have a higher topology id than the coordinator that has added them, or a lower one:
@@ -98,7 +98,7 @@ fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it
 /// Owners of the merging partition are lost during the merge: the remaining members merge the other partition's
 /// entries.
 #[test]
-fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_same() {
+fn merge_into_segments_that_lose_their_owners_completes() {
     for seed in 0..8 {
         let (mut cluster, keys) = six(seed, 1);
         cluster.cut(vec![0, 0, 0, 1, 1, 1]);
@@ -124,7 +124,7 @@ fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_s
 /// One partition removes keys that another one lacks and a third one still has. While the first two are merged, a
 /// member adds a listener.
 #[test]
-fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_meanwhile() {
+fn removals_of_a_merged_partition_hold_when_a_listener_is_added_during_the_merge() {
     for seed in 0..24 {
         let (mut cluster, keys) = filled(seed, 2);
         cluster.cut(vec![0, 0, 0, 1, 1, 2]);
@@ -144,7 +144,7 @@ fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_mean
 /// Of three partitions the frames of one arrive at once and those of another late: the first one's entries expire
 /// meanwhile.
 #[test]
-fn what_is_merged_grows_older_while_another_side_is_waited_for() {
+fn entries_of_a_merge_age_while_it_waits_for_another_partition() {
     let mut cluster = Cluster::settled(1, config(MergePolicy::PreferredNonNull), 6);
     cluster.cut(vec![0, 0, 0, 1, 1, 2]);
     cluster.run(Duration::from_secs(2));
@@ -176,7 +176,7 @@ fn what_is_merged_grows_older_while_another_side_is_waited_for() {
 /// Of three members that go on without the others one is lost, too, while the other two receive entries that only it
 /// has. One of the two has received more than the other.
 #[test]
-fn what_had_come_to_one_of_new_owners_all_of_them_have_when_who_gave_it_is_lost() {
+fn entries_received_by_one_new_owner_reach_all_new_owners_when_the_sender_is_lost() {
     for seed in 0..8 {
         let (mut cluster, keys) = filled(seed, 3);
         cluster.slow.insert((3, 4), Duration::from_millis(300));
