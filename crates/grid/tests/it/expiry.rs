@@ -254,12 +254,12 @@ fn users(cluster: &Cluster) -> Vec<usize> {
         let member = cluster.members[*n].as_ref();
         member.is_some_and(|one| !one.is_leaving && one.node.topology(cluster.cache()).is_some())
     };
-    cluster.alive().into_iter().filter(is_user).collect()
+    cluster.live_members().into_iter().filter(is_user).collect()
 }
 
 /// Starts a member or makes one leave. Members that have left before end.
 fn move_owners(cluster: &mut Cluster) {
-    for n in cluster.alive() {
+    for n in cluster.live_members() {
         if cluster.members[n].as_ref().is_some_and(|one| one.is_left) {
             cluster.crash(n);
         }
@@ -315,7 +315,7 @@ fn a_last_use_that_was_handed_on_outlives_one_of_those_who_know_it() {
         cluster.leave(2);
         cluster.run(Duration::from_secs(1));
         cluster.crash(lost);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(2));
         assert!(all_found(&mut cluster, (lost + 1) % 2, &owned), "member {lost} is lost");
     }
@@ -383,7 +383,7 @@ fn entry_replaced_by_one_that_expired_unnoticed_does_not_return_at_a_merge() {
         let lifetime = Lifetime { lifespan: Some(Duration::from_millis(200)), max_idle: None };
         let at = cluster.submit(writer, key, put(lifetime, Condition::Always), TIMEOUT);
         cluster.run(Duration::from_secs(3));
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(3));
         assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
         cluster.heal();

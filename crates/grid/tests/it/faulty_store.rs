@@ -94,7 +94,7 @@ fn run(seed: u64, is_told: bool) -> Run {
     cluster.run(Duration::from_secs(30));
     // Writes that stores have accepted are in them.
     for key in (0..keys).map(|n| Bytes::from(format!("k{n}"))) {
-        for member in cluster.alive() {
+        for member in cluster.live_members() {
             let at = cluster.submit(member, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
             cluster.run(Duration::from_millis(200));
             let done = &cluster.history[at];

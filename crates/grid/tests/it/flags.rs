@@ -120,7 +120,7 @@ fn an_asynchronous_write_is_sent_again_for_as_long_as_its_caller_lives() {
             cluster.step(step);
         }
         cluster.crash(3);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(3));
         assert_eq!(found(done(&mut cluster, 1, key(at), READ, Flags::NONE).0), Some(value(at)));
         cluster.check_agreement();

@@ -120,7 +120,7 @@ fn members_come_and_go_and_nothing_moves() {
     let topology = cluster.members[0].as_ref().and_then(|member| member.node.topology(cache));
     assert_eq!(topology.map(|topology| topology.rebalance), Some(0), "there was none");
     cluster.crash(1);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(1));
     let at = cluster.submit(0, Bytes::from_static(b"k"), put(Bytes::new(), Condition::Always), TIMEOUT);
     let result = &cluster.history[at].result;

@@ -164,7 +164,7 @@ fn run(seed: u64, guarantee: Guarantee) {
         if writes < 200 {
             writes += 1;
             let n = 1_000 + cluster.rng.below(50);
-            let alive = cluster.alive();
+            let alive = cluster.live_members();
             let at = alive[cluster.rng.below(alive.len() as u64) as usize];
             let action = if cluster.rng.chance(0.5) { put("fleeting") } else { remove() };
             cluster.submit(at, key(n), action, TIMEOUT);
@@ -174,12 +174,12 @@ fn run(seed: u64, guarantee: Guarantee) {
         }
         if faults > 0 && cluster.rng.chance(0.1) {
             faults -= 1;
-            let others: Vec<usize> = cluster.alive().into_iter().filter(|&n| n != reader).collect();
+            let others: Vec<usize> = cluster.live_members().into_iter().filter(|&n| n != reader).collect();
             match cluster.rng.below(3) {
-                0 if cluster.is_settled() && cluster.staying() > 2 && others.len() > 1 => {
+                0 if cluster.is_settled() && cluster.staying_count() > 2 && others.len() > 1 => {
                     let victim = others[cluster.rng.below(others.len() as u64) as usize];
                     cluster.crash(victim);
-                    cluster.announce(false);
+                    cluster.deliver_views(false);
                 }
                 1 if !others.is_empty() => {
                     let leaver = others[cluster.rng.below(others.len() as u64) as usize];
@@ -408,7 +408,7 @@ fn entries_are_reduced_where_they_are_once_each_whoever_leaves_or_crashes() {
                 faults -= 1;
                 if seed.is_multiple_of(2) {
                     cluster.crash(1);
-                    cluster.announce(false);
+                    cluster.deliver_views(false);
                 } else {
                     cluster.leave(1);
                 }
@@ -444,7 +444,7 @@ fn a_segment_with_many_entries_is_reduced_in_parts_and_begun_anew_where_its_owne
             answers += 1;
             if is_lost && answers == 3 {
                 cluster.crash(owner);
-                cluster.announce(false);
+                cluster.deliver_views(false);
             }
         });
         assert_eq!(total, (keys, (0..keys).sum()), "lost: {is_lost}");
@@ -557,7 +557,7 @@ fn walk_again_and_again(seed: u64) -> (usize, usize) {
             assert!(cluster.now < end + Duration::from_secs(60), "no end:\n{}", cluster.state());
         }
         faults.strike(&mut cluster);
-        let (cache, alive) = (cluster.cache(), cluster.alive());
+        let (cache, alive) = (cluster.cache(), cluster.live_members());
         let (reader, id) = *walk.get_or_insert_with(|| {
             found.clear();
             let reader = alive[cluster.rng.below(alive.len() as u64) as usize];

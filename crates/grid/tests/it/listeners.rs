@@ -83,7 +83,7 @@ fn expiry_event_is_sent_once_even_if_the_primary_is_lost() {
         write(&mut cluster, 0, n, put("mortal", Some(Duration::from_secs(10))));
     }
     cluster.crash(2);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(20));
     reader.poll(&mut cluster);
     let of = |kind| kinds(&reader).into_iter().filter(|other| *other == kind).count();
@@ -413,7 +413,7 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
             Some((key(cluster.rng.below(keys)), action))
         });
         if readers.len() < 6 && cluster.rng.chance(0.005) {
-            let alive = cluster.alive();
+            let alive = cluster.live_members();
             let member = alive[cluster.rng.below(alive.len() as u64) as usize];
             let cache = cluster.cache();
             let options = ListenOptions {
@@ -528,7 +528,7 @@ pub(crate) fn lose_two(seed: u64, is_told: bool) -> usize {
         }
         if let Some((_, victim)) = crashes.next_if(|(at, _)| *at <= cluster.now) {
             cluster.crash(victim);
-            cluster.announce(false);
+            cluster.deliver_views(false);
         }
     }
     for _ in 0..20 {
@@ -562,7 +562,7 @@ fn listener_with_a_full_resend_before_the_next_loss_gets_no_gap() {
             write(&mut cluster, n as usize % 3, n, put(format!("before {nth}"), None));
         }
         cluster.crash(lost);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(3));
     }
     for reader in &mut readers {

@@ -30,7 +30,7 @@ impl Reader {
         let listen = options.clone();
         let id = cluster.with(member, |node, now| node.listen(now, cache, listen)).expect("alive");
         let id = id.expect("a listener");
-        cluster.tell(format!("M{member}/{} begins: {options:?}", id.0));
+        cluster.log(format!("M{member}/{} begins: {options:?}", id.0));
         let mut reader = Self { member, id, options, ready: None, events: Vec::new(), failed: None };
         reader.take(cluster);
         reader
@@ -61,12 +61,12 @@ impl Reader {
                 Ok(events) if events.is_empty() => break,
                 Ok(events) => {
                     for event in events {
-                        cluster.tell(format!("M{}/{} is told {event:?}", self.member, id.0));
+                        cluster.log(format!("M{}/{} is told {event:?}", self.member, id.0));
                         self.events.push((cluster.now, event));
                     }
                 }
                 Err(error) => {
-                    cluster.tell(format!("M{}/{} ends: {error}", self.member, id.0));
+                    cluster.log(format!("M{}/{} ends: {error}", self.member, id.0));
                     self.failed = Some(error);
                     break;
                 }

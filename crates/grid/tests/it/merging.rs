@@ -349,7 +349,7 @@ fn merged_entries_are_no_change_when_a_third_partition_is_merged() {
             there.iter().for_each(|key| write(&mut cluster, 5, key, Some("theirs")));
         }
         cluster.sides = vec![0, 0, 0, 1, 1, 1];
-        cluster.announce(true);
+        cluster.deliver_views(true);
         cluster.run(Duration::from_secs(3));
         let wanted = if is_before { "theirs" } else { "before" };
         let is_there = |key: &&String| read(&mut cluster, 3, key).as_deref() == Some(wanted);
@@ -372,14 +372,14 @@ fn merged_entries_are_no_change_when_a_third_partition_is_merged() {
 /// Splits a partition once more.
 fn part_again(cluster: &mut Cluster, sides: [u8; 6]) {
     cluster.sides = sides.to_vec();
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(2));
 }
 
 /// Merges two partitions, while a third stays apart.
 fn merge_some(cluster: &mut Cluster, sides: [u8; 6]) {
     cluster.sides = sides.to_vec();
-    cluster.announce(true);
+    cluster.deliver_views(true);
     cluster.run(Duration::from_secs(3));
 }
 
@@ -539,11 +539,11 @@ fn of_two_sides_that_have_removed_a_key_the_removal_of_either_counts() {
         // One of the two members of the smaller partition.
         let last = sides.iter().rposition(|side| *side == 1).unwrap();
         cluster.sides[last] = 2;
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(2));
         write(&mut cluster, last, "key", Some("new"));
         cluster.sides = (0..6).map(|n| if n == last { 2 } else { 0 }).collect();
-        cluster.announce(true);
+        cluster.deliver_views(true);
         cluster.run(Duration::from_secs(3));
         heal_and_check(&mut cluster, "key", None);
     }

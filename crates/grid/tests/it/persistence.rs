@@ -216,7 +216,7 @@ fn walks_counts_and_transfers_have_what_only_the_store_has() {
     cluster.run(Duration::from_secs(4));
     assert!(cluster.is_settled(), "{}", cluster.state());
     cluster.crash(0);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(6));
     assert!(cluster.is_settled(), "{}", cluster.state());
     let mut entries = walk(&mut cluster, 3, Projection::Entries);
@@ -267,7 +267,7 @@ fn owner_without_room_for_a_write_does_not_keep_the_previous_entry() {
             cluster.check_agreement();
             cluster.run(Duration::from_secs(1));
             cluster.crash(0);
-            cluster.announce(false);
+            cluster.deliver_views(false);
             cluster.run(Duration::from_secs(6));
             let left = (0..20).filter(|n| get(&mut cluster, 1, key(*n)) == Some(large.clone())).count();
             assert_eq!(left, count);

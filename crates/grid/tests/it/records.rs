@@ -36,7 +36,7 @@ fn records_of_finished_writes_are_dropped_by_all_owners_when_the_caller_has_left
     };
     assert_eq!(records(&cluster), 1, "of the owner that is not asked");
     cluster.crash(caller);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(4));
     assert!(cluster.is_settled(), "{}", cluster.state());
     assert_eq!(records(&cluster), 0);
@@ -71,7 +71,7 @@ fn write_ordered_by_the_primary_before_the_last_is_applied_once() {
 fn crash_at(cluster: &mut Cluster, at: &mut Option<Time>, lost: usize) {
     if at.take_if(|at| cluster.now >= *at).is_some() {
         cluster.crash(lost);
-        cluster.announce(false);
+        cluster.deliver_views(false);
     }
 }
 

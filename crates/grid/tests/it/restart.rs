@@ -38,7 +38,7 @@ fn is_open(cluster: &Cluster, n: usize) -> bool {
 }
 
 fn crash_all(cluster: &mut Cluster) {
-    for n in cluster.alive() {
+    for n in cluster.live_members() {
         cluster.crash(n);
     }
 }
@@ -115,7 +115,7 @@ fn cold_start_continues_without_missing_members_when_made_available() {
 fn a_member_that_had_gone_before_brings_nothing_back() {
     let (mut cluster, stores) = filled(3, 100);
     cluster.crash(0);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(3));
     for n in 0..50 {
         assert!(result(&mut cluster, 1, key(n), remove()).is_ok());
@@ -258,7 +258,7 @@ fn crash_all_left(cluster: &mut Cluster, left: &[usize]) {
     for &n in left {
         cluster.crash(n);
     }
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(1));
 }
 
@@ -490,7 +490,7 @@ fn interrupted(seed: u64) {
                 place.take().into_iter().for_each(|n| cluster.crash(n));
             }
         }
-        cluster.announce(false);
+        cluster.deliver_views(false);
         let pause = cluster.rng.duration(Duration::from_millis(30), Duration::from_millis(100));
         cluster.run(pause);
         // The cache may have opened before the crash was detected, and then only first owners have all entries.

@@ -68,7 +68,7 @@ fn a_silent_write_stays_silent_when_it_is_sent_again() {
                 cluster.crash(crashed);
             }
             if n == 150 {
-                cluster.announce(false);
+                cluster.deliver_views(false);
             }
         }
         cluster.run(Duration::from_secs(5));

@@ -61,7 +61,7 @@ fn pass(
 /// Puts members into random partitions, of which at least two have members.
 fn draw_sides(cluster: &mut Cluster) -> Vec<u8> {
     let mut sides = cluster.sides.clone();
-    let alive = cluster.alive();
+    let alive = cluster.live_members();
     let count = if alive.len() > 3 { 2 + cluster.rng.below(2) } else { 2 };
     loop {
         for &n in &alive {
@@ -108,9 +108,9 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
                     clients.add(member, 1);
                 }
             }
-            2 if cluster.staying() > 3 => {
+            2 if cluster.staying_count() > 3 => {
                 let staying = |n: &usize| cluster.members[*n].as_ref().is_some_and(|one| !one.is_leaving);
-                let mut staying: Vec<usize> = cluster.alive().into_iter().filter(staying).collect();
+                let mut staying: Vec<usize> = cluster.live_members().into_iter().filter(staying).collect();
                 for _ in 0..count {
                     let at = cluster.rng.below(staying.len() as u64) as usize;
                     cluster.leave(staying.swap_remove(at));
@@ -123,7 +123,7 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
         pass(&mut cluster, &mut clients, Duration::from_secs(1), Cluster::all_know);
         let wanted = newest(&cluster) + cluster.rng.below(5) as u32;
         pass(&mut cluster, &mut clients, Duration::from_millis(300), |cluster| newest(cluster) >= wanted);
-        if !cluster.all_know() {
+        if !cluster.all_have_topology() {
             continue;
         }
         for _ in 0..1 + cluster.rng.below(4) {
@@ -148,7 +148,7 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
     cluster.run(Duration::from_secs(20));
     for n in 0..KEYS {
         let is_there = |n: &usize| cluster.members[*n].as_ref().is_some_and(|member| !member.is_left);
-        let member = cluster.alive().into_iter().find(is_there).expect("not all have left");
+        let member = cluster.live_members().into_iter().find(is_there).expect("not all have left");
         cluster.submit(member, key(n), Action::Read(ReadFrom::Primary), Duration::from_secs(5));
         cluster.run(Duration::from_secs(1));
     }
