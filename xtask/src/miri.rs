@@ -5,8 +5,8 @@
 
 use std::process::{Command, ExitCode};
 
-/// Packages, and the tests of each that Miri can run: loom, by which `orders` runs, switches stacks by itself.
-const TESTS: [(&str, &str); 1] = [("consort-handoff", "threads")];
+/// Packages, and the tests of each that Miri can run: loom, by which `spsc_orders` runs, switches stacks by itself.
+const TESTS: [(&str, &str); 1] = [("consort-cache", "spsc_threads")];
 
 pub(crate) fn run() -> ExitCode {
     let version = Command::new("rustup").args(["run", "nightly", "cargo", "miri", "--version"]).output();

@@ -13,7 +13,8 @@ use consort_grid::{
     CacheId, IterationError, IterationId, LANES_MAX, Next, Node, OperationError, Publication,
 };
 use consort_group::Time;
-use consort_handoff::{Consumer, Producer};
+
+use crate::spsc::{self, Consumer, Producer};
 
 /// A result for a reader.
 pub(crate) type Came = Result<Next, IterationError>;
@@ -115,7 +116,7 @@ impl Iterations {
         publication: &Publication,
     ) -> Result<Reader, IterationError> {
         let id = node.iterate(cache, publication.clone())?;
-        let (producer, consumer) = consort_handoff::channel(ANSWERS_MAX);
+        let (producer, consumer) = spsc::channel(ANSWERS_MAX);
         self.open.insert(id, OpenIteration { cache, producer });
         // From now on responses wake the reader.
         let _ = self.bring(node, now, id);

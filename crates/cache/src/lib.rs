@@ -60,8 +60,6 @@
 //! handle's timeout, plus or minus 250 ms. No call blocks a thread for longer than a step of the member's state
 //! machine.
 
-#![forbid(unsafe_code)]
-
 mod adaptive_spin;
 mod backpressure;
 mod bulk;
@@ -82,6 +80,7 @@ mod open_cache;
 mod operation;
 mod options;
 mod persistence;
+mod spsc;
 mod store_driver;
 mod waiters;
 mod watched_store;
