@@ -134,7 +134,8 @@ async fn s004_18_a_transform_runs_on_the_owners() {
     let caches = open(&managers, &CacheConfig::new("c")).await;
     wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
     fill(&caches, 300).await;
-    let failed = within_timeout("next", caches[0].entries().transform("ending", "7").next()).await.expect("an error");
+    let failed =
+        within_timeout("next", caches[0].entries().transform("ending", "7").next()).await.expect("an error");
     assert!(failed.unwrap_err().to_string().ends_with("has no transform ending"));
     for cache in &caches {
         cache.register_transform("ending", |key, entry, ending| {
@@ -250,7 +251,8 @@ async fn a_function_that_panics_ends_what_asked_for_it_and_no_member() {
         caches.push(within_timeout("open", builder.raw()).await.expect("opened"));
     }
     wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
-    let mut events = within_timeout("listen", caches[0].listen().transform("fails", "").start()).await.expect("begun");
+    let mut events =
+        within_timeout("listen", caches[0].listen().transform("fails", "").start()).await.expect("begun");
     for n in 0..10 {
         within_timeout("put", caches[n % 3].put(n.to_string().as_bytes(), &b"v"[..])).await.expect("put");
     }
@@ -271,7 +273,10 @@ async fn a_function_that_panics_ends_what_asked_for_it_and_no_member() {
         let mut parts = cache.reduce("fails too", "");
         let failed = within_timeout("reduce", parts.next()).await.expect("an error").unwrap_err();
         assert!(matches!(failed, CacheError::Iteration(IterationError::Panicked { .. })), "{failed}");
-        assert_eq!(within_timeout("get", cache.get(&b"7"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
+        assert_eq!(
+            within_timeout("get", cache.get(&b"7"[..])).await.expect("got").as_deref(),
+            Some(&b"v"[..])
+        );
     }
     assert!(managers.iter().all(|manager| manager.view().is_some_and(|view| view.len() == 3)));
     close(managers).await;

@@ -59,7 +59,8 @@ async fn every_member_is_told_what_any_member_does() {
     for cache in &caches {
         all.push(within_timeout("start", cache.listen().start()).await.expect("started"));
     }
-    let mut keys_only = within_timeout("start", caches[0].listen().keys_only().start()).await.expect("started");
+    let mut keys_only =
+        within_timeout("start", caches[0].listen().keys_only().start()).await.expect("started");
     let key = &b"k"[..];
     within_timeout("put", caches[0].put(key, &b"one"[..])).await.expect("put");
     within_timeout("put", caches[1].put(key, &b"two"[..])).await.expect("put");
@@ -128,7 +129,9 @@ async fn typed_events_have_what_was_there_and_then_what_changes() {
     }
     assert_eq!(replica, (0..200).map(|n: u32| (n.to_string(), Some(n))).collect());
     within_timeout("put", stock.put("7", &70)).await.expect("put");
-    let Some(Ok(Event::Entry(event))) = within_timeout("an event", events.next()).await else { panic!("an event") };
+    let Some(Ok(Event::Entry(event))) = within_timeout("an event", events.next()).await else {
+        panic!("an event")
+    };
     assert_eq!((event.kind, &event.key[..], event.value), (EventKind::Modified, "7", Some(70)));
     close(managers).await;
 }

@@ -104,7 +104,8 @@ impl Load {
 /// Asserts that every key has the last acknowledged value, or one whose write began later.
 async fn nothing_is_lost(caches: &[RawCache], told: &Told) {
     for cache in caches {
-        let got = within_timeout("get_all", cache.get_all(told.keys().map(|key| &key[..]))).await.expect("got");
+        let got =
+            within_timeout("get_all", cache.get_all(told.keys().map(|key| &key[..]))).await.expect("got");
         for ((key, known), value) in told.iter().zip(got) {
             let value = value.as_deref().map_or(0, number);
             let key = String::from_utf8_lossy(key);
@@ -298,7 +299,8 @@ async fn single_member_with_unique_data_closes_after_the_timeout() {
 #[tokio::test]
 async fn single_member_with_data_of_lost_members_closes_at_once_and_names_them() {
     let (a, cache) = left_alone("behind", 2).await;
-    let error = within_timeout("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
+    let error =
+        within_timeout("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
     let text = error.to_string();
     assert!(text.starts_with("cache is degraded: owners of segment "), "{text}");
     assert!(text.ends_with(" are away: B"), "{text}");

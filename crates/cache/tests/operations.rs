@@ -62,7 +62,10 @@ async fn a_local_cache_is_its_members_own() {
         caches.push(within_timeout("open", manager.open(config.clone()).raw()).await.expect("opened"));
     }
     within_timeout("put", caches[0].put(&b"k"[..], &b"v"[..])).await.expect("put");
-    assert_eq!(within_timeout("get", caches[0].get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
+    assert_eq!(
+        within_timeout("get", caches[0].get(&b"k"[..])).await.expect("got").as_deref(),
+        Some(&b"v"[..])
+    );
     assert_eq!(within_timeout("get", caches[1].get(&b"k"[..])).await.expect("got"), None);
     assert_eq!(within_timeout("size", caches[0].size()).await, Ok(1));
     close(managers).await;
@@ -79,7 +82,10 @@ async fn a_write_takes_the_key_away_from_all_others() {
         within_timeout("put", caches[n].put(&b"k"[..], &b"v"[..])).await.expect("put");
         assert_eq!([has(0).await, has(1).await, has(2).await], [n == 0, n == 1, n == 2]);
     }
-    assert!(!within_timeout("remove", caches[1].remove(&b"k"[..])).await.expect("removed"), "it had none itself");
+    assert!(
+        !within_timeout("remove", caches[1].remove(&b"k"[..])).await.expect("removed"),
+        "it had none itself"
+    );
     assert!(!has(0).await);
     for cache in &caches {
         within_timeout("put", cache.put(&[7; 3][..], &b"v"[..])).await.expect("put");
@@ -89,7 +95,10 @@ async fn a_write_takes_the_key_away_from_all_others() {
     for cache in &caches {
         assert_eq!(within_timeout("size", cache.size()).await, Ok(0));
     }
-    assert!(within_timeout("listen", caches[0].listen().start()).await.is_err(), "changes have no common order");
+    assert!(
+        within_timeout("listen", caches[0].listen().start()).await.is_err(),
+        "changes have no common order"
+    );
     close(managers).await;
 }
 
@@ -176,13 +185,15 @@ async fn many_keys_at_once_come_back_in_order() {
     let entries = keys.iter().map(|key| (&key[..], &key[..]));
     within_timeout("put_all", caches[0].put_all(entries)).await.expect("put");
     for cache in &caches {
-        let got = within_timeout("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+        let got =
+            within_timeout("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
         assert!(got.iter().zip(&keys).all(|(got, key)| got.as_deref() == Some(&key[..])));
     }
     let some = keys.iter().step_by(2).map(|key| &key[..]);
     let removed = within_timeout("remove_all", caches[1].remove_all(some)).await.expect("removed");
     assert_eq!(removed, vec![true; 2_500]);
-    let got = within_timeout("get_all", caches[2].get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+    let got =
+        within_timeout("get_all", caches[2].get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
     assert!(got.iter().enumerate().all(|(at, got)| got.is_some() == (at % 2 == 1)));
     let removed = within_timeout("remove_all", caches[2].remove_all(keys.iter().map(|key| &key[..]))).await;
     assert_eq!(removed.expect("removed").iter().filter(|was| **was).count(), 2_500);
@@ -199,7 +210,8 @@ async fn of_many_keys_at_once_the_error_says_which_one_has_failed() {
     keys[2_500] = long;
     let entries = keys.iter().map(|key| (&key[..], &b"v"[..]));
     let put = within_timeout("put_all", caches[0].put_all(entries)).await;
-    let removed = within_timeout("remove_all", caches[0].remove_all(keys[2_000..].iter().map(|key| &key[..]))).await;
+    let removed =
+        within_timeout("remove_all", caches[0].remove_all(keys[2_000..].iter().map(|key| &key[..]))).await;
     for (result, at) in [(put, 2_017), (removed.map(drop), 17)] {
         let failed = result.unwrap_err();
         assert_eq!(failed.nth, at);
@@ -281,7 +293,8 @@ async fn invalid_operations_fail_and_change_nothing() {
     assert_eq!(cache.local_len(), 0);
     for limit in [Limit::Entries(0), Limit::Bytes(0)] {
         let nothing = MemoryBound { limit, when_full: WhenFull::Remove };
-        let error = within_timeout("open", a.open(CacheConfig::new("n")).memory(nothing).raw()).await.unwrap_err();
+        let error =
+            within_timeout("open", a.open(CacheConfig::new("n")).memory(nothing).raw()).await.unwrap_err();
         assert_eq!(error.to_string(), format!("cache n: memory cannot be {limit}"));
     }
     let other = within_timeout("open", a.cache::<u64, u64>("d")).await.expect("opened");
@@ -301,12 +314,15 @@ async fn member_without_room_reports_its_limit_and_the_needed_size() {
     let mut caches = Vec::new();
     for (manager, when_full) in managers.iter().zip([WhenFull::Refuse, WhenFull::Remove]) {
         let bound = MemoryBound { limit: Limit::Bytes(10_000), when_full };
-        caches.push(within_timeout("open", manager.open(config.clone()).memory(bound).raw()).await.expect("opened"));
+        caches.push(
+            within_timeout("open", manager.open(config.clone()).memory(bound).raw()).await.expect("opened"),
+        );
     }
     wait_for_rebalance(&[&managers[0], &managers[1]], "c", 2).await;
     let mut refused = BTreeSet::new();
     for n in 0..20 {
-        let error = within_timeout("put", caches[n % 2].put(&key(n, n)[..], &[7; 20_000][..])).await.unwrap_err();
+        let error =
+            within_timeout("put", caches[n % 2].put(&key(n, n)[..], &[7; 20_000][..])).await.unwrap_err();
         let CacheError::Operation(OperationError::MemoryFull { member, limit, needed }) = error.clone()
         else {
             panic!("{error}");

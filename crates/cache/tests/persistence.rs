@@ -117,7 +117,8 @@ async fn open_that_timed_out_can_be_repeated() {
     let first = cluster.join("A").await;
     for _ in 0..20 {
         let builder = first.open(CacheConfig::new("kept")).persistence(kept("A"));
-        let error = within_timeout("open", builder.open_timeout(Duration::from_millis(1)).raw()).await.unwrap_err();
+        let error =
+            within_timeout("open", builder.open_timeout(Duration::from_millis(1)).raw()).await.unwrap_err();
         match error {
             OpenError::TimedOut { remembered, .. } => assert_eq!(remembered, NAMES.len(), "{error}"),
             _ => assert!(matches!(error, OpenError::Closing(_)), "{error}"),

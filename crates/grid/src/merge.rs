@@ -16,7 +16,7 @@ use crate::catch_panic::{Panicked, catch_panic};
 use crate::operation::Stored;
 use crate::{Lifetime, Segment, Version};
 
-/// Maximum number of partings that a cache remembers. Beyond it the oldest is forgotten, and members can no longer be
+/// Maximum number of split points that a cache remembers. Beyond it the oldest is forgotten, and members can no longer be
 /// assigned to its partitions.
 pub(crate) const SPLIT_POINTS_MAX: usize = 16;
 
@@ -173,7 +173,7 @@ fn left_of(stored: &Stored) -> Lifetime {
 /// this topology added.
 pub(crate) type SideId = (u32, u32);
 
-/// A partition whose entries are to be merged: its owners, and its partings.
+/// A partition whose entries are to be merged: its owners, and its split points.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionSide {
     /// The id of the topology that added its members.
@@ -183,7 +183,7 @@ pub struct PartitionSide {
     /// Its read owners in the view; for a segment without any, its write owners.
     pub owners: crate::ConsistentHash,
     /// Its splits from other partitions.
-    pub partings: Arc<[SplitPoint]>,
+    pub split_points: Arc<[SplitPoint]>,
 }
 
 impl PartitionSide {
@@ -197,18 +197,18 @@ impl PartitionSide {
     }
 }
 
-/// A topology that goes on without members that may go on without it; also the first topology of a cache.
+/// A topology that continues without members that may continue without it; also the first topology of a cache.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SplitPoint {
     /// The topology's id.
     pub id: u32,
-    /// The coordinator that made it: another partition may have a parting with the same id.
+    /// The coordinator that made it: another partition may have a split point with the same id.
     pub by: consort_group::Address,
 }
 
 /// Returns the id at which the first history leaves the part that both have in common: `None` if it never does.
 pub(crate) fn parted_from(own: &[SplitPoint], other: &[SplitPoint]) -> Option<u32> {
-    own.iter().find(|parting| !other.contains(parting)).map(|parting| parting.id)
+    own.iter().find(|split_point| !other.contains(split_point)).map(|split_point| split_point.id)
 }
 
 #[cfg(test)]

@@ -115,10 +115,10 @@ pub struct Topology {
     pub origin: Address,
     /// The beginnings of this history's lineages, in order. Only the last ones of many are kept.
     pub lineages: Arc<[Lineage]>,
-    /// The partings of this history: the first topology, and those that went on without members that may also have
-    /// gone on. Only the last ones of many are kept.
-    pub partings: Arc<[SplitPoint]>,
-    /// The last partings of partitions that have been merged into this one.
+    /// The split points of this history: the first topology, and each topology that continued without members that may
+    /// also have continued. Only the last ones of many are kept.
+    pub split_points: Arc<[SplitPoint]>,
+    /// The last split points of partitions that have been merged into this one.
     pub merged: Arc<[SplitPoint]>,
     /// Partitions whose entries are being merged into this one.
     pub merging: Arc<[PartitionSide]>,
@@ -155,7 +155,7 @@ impl Topology {
             availability: Availability::Available,
             available: id,
             lineages: Arc::from([lineage]),
-            partings: Arc::from([root]),
+            split_points: Arc::from([root]),
             merged: Arc::from([]),
             merging: Arc::from([]),
         }
@@ -163,8 +163,8 @@ impl Topology {
 
     /// Records that this history goes on without members that may have gone on without it.
     pub(crate) fn part(&mut self, by: &Address) {
-        let parting = SplitPoint { id: self.id, by: by.clone() };
-        self.partings = last_of(self.partings.iter().cloned().chain([parting]), SPLIT_POINTS_MAX);
+        let split_point = SplitPoint { id: self.id, by: by.clone() };
+        self.split_points = last_of(self.split_points.iter().cloned().chain([split_point]), SPLIT_POINTS_MAX);
     }
 
     /// Begins a lineage, because another coordinator may go on from the previous topology: later writes are
@@ -183,17 +183,17 @@ impl Topology {
         let others = members.into_iter().map(|member| Membership::new(member, since));
         self.members = self.members.iter().cloned().chain(others).collect();
         self.merged =
-            last_of(self.merged.iter().cloned().chain(side.partings.last().cloned()), SPLIT_POINTS_MAX);
+            last_of(self.merged.iter().cloned().chain(side.split_points.last().cloned()), SPLIT_POINTS_MAX);
         self.merging = self.merging.iter().cloned().chain([side]).collect();
     }
 
     /// Whether this topology is older than the other, and of its history or of one that was merged into it.
     pub(crate) fn is_behind(&self, other: &Self) -> bool {
-        let Some(last) = self.partings.last() else { return false };
-        if other.partings.last() == Some(last) {
+        let Some(last) = self.split_points.last() else { return false };
+        if other.split_points.last() == Some(last) {
             return self.id < other.id;
         }
-        other.partings.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
+        other.split_points.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
     /// Returns a successor with another id, after `change` has modified it. The epochs, the primary terms and the id

@@ -139,7 +139,7 @@ impl ColdStart {
             available: id,
             origin: self.newest.origin.clone(),
             lineages: self.newest.lineages.clone(),
-            partings: self.newest.partings.clone(),
+            split_points: self.newest.split_points.clone(),
             merged: self.newest.merged.clone(),
             merging: Arc::from([]),
         };

@@ -71,11 +71,11 @@ pub(crate) struct Installed {
 #[derive(Default)]
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
-    /// The past of the segment that a merge needs, if a merge is possible.
+    /// The history of the segment that a merge needs, if a merge is possible.
     pub(crate) history: SegmentHistory,
     /// The number of writes that this member has ordered.
     pub(crate) count: u64,
-    /// The last reign whose primary has been sent this member's records, or that this member has begun itself.
+    /// The last primary term whose primary has been sent this member's records, or that this member has begun itself.
     pub(crate) handed: u32,
     /// The last epoch in which this member's records have been sent to the other write owners.
     pub(crate) resent: u32,

@@ -145,7 +145,7 @@ impl Cache {
         }
     }
 
-    /// Sends the records of a segment's writes before its last chunk. Returns the past of the segment.
+    /// Sends the records of a segment's writes before its last chunk. Returns the history of the segment.
     fn end_giving(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<SegmentHistory> {
         if pull.side.is_none() && !cx.has(InjectedBug::RecordsNotGiven) {
             self.give_records(cx, from, pull.segment);

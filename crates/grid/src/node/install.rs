@@ -220,7 +220,7 @@ impl Cache {
         for member in before.topology.addresses().filter(|member| topology.contains(member)) {
             cx.meet_again(Some(member), id);
         }
-        if !self.merges() || before.topology.partings == topology.partings {
+        if !self.merges() || before.topology.split_points == topology.split_points {
             return;
         }
         for member in before.topology.addresses().filter(|member| !topology.contains(member)) {

@@ -102,7 +102,7 @@ impl Cache {
             return;
         }
         let is_parted =
-            self.frozen.is_some() || self.topology().is_some_and(|topology| topology.partings.len() > 1);
+            self.frozen.is_some() || self.topology().is_some_and(|topology| topology.split_points.len() > 1);
         let history = &mut self.state(segment).history;
         if is_parted {
             history.note_removal(key, version);

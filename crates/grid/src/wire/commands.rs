@@ -105,7 +105,7 @@ impl Wire for Topology {
             available,
             origin,
             lineages,
-            partings,
+            split_points,
             merged,
             merging,
             quorum_to_be,
@@ -124,7 +124,7 @@ impl Wire for Topology {
         available.put(out);
         origin.put(out);
         lineages.put(out);
-        partings.put(out);
+        split_points.put(out);
         merged.put(out);
         merging.put(out);
         quorum_to_be.put(out);
@@ -148,7 +148,7 @@ impl Wire for Topology {
             available: Wire::read(from)?,
             origin: Wire::read(from)?,
             lineages: Wire::read(from)?,
-            partings: Wire::read(from)?,
+            split_points: Wire::read(from)?,
             merged: Wire::read(from)?,
             merging: Wire::read(from)?,
             quorum_to_be: Wire::read(from)?,
@@ -323,7 +323,7 @@ wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent 
 wire_struct!(HandedSegment { segment, primary_term, records });
 wire_struct!(SplitPoint { id, by });
 wire_struct!(Ballot { number, by });
-wire_struct!(PartitionSide { since, nth, owners, partings });
+wire_struct!(PartitionSide { since, nth, owners, split_points });
 wire_struct!(Lineage { id, by });
 wire_struct!(SegmentHistory { seen, older, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });

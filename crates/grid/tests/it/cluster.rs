@@ -259,7 +259,8 @@ impl Cluster {
     pub(crate) fn deliver_views(&mut self, is_merge: bool) {
         let sides: BTreeSet<u8> = self.live_members().iter().map(|&n| self.sides[n]).collect();
         for side in sides {
-            let members: Vec<usize> = self.live_members().into_iter().filter(|&n| self.sides[n] == side).collect();
+            let members: Vec<usize> =
+                self.live_members().into_iter().filter(|&n| self.sides[n] == side).collect();
             self.next_view += 1;
             let id = ViewId { creator: address(members[0]), id: self.next_view };
             let addresses: Vec<Address> = members.iter().map(|&n| address(n)).collect();

@@ -232,7 +232,7 @@ impl World {
         {
             grid.elected = Some(topology.clone());
         }
-        for parting in topology.partings.iter().skip(1) {
+        for parting in topology.split_points.iter().skip(1) {
             grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
         }
         checks::merges::note_sides(&mut grid.sides, topology);
@@ -422,7 +422,7 @@ impl World {
         {
             narrow.largest = narrow.largest.max(value.len() as u64);
         }
-        let partings = member.topology().map(|topology| topology.partings.clone());
+        let split_points = member.topology().map(|topology| topology.split_points.clone());
         grid.history.push(Operation {
             node,
             client,
@@ -433,7 +433,7 @@ impl World {
             ended: None,
             result: None,
             readers: BTreeSet::new(),
-            partings,
+            split_points,
             is_degraded: false,
             is_by_itself: false,
             is_excused: false,
@@ -465,8 +465,8 @@ impl World {
         grid.running.remove(&at);
         let operation = &mut grid.history[at];
         let topology = self.nodes[operation.node].member.as_ref().and_then(|member| member.topology());
-        let after = topology.map(|topology| &topology.partings);
-        operation.partings = operation.partings.take().filter(|before| after == Some(before));
+        let after = topology.map(|topology| &topology.split_points);
+        operation.split_points = operation.split_points.take().filter(|before| after == Some(before));
         operation.ended = Some(now);
         if let (Some(stores), Err(error)) = (&mut grid.stores, &result) {
             stores.note(error);

@@ -31,7 +31,7 @@ pub(crate) struct Operation {
     pub(crate) readers: BTreeSet<usize>,
     /// The history of its member's topology. `None` if that changed meanwhile, because the partition in which the operation
     /// was done is unknown then.
-    pub(crate) partings: Option<Arc<[SplitPoint]>>,
+    pub(crate) split_points: Option<Arc<[SplitPoint]>>,
     /// Whether one of the readers knew that owners were unreachable: such a member cannot tell whether an entry that it did
     /// not use lives.
     pub(crate) is_degraded: bool,

@@ -56,7 +56,7 @@ impl World {
         let staying = || self.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving);
         let topologies = || staying().filter_map(|node| node.member.as_ref()?.topology());
         let first = topologies().next();
-        topologies().all(|topology| first.is_some_and(|first| first.partings == topology.partings))
+        topologies().all(|topology| first.is_some_and(|first| first.split_points == topology.split_points))
             && topologies().all(|topology| staying().all(|node| topology.contains(&node.address)))
     }
 
