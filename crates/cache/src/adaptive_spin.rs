@@ -79,7 +79,7 @@ impl ResponderSpin {
         if self.begins(Instant::now()) {
             let watch = self.clone();
             runtime.spawn(async move {
-                while watch.goes_on(Instant::now()) {
+                while watch.continues(Instant::now()) {
                     yield_now().await;
                 }
             });
@@ -94,7 +94,7 @@ impl ResponderSpin {
     }
 
     /// Whether that task polls again; if not, it ends.
-    fn goes_on(&self, now: Instant) -> bool {
+    fn continues(&self, now: Instant) -> bool {
         let goes_on = self.expects.load(Ordering::Relaxed) && self.spin().should_spin(now);
         self.is_spinning.store(goes_on, Ordering::Relaxed);
         goes_on
@@ -177,8 +177,8 @@ mod tests {
             begins
         });
         assert_eq!(began, [true, false, false], "it is the same one that goes on");
-        assert!(!watch.goes_on(now), "nothing is expected");
-        assert!(watch.begins(now) && watch.goes_on(now + SPIN_MAX / 2) && !watch.goes_on(now + SPIN_MAX));
+        assert!(!watch.continues(now), "nothing is expected");
+        assert!(watch.begins(now) && watch.continues(now + SPIN_MAX / 2) && !watch.continues(now + SPIN_MAX));
         watch.reset();
         assert!(!watch.begins(now), "the last time was in vain");
         watch.reset();

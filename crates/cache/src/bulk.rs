@@ -88,7 +88,7 @@ where
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    async fn together(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
+    async fn submit_in_order(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
         let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));
         Ok(OrderedJoin::new(operations).await?)
     }
@@ -143,8 +143,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     {
         let (mut values, elsewhere) = self.get_all_here(keys)?;
         let (places, actions): (Vec<usize>, Vec<_>) = elsewhere.into_iter().unzip();
-        let read =
-            self.together(actions).await.map_err(|failed| KeyError { nth: places[failed.nth], ..failed });
+        let read = self
+            .submit_in_order(actions)
+            .await
+            .map_err(|failed| KeyError { nth: places[failed.nth], ..failed });
         for (place, outcome) in places.iter().copied().zip(read?) {
             if let Outcome::Read(Some(stored)) = outcome {
                 values[place] = Some(self.decoded(stored.value).map_err(at(place))?);
@@ -176,7 +178,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             let key = self.key(key).map_err(at(nth))?.into_bytes();
             actions.push((key, always(self.putting(value).map_err(at(nth))?)));
         }
-        self.together(actions).await.map(drop)
+        self.submit_in_order(actions).await.map(drop)
     }
 
     /// Removes these keys. Returns which of them had a value, in their order.
@@ -197,7 +199,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         for (nth, key) in keys.into_iter().enumerate() {
             actions.push((self.key(key).map_err(at(nth))?.into_bytes(), always(Change::Remove)));
         }
-        let outcomes = self.together(actions).await?;
+        let outcomes = self.submit_in_order(actions).await?;
         let was_present = |outcome| matches!(outcome, Outcome::Written(written) if written.was_present);
         Ok(outcomes.into_iter().map(was_present).collect())
     }
@@ -216,6 +218,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Removes keys in their encoded form.
     pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
         let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
-        Ok(self.together(removals).await.map(drop)?)
+        Ok(self.submit_in_order(removals).await.map(drop)?)
     }
 }

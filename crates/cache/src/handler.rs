@@ -380,16 +380,16 @@ impl GridHandler {
         }
         effects.wakers.into_values().chain(effects.readers).for_each(Waker::wake);
         for (event, topology) in effects.events {
-            self.tell_event(event, topology);
+            self.publish_event(event, topology);
         }
     }
 
-    fn tell_event(&self, event: NodeEvent, topology: Option<(Topology, Progress)>) {
+    fn publish_event(&self, event: NodeEvent, topology: Option<(Topology, Progress)>) {
         let (id, phase) = match event {
             NodeEvent::Installed { cache, .. } => {
                 let cache = self.caches().get(&cache).cloned();
                 if let (Some(cache), Some((topology, progress))) = (cache, topology) {
-                    self.tell_topology(&cache, &topology, progress);
+                    self.publish_topology(&cache, &topology, progress);
                     cache.installed(topology);
                 }
                 return;
@@ -408,7 +408,7 @@ impl GridHandler {
             NodeEvent::Left { cache } => (cache, CachePhase::Closed),
         };
         let Some(cache) = self.caches().get(&id).cloned() else { return };
-        self.manager_listeners.tell(&ManagerEvent::Closed { cache: cache.config.name.clone() });
+        self.manager_listeners.publish(&ManagerEvent::Closed { cache: cache.config.name.clone() });
         self.end(cache, phase);
     }
 
@@ -430,15 +430,15 @@ impl GridHandler {
         }
     }
 
-    fn tell_topology(&self, opened: &OpenCache, topology: &Topology, progress: Progress) {
+    fn publish_topology(&self, opened: &OpenCache, topology: &Topology, progress: Progress) {
         let before = opened.topology.borrow().as_ref().map(|known| known.availability.clone());
         let availability = topology.availability.clone();
         let cache = opened.config.name.clone();
         let told =
             ManagerEvent::Topology { cache: cache.clone(), topology: Box::new(topology.clone()), progress };
-        self.manager_listeners.tell(&told);
+        self.manager_listeners.publish(&told);
         if before.unwrap_or(Availability::Available) != availability {
-            self.manager_listeners.tell(&ManagerEvent::Availability { cache, availability });
+            self.manager_listeners.publish(&ManagerEvent::Availability { cache, availability });
         }
     }
 
@@ -489,7 +489,7 @@ impl UpHandler for GridHandler {
         state.backpressure.keep(|member| view.contains(member));
         let parked = state.backpressure.take_parked();
         drop(state);
-        self.manager_listeners.tell(&ManagerEvent::View(view.clone()));
+        self.manager_listeners.publish(&ManagerEvent::View(view.clone()));
         self.driven(|node, _, now| node.handle_view(now, view));
         parked.into_values().for_each(Waker::wake);
     }
@@ -497,7 +497,7 @@ impl UpHandler for GridHandler {
     fn silent(&self, members: &[Address]) {
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = members.to_vec();
         self.driven(|node, _, now| node.handle_silence(now, members));
-        self.manager_listeners.tell(&ManagerEvent::Silent(members.to_vec()));
+        self.manager_listeners.publish(&ManagerEvent::Silent(members.to_vec()));
     }
 
     fn poll_send(&self) -> Option<Message> {

@@ -414,14 +414,14 @@ impl CacheManager {
     /// Returns the statistics of a cache's store on this member; none if it has no store.
     pub fn store_stats(&self, cache: &str) -> Option<StoreStats> {
         let id = CacheId::of(cache);
-        self.member.handler.state().stores.of(id).map(|store| store.stats())
+        self.member.handler.state().stores.get_mut(id).map(|store| store.stats())
     }
 
     /// Returns the reason why the store of a cache cannot write on this member; none if it can. This does not query
     /// the file system.
     pub fn store_failure(&self, cache: &str) -> Option<String> {
         let (watch, _) =
-            self.member.handler.state().stores.of(CacheId::of(cache)).map(|store| store.watch())?;
+            self.member.handler.state().stores.get_mut(CacheId::of(cache)).map(|store| store.watch())?;
         watch.failure()
     }
 
@@ -429,7 +429,7 @@ impl CacheManager {
     pub fn store_health(&self, cache: &str) -> Option<StoreHealth> {
         let id = CacheId::of(cache);
         // A query of the file system may take long, so the member's lock is not held meanwhile.
-        let (watch, pending) = self.member.handler.state().stores.of(id).map(|store| store.watch())?;
+        let (watch, pending) = self.member.handler.state().stores.get_mut(id).map(|store| store.watch())?;
         Some(watch.health(pending))
     }
 }
@@ -698,7 +698,7 @@ impl Member {
         let container = opened.container.clone();
         let backing = match persistence {
             None => None,
-            Some(persistence) => Some(self.back(&config, persistence, container.clone()).await?),
+            Some(persistence) => Some(self.start_store(&config, persistence, container.clone()).await?),
         };
         let address = self.channel.address().clone();
         let member = CacheMember { address, capacity, location: self.location.clone() };
@@ -729,7 +729,7 @@ impl Member {
         Err(error)
     }
 
-    async fn back(
+    async fn start_store(
         &self,
         config: &CacheConfig,
         persistence: Persistence,

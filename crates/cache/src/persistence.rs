@@ -233,7 +233,7 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
         container.receive(segment);
         for found in store.entries(segment.0, part)? {
             let found = found?;
-            let (key, entry) = (found.key.clone(), stored(&found, wall).into_entry(now));
+            let (key, entry) = (found.key.clone(), from_store_entry(&found, wall).into_entry(now));
             if entry.is_expired(now) {
                 expired.push(Change::Remove { segment: segment.0, key });
                 continue;
@@ -260,7 +260,12 @@ pub(crate) fn wall_clock() -> u64 {
 }
 
 /// Returns an entry in the form of the store.
-pub(crate) fn kept(segment: Segment, key: Bytes, stored: Stored, wall: u64) -> consort_store::Entry {
+pub(crate) fn to_store_entry(
+    segment: Segment,
+    key: Bytes,
+    stored: Stored,
+    wall: u64,
+) -> consort_store::Entry {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let times = Times {
         created: wall.saturating_sub(millis(stored.age)),
@@ -272,7 +277,7 @@ pub(crate) fn kept(segment: Segment, key: Bytes, stored: Stored, wall: u64) -> c
 }
 
 /// Returns the entry of a stored one.
-pub(crate) fn stored(kept: &consort_store::Entry, wall: u64) -> Stored {
+pub(crate) fn from_store_entry(kept: &consort_store::Entry, wall: u64) -> Stored {
     let Times { created, used, lifespan, max_idle } = kept.times;
     let since = |at: u64| Duration::from_millis(wall.saturating_sub(at));
     Stored {

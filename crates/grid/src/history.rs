@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_life_before_all_lines_up_to_the_newest_version_were_seen() {
+    fn restored_history_has_seen_all_lineages_up_to_the_newest_version() {
         let lineages = [lineage(1, 1), lineage(6, 1), lineage(40, 2), lineage(60, 1)];
         let mut restored = SegmentHistory::default();
         restored.restore(&lineages, Version::new(41, 7));

@@ -306,7 +306,7 @@ mod tests {
 
     /// Of three partitions the second has replaced the first's state, and now has the same value as the third.
     #[test]
-    fn of_sides_that_have_come_to_the_same_the_newest_is_taken_over() {
+    fn newest_of_equal_states_is_copied() {
         let (old, a, b) = (stored("old", 5, 3), stored("same", 6, 1), stored("same", 40, 1));
         let has_seen = |_: usize, other: usize| other == 0;
         let verdict = decide(b"k", &[&old, &a, &b], has_seen, &MergePolicy::RemoveAll, None);

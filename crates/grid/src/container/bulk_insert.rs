@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn arrivals_are_put_as_one_after_the_other() {
-        let (together, single) = (receiving(), receiving());
+        let (batched, single) = (receiving(), receiving());
         let mut rng = Rng::new(1);
         for round in 0..300_u64 {
             let now = Time::ZERO + Duration::from_secs(round);
@@ -150,8 +150,8 @@ mod tests {
             for (key, entry) in &arrivals {
                 single.put_if_newer(SEGMENT, key, entry.clone(), now).unwrap();
             }
-            together.insert_batch(SEGMENT, arrivals.iter().map(|(key, entry)| arrival(key, entry)), now);
-            for container in [&together, &single] {
+            batched.insert_batch(SEGMENT, arrivals.iter().map(|(key, entry)| arrival(key, entry)), now);
+            for container in [&batched, &single] {
                 let removed = vec![7; (round % 60) as usize];
                 container.remove_if_newer(SEGMENT, &removed, Version::new(1, round), now);
             }
@@ -160,9 +160,9 @@ mod tests {
                 let entries = container.chunk(SEGMENT, Cursor::START, limits, now).unwrap().entries;
                 (entries, container.len(), container.bytes(), container.next_expiry())
             };
-            assert_eq!(all(&together), all(&single));
+            assert_eq!(all(&batched), all(&single));
         }
-        assert!(together.len() > 30 && together.next_expiry().is_some());
+        assert!(batched.len() > 30 && batched.next_expiry().is_some());
     }
 
     #[test]

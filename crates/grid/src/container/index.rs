@@ -193,7 +193,7 @@ mod tests {
                     // Hashes at the end of the table.
                     let hash = KeyHash(u32::MAX - rng.below(hashes) as u32);
                     index.insert(hash, round, SlotAddress::default());
-                    index.moved(hash, round, SlotAddress::of(&[1]));
+                    index.moved(hash, round, SlotAddress::from_bytes(&[1]));
                     known.insert(round, hash);
                 } else if let Some(slot) =
                     known.keys().nth(rng.below(known.len() as u64 + 1) as usize).copied()

@@ -66,7 +66,7 @@ macro_rules! sizes {
         const SIZES: &[usize] = &[$($size),+];
 
         /// Returns both in the smallest allocation that holds them; none if they are too large for all.
-        fn together(key: &[u8], value: &[u8]) -> Option<Bytes> {
+        fn contiguous_copy(key: &[u8], value: &[u8]) -> Option<Bytes> {
             let length = key.len() + value.len() + HEAD;
             $(if length <= $size {
                 return Some(inline::<{ $size - HEAD }>(key, value));
@@ -122,7 +122,7 @@ impl Item {
     #[inline]
     fn inline(key: &[u8], value: &[u8]) -> Option<Self> {
         let (key_len, number) = (key.len() as u16, Number::default());
-        together(key, value).map(|bytes| Self::Inline { bytes, key_len, number })
+        contiguous_copy(key, value).map(|bytes| Self::Inline { bytes, key_len, number })
     }
 
     fn out_of_line(key: &[u8], value: Bytes) -> Self {
@@ -132,7 +132,7 @@ impl Item {
 
     /// Creates the rest of an item whose value is only in the store.
     pub(super) fn passive(key: &[u8]) -> Self {
-        let key = together(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key));
+        let key = contiguous_copy(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key));
         Self::Passive { key, number: Number::default() }
     }
 
@@ -190,7 +190,7 @@ impl Item {
 
     /// Returns key and value if they have one allocation, which the result keeps alive.
     #[inline]
-    pub(super) fn together(&self) -> Option<Bytes> {
+    pub(super) fn contiguous_bytes(&self) -> Option<Bytes> {
         if let Self::Inline { bytes, .. } = self { Some(bytes.clone()) } else { None }
     }
 

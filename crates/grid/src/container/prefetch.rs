@@ -57,7 +57,7 @@ impl PrefetchHint {
 
 impl SlotAddress {
     #[inline]
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.as_ptr().addr())
     }
 
@@ -117,7 +117,7 @@ mod tests {
         let bytes = vec![0; 10_000];
         let here = bytes.as_ptr().addr();
         for at in (0..bytes.len()).step_by(100) {
-            let meant = SlotAddress::of(&bytes[at..]).hint();
+            let meant = SlotAddress::from_bytes(&bytes[at..]).hint();
             let line = (here + at) / LINE * LINE;
             let far = 100 << 30;
             for near in [here, here + at, here + far, here.saturating_sub(far)] {

@@ -377,7 +377,7 @@ impl Table {
                 if let Some(mortal) = &stored.mortal {
                     contents.timers.cancel(slot, mortal.deadline);
                 }
-                contents.index.moved(hash, slot, SlotAddress::of(item.first_bytes()));
+                contents.index.moved(hash, slot, SlotAddress::from_bytes(item.first_bytes()));
                 stored.item = item.numbered(stored.item.number());
                 stored.version = entry.version;
                 stored.created = entry.created;
@@ -389,7 +389,7 @@ impl Table {
                 let item = item.numbered(Number::new(self.inserted));
                 self.inserted += 1;
                 let (version, created) = (entry.version, entry.created);
-                let begin = SlotAddress::of(item.first_bytes());
+                let begin = SlotAddress::from_bytes(item.first_bytes());
                 let slot = contents.slab.insert(Stored { item, version, created, mortal });
                 contents.index.insert(hash, slot, begin);
                 if let Some(queues) = contents.queues.as_mut().filter(|_| !is_passive) {
@@ -472,7 +472,7 @@ impl Table {
         let cost_with = |len: usize| cost(key.len(), len, stored.mortal.is_some(), has_bound);
         let (before, after) = (cost_with(0), cost_with(value.len()));
         stored.item = Item::new(key, value).numbered(stored.item.number());
-        contents.index.moved(hash, slot, SlotAddress::of(stored.item.first_bytes()));
+        contents.index.moved(hash, slot, SlotAddress::from_bytes(stored.item.first_bytes()));
         contents.discount(before, true);
         contents.count(after, false);
         if let Some(queues) = &mut contents.queues {

@@ -471,7 +471,7 @@ fn container_that_refuses_changes_nothing_when_full() {
 }
 
 /// Returns a value that contains its key and its version.
-fn telling(key: u32, count: u64) -> Entry {
+fn counted_entry(key: u32, count: u64) -> Entry {
     Entry::new(Bytes::from(format!("{key} {count}")), Version::new(1, count), NOW)
 }
 
@@ -496,7 +496,7 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
                         continue;
                     };
                     seen += 1;
-                    assert_eq!(entry, telling(key, entry.version.count()));
+                    assert_eq!(entry, counted_entry(key, entry.version.count()));
                     assert!(entry.version >= newest[key as usize], "{key} went back");
                     newest[key as usize] = entry.version;
                 }
@@ -507,12 +507,12 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
             if count % 7 == 0 {
                 container.remove(segment(key), &key.to_be_bytes(), Version::new(1, count), NOW);
             } else {
-                container.put(segment(key), &key.to_be_bytes(), telling(key, count), NOW).unwrap();
+                container.put(segment(key), &key.to_be_bytes(), counted_entry(key, count), NOW).unwrap();
             }
         }
         // The first writes, so that no reader waits for ever.
         (0..KEYS).for_each(|key| {
-            container.put(segment(key), &key.to_be_bytes(), telling(key, WRITES + 1), NOW).unwrap();
+            container.put(segment(key), &key.to_be_bytes(), counted_entry(key, WRITES + 1), NOW).unwrap();
         });
         is_over.store(true, Ordering::Release);
     });
@@ -523,7 +523,7 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
 fn walks_beside_the_writer_give_what_is_there_throughout_once() {
     const STEADY: u32 = 2_000;
     let container = container(1);
-    (0..STEADY).for_each(|key| drop(put(&container, &key.to_be_bytes(), telling(key, 1))));
+    (0..STEADY).for_each(|key| drop(put(&container, &key.to_be_bytes(), counted_entry(key, 1))));
     let walks_left = AtomicU64::new(20);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -543,10 +543,10 @@ fn walks_beside_the_writer_give_what_is_there_throughout_once() {
         let mut count = 2;
         while walks_left.load(Ordering::Acquire) > 0 {
             let passing = STEADY + (count % 5_000) as u32;
-            put(&container, &passing.to_be_bytes(), telling(passing, count));
+            put(&container, &passing.to_be_bytes(), counted_entry(passing, count));
             container.remove(SEG, &(passing / 2 + STEADY / 2).to_be_bytes(), Version::new(1, count), NOW);
             let steady = (count % u64::from(STEADY)) as u32;
-            put(&container, &steady.to_be_bytes(), telling(steady, count));
+            put(&container, &steady.to_be_bytes(), counted_entry(steady, count));
             count += 1;
         }
     });

@@ -54,7 +54,7 @@ impl Value<'_> {
 
     /// Returns the value with its key, if they are in one place.
     fn together(&self) -> Option<Bytes> {
-        if let Self::Of(visited) = self { visited.together() } else { None }
+        if let Self::Of(visited) = self { visited.contiguous_bytes() } else { None }
     }
 
     fn is_passive(&self) -> bool {
@@ -154,14 +154,14 @@ impl Gathered {
             push_copy(&mut self.made, item);
             return;
         }
-        self.made.push(match value.together() {
+        self.made.push(match value.contiguous_bytes() {
             Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version }.into_item(),
             None => Item { key: Bytes::copy_from_slice(key), value: value.into_bytes(), version },
         });
     }
 
     fn hold(&mut self, key: &[u8], value: Value<'_>, version: Version) {
-        self.items.push(match value.together() {
+        self.items.push(match value.contiguous_bytes() {
             Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version },
             None => {
                 self.keys.extend_from_slice(key);
