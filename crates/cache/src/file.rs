@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_like_its_template_but_for_what_it_says_itself() {
+    fn cache_has_the_settings_of_its_template_except_its_own() {
         let file = within(
             "<distributed-cache name=\"orders\" configuration=\"safe\"><memory max-count=\"10\"/></distributed-cache>\n\
              <distributed-cache-configuration name=\"safe\" owners=\"3\" segments=\"64\" capacity-factor=\"0.5\">\
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transport_says_which_cluster_and_who_and_where_we_are() {
+    fn transport_element_names_the_cluster_the_node_and_its_location() {
         let file = read(
             "<infinispan xmlns=\"urn:infinispan:config:16.0\"><jgroups><stack-file name=\"own\" path=\"no.xml\"/></jgroups>\
              <cache-container name=\"shop\"><transport stack=\"own\" node-name=\"A\" site=\"S\" rack=\"R\" machine=\"M\" \

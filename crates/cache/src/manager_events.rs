@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_slow_reader_is_told_that_some_are_missing() {
+    async fn slow_reader_gets_an_event_for_missing_events() {
         let listeners = ManagerListeners::default();
         let mut events = listeners.add();
         let closed = |n: usize| ManagerEvent::Closed { cache: n.to_string().into() };

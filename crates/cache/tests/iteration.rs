@@ -157,7 +157,7 @@ async fn s004_18_a_transform_runs_on_the_owners() {
 }
 
 #[tokio::test]
-async fn owners_reduce_what_they_have_and_values_come_alone() {
+async fn owners_reduce_their_entries_and_values_are_returned_without_keys() {
     let managers = Cluster::loopback("reductions").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
@@ -237,7 +237,7 @@ async fn s004_5_a_thousand_walks_may_be_open() {
 
 /// Every owner would get the same request, one after the other.
 #[tokio::test]
-async fn a_function_that_panics_ends_what_asked_for_it_and_no_member() {
+async fn panic_of_a_function_fails_its_request_and_stops_no_member() {
     let managers = Cluster::loopback("panics").join_all(["A", "B", "C"]).await;
     let mut caches = Vec::new();
     for manager in &managers {

@@ -29,7 +29,7 @@ fn bytes(text: &'static str) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_handle_may_write_without_anybody_being_told() {
+async fn silent_handle_writes_send_no_events() {
     let managers = Cluster::loopback("silent").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let mut all = Vec::new();
@@ -52,7 +52,7 @@ async fn a_handle_may_write_without_anybody_being_told() {
 }
 
 #[tokio::test]
-async fn every_member_is_told_what_any_member_does() {
+async fn every_member_gets_events_of_all_members() {
     let managers = Cluster::loopback("told").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let mut all = Vec::new();
@@ -110,7 +110,7 @@ async fn events_have_the_previous_value_on_request() {
 }
 
 #[tokio::test]
-async fn typed_events_have_what_was_there_and_then_what_changes() {
+async fn typed_events_have_present_entries_and_then_changes() {
     let managers = Cluster::loopback("typed").join_all(["A", "B"]).await;
     let stock = within_timeout("open", managers[0].cache::<String, u32>("stock")).await.expect("opened");
     let other = within_timeout("open", managers[1].cache::<String, u32>("stock")).await.expect("opened");
@@ -137,7 +137,7 @@ async fn typed_events_have_what_was_there_and_then_what_changes() {
 }
 
 #[tokio::test]
-async fn a_change_that_is_acknowledged_has_been_told() {
+async fn acknowledged_change_has_been_delivered() {
     let managers = Cluster::tcp("before").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let mut events = within_timeout("start", caches[2].listen().keys_only().start()).await.expect("started");

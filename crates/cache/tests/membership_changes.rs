@@ -190,7 +190,7 @@ async fn a_crash_loses_nothing_that_was_acknowledged_over_tcp() {
 }
 
 #[tokio::test]
-async fn a_member_with_other_settings_is_refused_and_told_both() {
+async fn member_with_other_settings_is_refused_with_both_values() {
     let managers = Cluster::loopback("refused").join_all(["A", "B"]).await;
     let caches = open(&managers[..1], &CacheConfig::new("c")).await;
     let put = caches[0].put(&b"k"[..], &b"v"[..]);

@@ -139,7 +139,7 @@ async fn open_that_timed_out_can_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_has_left_in_order_is_there_again_whoever_comes_first() {
+async fn cluster_stopped_in_order_restarts_with_any_member_first() {
     let directory = Directory::new("order");
     let cluster = Cluster::loopback("kept-order");
     let kept = |name: &str| {
@@ -222,7 +222,7 @@ async fn a_store_on_a_full_disk_is_failing_until_there_is_space_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_cannot_be_used_is_told_and_not_touched() {
+async fn unusable_store_is_reported_and_not_changed() {
     let directory = Directory::new("bad");
     let cluster = Cluster::loopback("kept-bad");
     let manager = cluster.join("A").await;

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_gets_ready_for_what_is_expected_within_bounds_and_not_where_some_may_go() {
+    fn segment_reserves_expected_entries_within_bounds_and_not_with_eviction() {
         use crate::container::{Limit, MemoryBound, WhenFull};
         let ready = |container: &Container, entries| {
             allocation_counter::measure(|| container.reserve(SEGMENT, entries)).bytes_current

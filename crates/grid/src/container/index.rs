@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_room_does_not_grow_for_as_many_and_keeps_what_it_has() {
+    fn index_with_room_does_not_grow_and_keeps_its_entries() {
         let mut index = Index::default();
         (0..100_u32).for_each(|slot| index.insert(KeyHash(slot << 20), slot, SlotAddress::default()));
         index.reserve(1_000);

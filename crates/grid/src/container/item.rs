@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn allocation_is_what_is_said_and_at_most_an_eighth_larger_than_needed() {
+    fn allocation_has_the_stated_size_at_most_an_eighth_above_the_needed_one() {
         for length in (0..300).chain([1_000, 1_016, 1_017, 4_088]) {
             let value = vec![2; length - length / 3];
             let key = vec![1; length / 3];
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn large_value_that_nobody_else_uses_is_not_copied() {
+    fn unshared_large_value_is_not_copied() {
         let value = Bytes::from(vec![7; 100_000]);
         let place = value.as_ptr();
         assert_eq!(Item::new(b"k", value).value().as_ptr(), place);

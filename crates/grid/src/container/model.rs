@@ -460,7 +460,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn container_does_what_the_model_does(bound in bound(), ops in proptest::collection::vec(op(), 0..120)) {
+    fn container_behaves_as_the_model(bound in bound(), ops in proptest::collection::vec(op(), 0..120)) {
         let mut world = World::new(bound);
         ops.iter().for_each(|op| world.apply(op));
         world.check_all();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_what_chunks_are_and_said_before() {
+    fn parts_equal_chunks_and_have_the_announced_size() {
         let mut rng = Rng::new(3);
         let container = container(500, &mut rng);
         let now = Time::ZERO + std::time::Duration::from_secs(1);

@@ -104,7 +104,7 @@ fn dropped_segment_is_empty_and_counts_nothing() {
 }
 
 #[test]
-fn segment_that_others_read_is_told_from_a_missing_key() {
+fn segment_that_is_not_readable_here_differs_from_a_missing_key() {
     let container = container(1);
     put(&container, b"k", entry("one", 1));
     let look_up = |key: &[u8]| {
@@ -194,7 +194,7 @@ fn cursor_from_before_a_segment_was_dropped_is_void() {
 }
 
 #[test]
-fn walk_through_a_table_that_grows_gives_what_was_there_once() {
+fn iteration_of_a_growing_table_returns_each_entry_once() {
     let container = container(1);
     let put_one = |key: u32| put(&container, &key.to_be_bytes(), entry("1", 1));
     (0..100).for_each(|key| drop(put_one(key)));
@@ -239,7 +239,7 @@ fn expired_entry_is_absent_for_reads_before_it_is_taken_out() {
 }
 
 #[test]
-fn expiry_takes_what_is_due_and_no_more() {
+fn expiry_removes_only_entries_that_are_due() {
     let container = container(3);
     for (index, seconds) in [30, 10, 20].into_iter().enumerate() {
         let entry = mortal(Some(seconds * S), None);
@@ -341,7 +341,7 @@ fn hundred_bytes() -> Entry {
 }
 
 #[test]
-fn stated_overhead_is_what_the_allocator_is_asked_for() {
+fn stated_overhead_equals_the_allocated_bytes() {
     let plain = measured_overhead(None, |_| hundred_bytes());
     let lifetime = Lifetime { lifespan: Some(S), max_idle: None };
     let mortal = measured_overhead(None, |key| Entry {
@@ -361,7 +361,7 @@ fn stated_overhead_is_what_the_allocator_is_asked_for() {
 }
 
 #[test]
-fn stated_overhead_of_a_removal_is_what_the_allocator_is_asked_for() {
+fn stated_overhead_of_a_removal_equals_the_allocated_bytes() {
     let container = container(1);
     container.receive(SEG);
     let used = allocation_counter::measure(|| {
@@ -520,7 +520,7 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
 }
 
 #[test]
-fn walks_beside_the_writer_give_what_is_there_throughout_once() {
+fn iterations_beside_a_writer_return_each_permanent_entry_once() {
     const STEADY: u32 = 2_000;
     let container = container(1);
     (0..STEADY).for_each(|key| drop(put(&container, &key.to_be_bytes(), counted_entry(key, 1))));

@@ -154,14 +154,14 @@ impl Gathered {
             push_copy(&mut self.made, item);
             return;
         }
-        self.made.push(match value.contiguous_bytes() {
+        self.made.push(match value.together() {
             Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version }.into_item(),
             None => Item { key: Bytes::copy_from_slice(key), value: value.into_bytes(), version },
         });
     }
 
     fn hold(&mut self, key: &[u8], value: Value<'_>, version: Version) {
-        self.items.push(match value.contiguous_bytes() {
+        self.items.push(match value.together() {
             Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version },
             None => {
                 self.keys.extend_from_slice(key);

@@ -71,7 +71,7 @@ fn two_to_a_hundred_members_have_their_share_rounded_up_or_down() {
 }
 
 #[test]
-fn a_member_that_joins_takes_its_share_and_nobody_else_gains_anything() {
+fn joiner_gets_its_share_and_no_other_member_gains_segments() {
     let mut hash = ConsistentHash::new(members(0..1), 2, SEGMENT_COUNT);
     for count in 2..=60 {
         let next = hash.rebalanced(members(0..count));
@@ -148,7 +148,7 @@ fn no_member_has_two_copies_however_large_it_is() {
 }
 
 #[test]
-fn without_any_capacity_nobody_owns_anything() {
+fn members_without_capacity_own_no_segments() {
     let nobody = CacheMember { capacity: CapacityFactor::ZERO, ..address(1).into() };
     let hash = ConsistentHash::new(vec![nobody], 2, 10);
     assert!(hash.segments().all(|segment| hash.primary(segment).is_none()));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_and_what_stands_behind_is_left() {
+    fn entries_are_decoded_and_following_bytes_are_left() {
         let mut rng = Rng::new(5);
         for count in 0..60 {
             let entries: Vec<_> = (0..count).map(|_| entry(&mut rng)).collect();

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_frame_is_closed_and_the_last_one_says_what_is_finished() {
+    fn long_frame_is_closed_and_the_last_frame_has_the_finished_count() {
         let mut writer = FrameWriter::default();
         let key = Bytes::from(vec![1; 25_000]);
         for _ in 0..4 {

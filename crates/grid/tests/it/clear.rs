@@ -47,7 +47,7 @@ fn a_key_can_be_removed_while_an_owner_has_not_heard_of_its_removal() {
 }
 
 #[test]
-fn removals_under_way_come_once_to_who_has_a_small_batch() {
+fn removals_in_progress_are_returned_once_with_a_small_batch() {
     let mut cluster = populated(3, 3, 300);
     let primary = flags::primary(&cluster, &key(0));
     keep_back(&mut cluster, primary);

@@ -56,7 +56,7 @@ fn read_all(cluster: &mut Cluster, from: ReadFrom) -> Vec<usize> {
 }
 
 #[test]
-fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
+fn read_gets_a_response_from_a_remaining_owner_or_is_refused_at_once() {
     let all = usize::from(KEYS);
     for (partitions, from) in [
         (PartitionHandling::AllowReads, ReadFrom::Nearest),

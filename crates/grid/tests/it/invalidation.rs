@@ -73,7 +73,7 @@ fn invalidation_write_keeps_the_writers_entry_and_removes_the_others_before_the_
 }
 
 #[test]
-fn conditions_are_about_what_the_member_has_itself() {
+fn conditions_check_the_entry_of_the_local_member() {
     let mut cluster = settled(2);
     write(&mut cluster, 0, "k", "of M0");
     let absent = done(&mut cluster, 0, "k", put(Bytes::from_static(b"no"), Condition::Absent));
@@ -84,7 +84,7 @@ fn conditions_are_about_what_the_member_has_itself() {
 }
 
 #[test]
-fn clearing_takes_away_what_only_others_have() {
+fn clear_removes_entries_that_only_other_members_have() {
     let mut cluster = settled(3);
     for n in 0..30 {
         write(&mut cluster, n % 3, &format!("k{n}"), "v");
@@ -147,7 +147,7 @@ fn after_a_merge_of_sides_that_have_both_written_nothing_old_is_left() {
 }
 
 #[test]
-fn a_majority_keeps_what_it_has_while_a_minority_could_not_write() {
+fn majority_keeps_its_entries_because_a_minority_could_not_write() {
     let mut cluster = Cluster::settled(3, config(PartitionHandling::DenyReadWrites), 3);
     write(&mut cluster, 0, "kept", "v");
     write(&mut cluster, 2, "dropped", "v");
@@ -161,7 +161,7 @@ fn a_majority_keeps_what_it_has_while_a_minority_could_not_write() {
 }
 
 #[test]
-fn listeners_hear_of_their_own_member_and_nobody_listens_to_the_cluster() {
+fn invalidation_listeners_get_local_events_and_cluster_scope_is_refused() {
     let mut cluster = settled(2);
     let cache = cluster.cache();
     let refused = cluster.with(0, |node, now| node.listen(now, cache, ListenOptions::default()));
@@ -320,6 +320,6 @@ fn check(seed: u64, is_told: bool) {
 }
 
 #[test]
-fn after_an_acknowledged_write_nobody_reads_what_is_older_whatever_happens() {
+fn acknowledged_write_hides_older_entries_from_all_readers_whatever_happens() {
     every_seed(40, check);
 }

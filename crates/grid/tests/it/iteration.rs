@@ -212,7 +212,7 @@ fn run_seeds(guarantee: Guarantee, count: u64) {
 
 /// S004-16. `SEEDS=10000` is the claim's number.
 #[test]
-fn s004_16_every_entry_comes_exactly_once_whoever_joins_leaves_or_crashes() {
+fn s004_16_every_entry_is_returned_exactly_once_while_members_join_leave_or_crash() {
     run_seeds(Guarantee::ExactlyOnce, 60);
 }
 
@@ -280,7 +280,7 @@ fn asked_at_once(members: usize, publication: Publication) -> usize {
 
 /// S004-8.
 #[test]
-fn s004_10_what_others_send_is_brought_while_the_reader_is_busy_within_the_batch() {
+fn s004_10_responses_are_fetched_while_the_reader_is_busy_within_the_batch_size() {
     let (keys, batch) = (200, 40);
     let mut cluster = populated(8, 4, keys);
     let id = begin(&mut cluster, 0, Publication { batch, ..Publication::default() });
@@ -397,7 +397,7 @@ fn total(
 }
 
 #[test]
-fn entries_are_reduced_where_they_are_once_each_whoever_leaves_or_crashes() {
+fn entries_are_reduced_at_their_owners_once_each_while_members_leave_or_crash() {
     every_seed(30, |seed, _| {
         let mut cluster = populated(seed, 3 + (seed % 3) as usize, 300);
         register_sum(&mut cluster);
@@ -504,7 +504,7 @@ fn lost_fetch_request_is_repeated() {
 }
 
 #[test]
-fn a_walk_ends_where_those_who_are_away_have_what_is_left() {
+fn iteration_fails_when_only_unreachable_owners_have_the_remaining_entries() {
     for seed in 0..20 {
         let mut cluster = populated(seed, 3, 300);
         let publication = Publication { batch: 12, ..Publication::default() };
@@ -522,7 +522,7 @@ fn a_walk_ends_where_those_who_are_away_have_what_is_left() {
 }
 
 #[test]
-fn a_walk_goes_on_with_owners_who_are_here_where_both_sides_may_read() {
+fn iteration_continues_with_reachable_owners_when_both_partitions_may_read() {
     for seed in 0..20 {
         let mut cluster = populated_as(3, PartitionHandling::AllowReads, seed, 4, 300);
         let publication = Publication { batch: 12, ..Publication::default() };
@@ -599,7 +599,7 @@ fn walk_again_and_again(seed: u64) -> (usize, usize) {
 }
 
 #[test]
-fn walks_are_complete_or_say_that_owners_are_away_whoever_is_parted() {
+fn iterations_are_complete_or_report_unreachable_owners_in_every_partition() {
     let all = every_seed(60, |seed, _| walk_again_and_again(seed));
     let (complete, ended): (Vec<usize>, Vec<usize>) = all.into_iter().unzip();
     let (walks, complete, ended) =
@@ -627,7 +627,7 @@ fn reader_gets_an_error_when_the_cache_is_closed() {
 
 /// A partition may have no member with a capacity above zero.
 #[test]
-fn a_walk_where_nobody_has_anything_ends() {
+fn iteration_of_an_empty_cache_ends() {
     let config = CacheConfig {
         partitions: PartitionHandling::AllowReadWrites,
         mode: CacheMode::Distributed { owners: 1 },

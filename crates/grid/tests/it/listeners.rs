@@ -53,7 +53,7 @@ pub(crate) fn kinds(reader: &Reader) -> Vec<EventKind> {
 }
 
 #[test]
-fn every_kind_of_change_is_told_once_to_every_listening_member() {
+fn every_kind_of_change_sends_one_event_to_each_member_with_listeners() {
     for owners in [1, 2, 3] {
         let mut cluster = settled(1, 4, owners);
         let mut readers: Vec<Reader> =
@@ -249,7 +249,7 @@ fn local_listeners_share_the_changes_and_cost_no_frame() {
 }
 
 #[test]
-fn a_transform_filters_and_maps_what_is_there_and_what_changes() {
+fn transform_filters_and_maps_present_entries_and_changes() {
     let mut cluster = settled(6, 3, 2);
     let cache = cluster.cache();
     for n in 0..3 {
@@ -288,7 +288,7 @@ fn a_transform_filters_and_maps_what_is_there_and_what_changes() {
 }
 
 #[test]
-fn a_slow_reader_is_told_of_a_gap_and_gets_what_is_there_again() {
+fn slow_reader_gets_a_gap_and_the_present_entries_again() {
     let mut cluster = settled(7, 3, 2);
     let mut quick = listen(&mut cluster, 1, ListenOptions::default());
     let mut slow = listen(&mut cluster, 1, ListenOptions { events_max: 50, ..with_state() });
@@ -307,7 +307,7 @@ fn a_slow_reader_is_told_of_a_gap_and_gets_what_is_there_again() {
 }
 
 #[test]
-fn a_member_without_listeners_is_told_no_more_after_a_while() {
+fn member_without_listeners_gets_no_events_after_a_while() {
     let mut cluster = settled(8, 3, 2);
     let cache = cluster.cache();
     let listening = |cluster: &mut Cluster| {
@@ -327,7 +327,7 @@ fn a_member_without_listeners_is_told_no_more_after_a_while() {
 }
 
 #[test]
-fn a_member_that_has_stopped_holds_up_writes_for_seconds_and_is_told_of_a_gap() {
+fn stopped_member_delays_writes_for_seconds_and_gets_a_gap() {
     let mut cluster = settled(9, 3, 2);
     let config = cluster.config.clone();
     let listener = cluster.start_as(config, CapacityFactor::ZERO);
@@ -479,7 +479,7 @@ fn check(seed: u64, is_told: bool) -> (usize, usize) {
 /// Each acknowledged change is delivered exactly once, in the order of versions of its key, unless the reader gets a
 /// gap.
 #[test]
-fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
+fn every_acknowledged_change_sends_one_event_in_order_whatever_happens() {
     let counts = every_seed(40, check);
     let (events, gaps) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     assert!(events > 20 * gaps, "{events} events, {gaps} gaps: gaps are for cuts and slow readers");
@@ -573,7 +573,7 @@ fn listener_with_a_full_resend_before_the_next_loss_gets_no_gap() {
 }
 
 #[test]
-fn an_event_with_more_bytes_than_may_wait_is_told() {
+fn event_larger_than_the_queue_is_delivered() {
     let mut cluster = settled(14, 1, 1);
     let mut reader = listen(&mut cluster, 0, ListenOptions::default());
     write(&mut cluster, 0, 1, put(vec![0; EVENT_BYTES_MAX + 1], None));
@@ -587,7 +587,7 @@ fn an_event_with_more_bytes_than_may_wait_is_told() {
 }
 
 #[test]
-fn a_conditional_write_that_does_nothing_is_not_told() {
+fn conditional_write_without_effect_sends_no_event() {
     let mut cluster = settled(10, 2, 2);
     let mut reader = listen(&mut cluster, 0, ListenOptions::default());
     write(&mut cluster, 0, 1, remove());

@@ -132,7 +132,7 @@ const OURS: [u8; 4] = [0, 0, 0, 1];
 const THEIRS: [u8; 4] = [0, 1, 1, 1];
 
 #[test]
-fn preferred_always_takes_what_the_side_with_more_members_has() {
+fn preferred_always_keeps_the_state_of_the_larger_partition() {
     let mut cluster = parted_and_merged(MergePolicy::PreferredAlways, OURS);
     assert_eq!(conflicts(&mut cluster), (Some("ours".into()), None));
     let mut cluster = parted_and_merged(MergePolicy::PreferredAlways, THEIRS);
@@ -152,7 +152,7 @@ fn preferred_non_null_takes_the_others_where_the_preferred_side_has_removed() {
 }
 
 #[test]
-fn remove_all_removes_what_both_have_changed() {
+fn remove_all_removes_keys_that_both_partitions_changed() {
     let mut cluster = parted_and_merged(MergePolicy::RemoveAll, OURS);
     assert_eq!(conflicts(&mut cluster), (None, None));
 }
@@ -425,7 +425,7 @@ fn entry_replaced_in_a_merged_partition_does_not_return_with_a_partition_split_f
 }
 
 /// A part of a partition replaces an entry that the other part still has when that is merged with a third partition.
-pub(crate) fn replace_what_is_taken_over(seed: u64, key: &str, old: Option<&str>) {
+pub(crate) fn replace_copied_entry(seed: u64, key: &str, old: Option<&str>) {
     let twice = |cluster: &mut Cluster| {
         write(cluster, 3, key, Some("before"));
         write(cluster, 3, key, old);
@@ -439,7 +439,7 @@ pub(crate) fn replace_what_is_taken_over(seed: u64, key: &str, old: Option<&str>
 fn entry_copied_in_a_merge_loses_to_the_partition_that_replaced_it() {
     for (seed, old) in (0..4).flat_map(|seed| [(seed, Some("old")), (seed, None)]) {
         for key in ["at first", "there"] {
-            replace_what_is_taken_over(seed, key, old);
+            replace_copied_entry(seed, key, old);
         }
     }
 }

@@ -192,7 +192,7 @@ fn walk(cluster: &mut Cluster, n: usize, projection: Projection) -> Vec<(Bytes, 
 
 /// S004-21's half for stores: an iteration returns entries from memory and from stores alike.
 #[test]
-fn walks_counts_and_transfers_have_what_only_the_store_has() {
+fn iterations_counts_and_transfers_include_passivated_entries() {
     let mut cluster = Cluster::new(3, config());
     let stores = memory_stores(4);
     stores[..3].iter().for_each(|store| {
@@ -288,7 +288,7 @@ fn full_disk(seed: u64) -> (SimDisk, Arc<dyn Store>) {
 }
 
 #[test]
-fn a_full_disk_is_told_to_the_caller_and_what_it_has_not_taken_is_taken_later() {
+fn full_disk_fails_the_write_and_the_store_gets_it_later() {
     let mut cluster = Cluster::new(4, config());
     let (disk, store) = full_disk(1);
     start(&mut cluster, &store, None, false);

@@ -58,7 +58,7 @@ fn filled(seed: u64, keys: usize) -> (Cluster, Vec<Arc<dyn Store>>) {
 }
 
 #[test]
-fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
+fn cold_start_restores_all_entries_once_all_members_have_returned() {
     let (mut cluster, stores) = filled(1, 200);
     assert!(result(&mut cluster, 0, key(7), remove()).is_ok());
     crash_all(&mut cluster);
@@ -206,7 +206,7 @@ fn first_returning_member_does_not_continue_from_stale_data() {
 
 #[cfg(feature = "planted")]
 #[test]
-fn a_planted_member_that_confirms_what_it_has_not_remembered_goes_on_alone() {
+fn injected_confirmation_before_the_store_makes_a_member_continue_alone() {
     let found = (0..20).find(|&seed| {
         let mut cluster = Cluster::new(seed, config());
         cluster.planted = Some(consort_grid::InjectedBug::NoteNotAwaited);

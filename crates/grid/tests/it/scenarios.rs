@@ -15,7 +15,7 @@ fn judge(bug: InjectedBug, seed: u64) {
         InjectedBug::RefusedIsFinished | InjectedBug::WritingForgotten => drop(ailing::check(seed, false)),
         InjectedBug::RecordsNotGiven => records::lose_backups(seed, false),
         InjectedBug::SeenForgotten => merging::replace_before_a_merge(seed, "there", Some("new")),
-        InjectedBug::CopiedAnew => merging::replace_what_is_taken_over(seed, "there", Some("old")),
+        InjectedBug::CopiedAnew => merging::replace_copied_entry(seed, "there", Some("old")),
         InjectedBug::GivenUpIsFinished => records::lose_the_primary_of_a_leaver(seed, false),
         _ => drop(listeners::lose_two(seed, false)),
     }

@@ -14,7 +14,7 @@ use crate::seeds::every_seed;
 /// A write with the flag causes no event, neither on owners nor on other members; the events of later writes have the
 /// right kind.
 #[test]
-fn a_silent_write_is_told_nobody_and_what_follows_it_is() {
+fn silent_write_sends_no_event_and_the_next_write_does() {
     for owners in [1, 2, 3] {
         let mut cluster = settled(11, 4, owners);
         let mut readers: Vec<Reader> =

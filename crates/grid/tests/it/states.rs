@@ -13,7 +13,7 @@ use crate::listeners::{key, listen};
 use crate::listening::put;
 
 #[test]
-fn a_walk_through_what_primaries_have_asks_them() {
+fn iteration_of_primary_entries_reads_from_the_primaries() {
     let mut cluster = populated_as(3, PartitionHandling::default(), 4, 3, 100);
     for (from, others) in [(ReadFrom::Nearest, 0), (ReadFrom::Primary, 2)] {
         let id = begin(&mut cluster, 0, Publication { from, ..Publication::default() });
