@@ -230,7 +230,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         EntryStream {
             handler: self.handler.clone(),
             opened: self.opened.clone(),
-            publication: Publication { what, from: self.options().read_from, ..Publication::default() },
+            publication: Publication { projection, from: self.options().read_from, ..Publication::default() },
             reader: None,
             is_over: false,
             items: IntoItems::default(),

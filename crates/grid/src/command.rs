@@ -396,7 +396,7 @@ pub(crate) enum ToCoordinator {
     /// This member has merged the entries of all partitions for the segments whose primary it is.
     Merged,
     /// The events that the member's listeners want.
-    ListenOptions(Interest),
+    Listen(Interest),
     /// This member has listeners, and does not acknowledge events.
     Deaf(Address),
     /// The member has promised a higher ballot than the coordinator's.

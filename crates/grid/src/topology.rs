@@ -20,7 +20,7 @@ pub enum Phase {
     ReadNewWriteAll,
     /// The members have restarted with the data of their stores. Nothing is read or written before the first owner of
     /// each segment has the newest data of all its owners.
-    ColdStart,
+    Restoring,
 }
 
 /// The availability of a cache.

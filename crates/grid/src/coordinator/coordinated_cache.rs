@@ -269,7 +269,7 @@ impl CoordinatedCache {
         let readers = topology.read_owners();
         let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(counts);
         // During a cold start, a lost member may be the only one with writes acknowledged in the previous incarnation.
-        let is_too_much = !has_votes || readers.segments().any(is_lost) || topology.phase == Phase::ColdStart;
+        let is_too_much = !has_votes || readers.segments().any(is_lost) || topology.phase == Phase::Restoring;
         if is_too_much {
             return topology.succeeded(id, |next| next.availability = Availability::Degraded { away });
         }
@@ -329,7 +329,7 @@ impl CoordinatedCache {
                 self.empty.clear();
                 self.publish(cx);
             }
-            ToCoordinator::ListenOptions(interest) if self.topology.interest(from) != interest => {
+            ToCoordinator::Listen(interest) if self.topology.interest(from) != interest => {
                 self.listen(cx, from, interest);
             }
             // The reporting member has observed the stalled member under the topology that all members have now.
@@ -442,7 +442,7 @@ impl CoordinatedCache {
                 is_merged.then(|| self.topology.succeeded(id, |next| next.merging = Arc::from([])))
             }
             (Phase::Stable, _) => self.rebalance(cx, id),
-            (Phase::ColdStart, _) if self.is_restored() => Some(self.restored(id)),
+            (Phase::Restoring, _) if self.is_restored() => Some(self.restored(id)),
             _ => None,
         };
         if let Some(next) = next {
@@ -482,7 +482,7 @@ impl CoordinatedCache {
     /// Restarts a cold start, if members were lost during it and all of them have returned with their stores.
     pub(super) fn begins_again(&self, cx: &mut Cx) -> Option<ColdStart> {
         let topology = &self.topology;
-        if topology.phase != Phase::ColdStart || topology.away().is_empty() {
+        if topology.phase != Phase::Restoring || topology.away().is_empty() {
             return None;
         }
         let is_here = |member: &&CacheMember| self.present.contains(&member.address);

@@ -43,7 +43,7 @@ pub(crate) struct Coordinator {
 
 enum Role {
     Member,
-    StatusCollection(StatusCollection),
+    Collecting(StatusCollection),
     Leading,
 }
 
@@ -102,14 +102,14 @@ impl Coordinator {
         let promised = cx.promised.as_ref().map_or(0, |promised| promised.number);
         let number = promised.max(cx.leads.number).max(self.outbid).saturating_add(1);
         cx.leads = Ballot { number, by: self.local.clone() };
-        self.role = Role::StatusCollection(StatusCollection::begin(cx, view));
+        self.role = Role::Collecting(StatusCollection::begin(cx, view));
     }
 
     /// Continues without a member that speaks another wire version: it has none of these caches, and will not respond.
     pub(crate) fn go_on_without(&mut self, cx: &mut Cx, foreigner: &Address) {
         let Some(view) = &self.view else { return };
         match &mut self.role {
-            Role::StatusCollection(gathering) => {
+            Role::Collecting(gathering) => {
                 let is_complete = gathering.skip(foreigner);
                 if is_complete {
                     (self.led, self.restoring) = gathering.finish(cx, view);
@@ -145,7 +145,7 @@ impl Coordinator {
                 self.gather(cx);
             }
             (_, ToCoordinator::Outbid(_)) => {}
-            (Role::StatusCollection(gathering), ToCoordinator::Status(status)) => {
+            (Role::Collecting(gathering), ToCoordinator::Status(status)) => {
                 let is_complete = gathering.handle(from, *status);
                 if is_complete {
                     (self.led, self.restoring) = gathering.finish(cx, view);
@@ -250,7 +250,7 @@ impl Coordinator {
     pub(crate) fn describe(&self) -> String {
         match &self.role {
             Role::Member => "somebody else".to_owned(),
-            Role::StatusCollection(gathering) => format!("waits for the status of {:?}", gathering.missing()),
+            Role::Collecting(gathering) => format!("waits for the status of {:?}", gathering.missing()),
             Role::Leading => {
                 let led = self.led.iter().map(|(id, led)| format!("cache {:08x}: {}", id.0, led.describe()));
                 let restoring = self.restoring.iter().map(|(id, restoring)| {
@@ -266,7 +266,7 @@ impl Coordinator {
     pub(crate) fn is_waiting(&self) -> bool {
         match &self.role {
             Role::Member => false,
-            Role::StatusCollection(_) => true,
+            Role::Collecting(_) => true,
             Role::Leading => self.new.is_some() || self.led.values().any(CoordinatedCache::is_waiting),
         }
     }
@@ -275,7 +275,7 @@ impl Coordinator {
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         match &mut self.role {
             Role::Member => {}
-            Role::StatusCollection(gathering) => gathering.look_after(cx),
+            Role::Collecting(gathering) => gathering.look_after(cx),
             Role::Leading => {
                 self.new.iter_mut().for_each(|new| new.look_after(cx));
                 self.led.values_mut().for_each(|led| led.look_after(cx));

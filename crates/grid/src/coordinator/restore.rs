@@ -124,7 +124,7 @@ impl ColdStart {
         let epochs: Arc<[u32]> = vec![id; self.config.segments.into()].into();
         let mut topology = Topology {
             id,
-            phase: Phase::ColdStart,
+            phase: Phase::Restoring,
             quorum_to_be: None,
             forgone: Arc::from([]),
             ballot: cx.leads.clone(),

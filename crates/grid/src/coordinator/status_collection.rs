@@ -175,7 +175,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
         true => Lineage::first_id(&best, last, &cx.local),
         false => last + 1,
     };
-    let mut others = if merges { partitions::others(&best, &found, id) } else { Vec::new() };
+    let mut others = if merges { partitions::partitions_to_merge(&best, &found, id) } else { Vec::new() };
     let is_apart = |(_, status): &(Address, CacheStatus)| {
         status.topology.as_ref().is_some_and(|topology| topology.origin != best.origin)
     };

@@ -29,7 +29,7 @@ impl Cache {
         let is_denied = !cx.has(InjectedBug::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let keeps_target = std::mem::take(&mut call.keeps_target);
-        let Some(topology) = self.topology().filter(|topology| topology.phase != Phase::ColdStart) else {
+        let Some(topology) = self.topology().filter(|topology| topology.phase != Phase::Restoring) else {
             return cx.calls.unassign(number);
         };
         let (segment, is_write) = (call.segment, call.is_write());

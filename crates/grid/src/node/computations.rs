@@ -94,7 +94,7 @@ struct Gathered {
 }
 
 /// The entries gathered for a step.
-enum StatusCollection {
+enum Gathering {
     Done(Vec<Gathered>),
     /// No entries, until these values are loaded.
     Missing(Vec<((Segment, Bytes), Version)>),
@@ -234,12 +234,12 @@ impl Cache {
             return None;
         };
         match self.gather(cx, &fetch, &loaded) {
-            StatusCollection::Missing(missing) => {
+            Gathering::Missing(missing) => {
                 cx.computations.running.remove(&key);
                 self.load(cx, missing, Waiting::Fetch { from, fetch });
                 None
             }
-            StatusCollection::Done(gathered) => {
+            Gathering::Done(gathered) => {
                 let answer =
                     if from == cx.local { Answer::here(0, false) } else { Answer::elsewhere(self, 0) };
                 Some(Computation { key, topology: self.topology_id(), fetch, function, gathered, answer })
@@ -248,7 +248,7 @@ impl Cache {
     }
 
     /// Gathers the entries of the segments that a request names, up to the limit of a step.
-    fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> StatusCollection {
+    fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> Gathering {
         let mut gathered: Vec<Gathered> = Vec::new();
         let mut cursor = fetch.cursor.map(Cursor::from);
         let (mut bytes, mut looks, mut missing) = (0, 0, Vec::new());
@@ -261,14 +261,14 @@ impl Cache {
             let is_over = of_segment.end == PartEnd::More;
             let is_any = !of_segment.entries.is_empty() || gathered.iter().any(|one| !one.entries.is_empty());
             if !missing.is_empty() && !is_any {
-                return StatusCollection::Missing(missing);
+                return Gathering::Missing(missing);
             }
             gathered.push(of_segment);
             if is_over {
                 break;
             }
         }
-        StatusCollection::Done(gathered)
+        Gathering::Done(gathered)
     }
 
     /// Gathers the entries of one segment, up to the first whose value is not loaded. Then the values to load are gathered.

@@ -103,7 +103,7 @@ impl Cache {
     fn note_taken(&mut self, cx: &mut Cx, taken: Vec<Taken>) {
         // The entries are of an earlier incarnation and perhaps never acknowledged. An owner with only an older entry must not
         // differ from this one.
-        if self.topology().is_none_or(|topology| topology.phase == Phase::ColdStart) {
+        if self.topology().is_none_or(|topology| topology.phase == Phase::Restoring) {
             taken.iter().for_each(|one| self.container.forget_removal(one.segment, &one.key));
         }
         // After a network partition, the previous entry must not return from another partition.

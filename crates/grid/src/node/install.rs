@@ -128,7 +128,7 @@ impl Cache {
 
     /// Returns whether reads and writes are not served yet.
     pub(super) fn is_restoring(&self) -> bool {
-        self.topology().is_some_and(|topology| topology.phase == Phase::ColdStart)
+        self.topology().is_some_and(|topology| topology.phase == Phase::Restoring)
     }
 
     /// Returns the first topology of a cache whose only member is this one.
@@ -141,7 +141,7 @@ impl Cache {
 
     /// Returns whether this member serves reads of a segment's entries.
     fn is_read_here(&self, cx: &Cx, topology: &Topology, segment: Segment) -> bool {
-        topology.phase != Phase::ColdStart
+        topology.phase != Phase::Restoring
             && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
             && self.refusal(topology, segment, false).is_none()
     }
@@ -162,7 +162,7 @@ impl Cache {
         for segment in writes.segments() {
             let has = self.container.state(segment);
             let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
-            let is_complete = topology.phase != Phase::ColdStart && owns(topology.read_owners());
+            let is_complete = topology.phase != Phase::Restoring && owns(topology.read_owners());
             match (is_complete, owns(writes), has) {
                 (true, _, ContainerState::Owned) => {}
                 // A new read owner has fetched every entry, or no owner had any.
@@ -184,7 +184,7 @@ impl Cache {
                     self.segments[usize::from(segment.0)] = Default::default();
                 }
             }
-            if topology.phase == Phase::ColdStart {
+            if topology.phase == Phase::Restoring {
                 self.segments[usize::from(segment.0)].begun_again =
                     owns(writes).then_some(Version::new(topology.id, 0));
             }

@@ -417,7 +417,7 @@ impl Cache {
             segments: lane.segments.iter().copied().take(SEGMENTS_PER_FETCH).collect(),
             cursor: lane.cursor,
             items_max: u32::try_from(lane.share).unwrap_or(u32::MAX),
-            what: iteration.publication.projection,
+            projection: iteration.publication.projection,
             transform: iteration.publication.transform.clone(),
             is_only: iteration.publication.lanes <= 1,
         };

@@ -463,7 +463,7 @@ impl Cache {
         let interest = self.listeners.interest(cx.now);
         let mine = self.topology().map(|topology| topology.interest(&cx.local));
         if mine.is_some_and(|mine| mine != interest) {
-            self.tell_coordinator(cx, ToCoordinator::ListenOptions(interest));
+            self.tell_coordinator(cx, ToCoordinator::Listen(interest));
         }
     }
 

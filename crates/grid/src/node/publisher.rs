@@ -110,7 +110,7 @@ impl Cache {
 
     /// Returns the function that a request applies to entries; `None` if it is not registered here.
     pub(super) fn function(&self, projection: Projection, transform: Option<Transform>) -> Option<Function> {
-        match (what, transform) {
+        match (projection, transform) {
             (Projection::Reduced, None) => None,
             (Projection::Reduced, Some(Transform { name, arguments })) => {
                 self.reductions.get(&name).map(|function| Function::Reduction(function.clone(), arguments))
@@ -146,16 +146,16 @@ impl Cache {
         missing: &mut Vec<(Place, Version)>,
         answer: &mut Answer,
     ) -> Fetched {
-        let Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only: _ } = fetch;
+        let Fetch { iteration, nth, segments, cursor, items_max, projection, transform, is_only: _ } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);
-        let Some(function) = self.function(what, transform) else {
+        let Some(function) = self.function(projection, transform) else {
             fetched.applied = Applied::Unknown;
             return fetched;
         };
         let mut cursor = cursor.map(Cursor::from);
         let (mut bytes, mut looks, mut looked_bytes) = (0, 0, 0);
         let is_applied = !matches!(function, Function::Nothing);
-        let needs_value = what == Projection::Entries || !matches!(function, Function::Nothing);
+        let needs_value = projection == Projection::Entries || !matches!(function, Function::Nothing);
         let may_miss = self.container.passive_len() > 0 && needs_value;
         let (mut stops_at, mut applied) = (None, Applied::Done);
         for segment in segments {
@@ -198,7 +198,7 @@ impl Cache {
                         return;
                     }
                     let (key, version) = (visited.key(), visited.version());
-                    let value = match (&function, what, loaded_value) {
+                    let value = match (&function, projection, loaded_value) {
                         (Function::Reduction(function, arguments), _, loaded) => {
                             let entry = loaded.unwrap_or_else(|| visited.entry());
                             if catch_panic(|| function(&mut reduced, key, &entry, arguments)).is_err() {
@@ -223,7 +223,7 @@ impl Cache {
                     };
                     bytes += key.len() + value.len();
                     count += 1;
-                    if what != Projection::Count {
+                    if projection != Projection::Count {
                         answer.push(key, value, version);
                     }
                 });
@@ -249,7 +249,7 @@ impl Cache {
                     Ok(Some(next)) => at = next,
                     Ok(None) => {
                         // Includes removals that began after the segment's iteration, which may not have reached their keys.
-                        if what == Projection::Removable {
+                        if projection == Projection::Removable {
                             for record in self.removals_under_way(cx, segment) {
                                 bytes += record.key.len();
                                 count += 1;

@@ -118,7 +118,7 @@ impl Cache {
         let topology = &installed.topology;
         let pending = match (topology.phase, &topology.pending) {
             (Phase::ReadOldWriteAll, Some(pending)) => Some(pending),
-            (Phase::ColdStart, _) => None,
+            (Phase::Restoring, _) => None,
             _ => {
                 self.transfer = Transfer { pulled: self.transfer.pulled, ..Transfer::default() };
                 return;

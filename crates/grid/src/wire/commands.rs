@@ -228,7 +228,7 @@ fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut)
 
 wire_enum!(Applied { 0 = Done, 1 = Unknown, 2 = Panicked });
 wire_enum!(Limit { 0 = Entries(amount), 1 = Bytes(amount) });
-wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = ColdStart });
+wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Restoring });
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
 wire_enum!(Interest { 0 = Nothing, 1 = Keys, 2 = Entries, 3 = Previous });
 wire_struct!(Listening { since, changed, interest });
@@ -377,7 +377,7 @@ wire_struct!(Transform { name, arguments });
 wire_struct!(Shortage { used, limit, of });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
-wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only });
+wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, projection, transform, is_only });
 
 /// Minimum length of an item in bytes: two lengths and a version.
 const ITEM_BYTES_LEAST: usize = 3;
@@ -493,7 +493,7 @@ wire_enum!(ToCoordinator {
     4 = MakeAvailable,
     5 = Status(status),
     6 = Merged,
-    7 = ListenOptions(interest),
+    7 = Listen(interest),
     8 = Deaf(member),
     9 = Outbid(ballot),
 });

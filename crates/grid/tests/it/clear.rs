@@ -14,7 +14,7 @@ use crate::iteration::{begin, key, next, populated, remove};
 
 /// Returns the keys that an iteration returns without waiting for other members.
 fn given_at_once(cluster: &mut Cluster, n: usize, projection: Projection) -> Vec<Bytes> {
-    let id = begin(cluster, n, Publication { what, ..Publication::default() });
+    let id = begin(cluster, n, Publication { projection, ..Publication::default() });
     let mut keys = Vec::new();
     while let Next::Items(items) = next(cluster, n, id) {
         keys.extend(items.into_iter().map(|item| item.key));

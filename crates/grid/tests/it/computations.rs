@@ -43,7 +43,7 @@ fn register(cluster: &mut Cluster, is_reduction: bool) -> Arc<AtomicUsize> {
 
 fn publication(projection: Projection) -> Publication {
     let transform = Some(Transform { name: NAME.into(), arguments: Bytes::from_static(b"told") });
-    Publication { what, transform, ..Publication::default() }
+    Publication { projection, transform, ..Publication::default() }
 }
 
 /// Runs one step of each member that has one, as long as `may_go_on` returns true. Returns the number of steps.

@@ -170,7 +170,7 @@ fn evicted_values_are_read_from_the_store_and_count_everywhere() {
 
 fn walk(cluster: &mut Cluster, n: usize, projection: Projection) -> Vec<(Bytes, Bytes)> {
     let cache = cluster.cache();
-    let publication = Publication { what, batch: 16, ..Publication::default() };
+    let publication = Publication { projection, batch: 16, ..Publication::default() };
     let id = cluster.with(n, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
     let mut all = Vec::new();
     for _ in 0..10_000 {
@@ -178,7 +178,7 @@ fn walk(cluster: &mut Cluster, n: usize, projection: Projection) -> Vec<(Bytes, 
             Ok(Next::Items(items)) => all.extend(items.into_iter().map(|item| (item.key, item.value))),
             Ok(Next::Nothing) => cluster.run(Duration::from_millis(1)),
             Ok(Next::End { count }) => {
-                if what != Projection::Count {
+                if projection != Projection::Count {
                     assert_eq!(count, all.len() as u64);
                     return all;
                 }

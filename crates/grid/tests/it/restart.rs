@@ -34,7 +34,7 @@ fn open(disk: &SimDisk, durability: Durability) -> Arc<dyn Store> {
 fn is_open(cluster: &Cluster, n: usize) -> bool {
     let cache = cluster.cache();
     let member = cluster.members[n].as_ref().expect("a member");
-    member.node.topology(cache).is_some_and(|topology| topology.phase != Phase::ColdStart)
+    member.node.topology(cache).is_some_and(|topology| topology.phase != Phase::Restoring)
 }
 
 fn crash_all(cluster: &mut Cluster) {

@@ -108,7 +108,7 @@ impl Walkers {
             1 => Guarantee::AtLeastOnce,
             _ => Guarantee::ExactlyOnce,
         };
-        let what = match rng.below(10) {
+        let projection = match rng.below(10) {
             0..7 => Projection::Entries,
             7 | 8 => Projection::Keys,
             _ => Projection::Count,
@@ -119,7 +119,7 @@ impl Walkers {
         // This choice is as good as a drawn one, and earlier seeds stay the same runs.
         let whole = batch.is_multiple_of(2);
         let from = if batch.is_multiple_of(5) { ReadFrom::Primary } else { ReadFrom::Nearest };
-        Publication { what, guarantee, transform: None, segments, batch, lanes, from, whole }
+        Publication { projection, guarantee, transform: None, segments, batch, lanes, from, whole }
     }
 }
 
