@@ -61,7 +61,7 @@ use crate::{Segment, Version};
 use cursor::Budget;
 use item::Item;
 use stored::Stored;
-use table::{Ahead, KeyHash, Table, Walk};
+use table::{KeyHash, PrefetchScope, Table, Walk};
 
 /// Bytes of an entry besides the allocation of its key and value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 82;
@@ -262,7 +262,7 @@ impl Container {
     ) -> Result<Option<Cursor>, SegmentGone> {
         let mut budget = Budget::new(limits);
         while !budget.is_spent() {
-            match self.lock(segment).walk(&mut cursor, &mut budget, now, Ahead::Items, &mut give) {
+            match self.lock(segment).walk(&mut cursor, &mut budget, now, PrefetchScope::Items, &mut give) {
                 Walk::Spent => break,
                 Walk::More => {}
                 Walk::End => return Ok(None),

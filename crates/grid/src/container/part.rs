@@ -5,7 +5,7 @@ use consort_group::Time;
 
 use super::cursor::Budget;
 use super::prefetch::fetch;
-use super::table::{Ahead, Table, Walk};
+use super::table::{PrefetchScope, Table, Walk};
 use super::{ChunkLimits, Container, Cursor, SegmentGone, Visited};
 use crate::Segment;
 
@@ -45,7 +45,7 @@ impl SizedChunk<'_> {
     /// Calls `give` for each entry.
     pub(crate) fn each(&self, mut give: impl FnMut(Visited<'_>)) {
         let (mut cursor, mut budget) = (self.from, Budget::new(self.limits));
-        self.table.walk(&mut cursor, &mut budget, self.now, Ahead::Slots, &mut give);
+        self.table.walk(&mut cursor, &mut budget, self.now, PrefetchScope::Slots, &mut give);
     }
 }
 
@@ -67,13 +67,14 @@ impl Container {
         let table = &*self.lock(segment);
         let (mut cursor, mut budget) = (from, Budget::new(limits));
         let (mut entries, mut bytes, mut has_passive) = (0, 0, false);
-        let walked = table.walk(&mut cursor, &mut budget, now, Ahead::Slots, &mut |visited: Visited<'_>| {
-            // All at once, because copies in between would compete with their own memory reads.
-            fetch(visited.first_bytes());
-            entries += 1;
-            bytes += visited.data_len();
-            has_passive |= visited.is_passive();
-        });
+        let walked =
+            table.walk(&mut cursor, &mut budget, now, PrefetchScope::Slots, &mut |visited: Visited<'_>| {
+                // All at once, because copies in between would compete with their own memory reads.
+                fetch(visited.first_bytes());
+                entries += 1;
+                bytes += visited.data_len();
+                has_passive |= visited.is_passive();
+            });
         let next = match walked {
             Walk::Spent => Some(cursor),
             Walk::End => None,

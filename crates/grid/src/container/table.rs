@@ -293,12 +293,12 @@ impl Table {
 
     /// Prefetches the slots and items that an iteration reaches soon after this slot.
     #[inline]
-    fn fetch_after(&self, slot: u32, prefetch: Ahead) {
+    fn fetch_after(&self, slot: u32, prefetch: PrefetchScope) {
         let slab = &self.contents.slab;
         if let Some(place) = slab.place(slot.saturating_add(2 * WALK_AHEAD)) {
             fetch(place);
         }
-        if prefetch == Ahead::Items
+        if prefetch == PrefetchScope::Items
             && let Some(later) = slab.get(slot.saturating_add(WALK_AHEAD))
         {
             fetch(later.item.first_bytes());
@@ -542,7 +542,7 @@ impl Table {
         cursor: &mut Cursor,
         budget: &mut Budget,
         now: Time,
-        prefetch: Ahead,
+        prefetch: PrefetchScope,
         give: &mut impl FnMut(Visited<'_>),
     ) -> Walk {
         if *cursor == Cursor::START {
@@ -580,7 +580,7 @@ impl Table {
 
 /// The data that an iteration reads, and prefetches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ahead {
+pub(super) enum PrefetchScope {
     /// Only the slots.
     Slots,
     /// Keys and values, too.

@@ -213,7 +213,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
 /// Returns whether other members may continue from the same topology id, unless this coordinator has made the topology itself.
 fn may_be_elsewhere(cx: &Cx, best: &Topology, last: u32, found: &[(Address, CacheStatus)]) -> bool {
     let has_sides =
-        found.iter().any(|(_, status)| status.topology.is_some() && !partitions::is_in(best, status));
+        found.iter().any(|(_, status)| status.topology.is_some() && !partitions::is_member_of(best, status));
     let is_here = |member: &Address| found.iter().any(|(one, _)| one == member);
     let is_ours = best.id == last && best.ballot.by == cx.local && is_here(&cx.local);
     has_sides || !is_ours && !best.addresses().all(is_here)
