@@ -1,4 +1,5 @@
-//! A grid of three members within one process: what one puts, all get, and what a member has when it goes, others have.
+//! A grid of three members in one process: all members read the entries that one puts, and the entries of a member
+//! that leaves move to the others.
 //!
 //! `cargo run --release -p consort-cache --example embedded`
 

@@ -133,7 +133,7 @@ impl Cache {
 
     fn go_on_with(&mut self, cx: &mut Cx, waiting: Waiting, loaded: &Found, failure: Option<&StoreFailure>) {
         let error = failure
-            .map(|why| OperationError::NotLoaded { member: cx.local.clone().into(), why: why.clone() });
+            .map(|why| OperationError::StoreReadFailed { member: cx.local.clone().into(), why: why.clone() });
         let with = |mut found: Found| {
             found.extend(loaded.iter().map(|(place, entry)| (place.clone(), entry.clone())));
             found

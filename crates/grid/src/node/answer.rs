@@ -9,7 +9,7 @@ use super::cx::Cx;
 use crate::Version;
 use crate::command::{Body, Fetched};
 use crate::container::Visited;
-use crate::items::{Held, Item, ItemRef, push_copy};
+use crate::items::{Item, ItemRef, ItemStorage, push_copy};
 use crate::wire::FetchedItems;
 
 /// The items gathered so far.
@@ -24,8 +24,8 @@ pub(super) struct Gathered {
     /// Items for a reader that takes them.
     made: Vec<Item>,
     /// Items for a reader that reads them in place.
-    items: Vec<Held>,
-    is_whole: bool,
+    items: Vec<ItemStorage>,
+    is_owned: bool,
     /// The keys of items that do not share their value's memory, in one allocation for all of them.
     keys: Vec<u8>,
     /// For each of these keys, the index of its item and its end in `keys`.
@@ -54,7 +54,7 @@ impl Value<'_> {
 
     /// Returns the value with its key, if they are in one place.
     fn together(&self) -> Option<Bytes> {
-        if let Self::Of(visited) = self { visited.together() } else { None }
+        if let Self::Of(visited) = self { visited.contiguous_bytes() } else { None }
     }
 
     fn is_passive(&self) -> bool {
@@ -83,10 +83,10 @@ impl Answer {
     }
 
     /// Returns an answer for a reader on this member, with room for `items` items, which it reads in place or takes.
-    pub(super) fn here(items: usize, is_whole: bool) -> Self {
-        let (items, made) = if is_whole { (items, 0) } else { (0, items) };
+    pub(super) fn here(items: usize, is_owned: bool) -> Self {
+        let (items, made) = if is_owned { (items, 0) } else { (0, items) };
         let (items, made) = (Vec::with_capacity(items), Vec::with_capacity(made));
-        Self::Here(Gathered { made, items, is_whole, ..Gathered::default() })
+        Self::Here(Gathered { made, items, is_owned, ..Gathered::default() })
     }
 
     /// Returns the number of items so far.
@@ -144,7 +144,7 @@ impl Answer {
 
 impl Gathered {
     fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
-        if self.is_whole { self.hold(key, value, version) } else { self.make(key, value, version) }
+        if self.is_owned { self.hold(key, value, version) } else { self.make(key, value, version) }
     }
 
     fn make(&mut self, key: &[u8], value: Value<'_>, version: Version) {
@@ -155,18 +155,18 @@ impl Gathered {
             return;
         }
         self.made.push(match value.together() {
-            Some(bytes) => Held::Together { bytes, key_len: key.len() as u32, version }.into_item(),
+            Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version }.into_item(),
             None => Item { key: Bytes::copy_from_slice(key), value: value.into_bytes(), version },
         });
     }
 
     fn hold(&mut self, key: &[u8], value: Value<'_>, version: Version) {
         self.items.push(match value.together() {
-            Some(bytes) => Held::Together { bytes, key_len: key.len() as u32, version },
+            Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version },
             None => {
                 self.keys.extend_from_slice(key);
                 self.ends.push((self.items.len(), self.keys.len()));
-                Held::Apart(Item { key: Bytes::new(), value: value.into_bytes(), version })
+                Held::OutOfLine(Item { key: Bytes::new(), value: value.into_bytes(), version })
             }
         });
     }
@@ -175,12 +175,12 @@ impl Gathered {
         let keys = Bytes::from(self.keys);
         let mut from = 0;
         for (nth, end) in self.ends {
-            if let Held::Apart(item) = &mut self.items[nth] {
+            if let Held::OutOfLine(item) = &mut self.items[nth] {
                 item.key = keys.slice(from..end);
             }
             from = end;
         }
-        let items = if self.is_whole { self.items.into() } else { self.made.into() };
+        let items = if self.is_owned { self.items.into() } else { self.made.into() };
         Fetched { items, ..fetched }
     }
 }
@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn items_of_a_reader_here_have_their_keys_whatever_their_values_are_and_however_many_are_taken_back() {
         let container = container();
-        for (made_until, is_whole) in (0..6).flat_map(|until| [(until, false), (until, true)]) {
-            let mut answer = Answer::here(0, is_whole);
+        for (made_until, is_owned) in (0..6).flat_map(|until| [(until, false), (until, true)]) {
+            let mut answer = Answer::here(0, is_owned);
             let push = |answer: &mut Answer, nth: usize| {
                 let one = ChunkLimits { entries_max: 1, bytes_max: usize::MAX };
                 let at = Cursor { slot: nth as u32, before: u64::MAX - 1 };

@@ -15,8 +15,8 @@ use super::records::Records;
 use super::transfer::Transfer;
 use super::uses::Awaited;
 use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
-use crate::past::Past;
-use crate::planted::Planted;
+use crate::history::SegmentHistory;
+use crate::injected_bugs::InjectedBug;
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::{
     CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
@@ -71,11 +71,11 @@ pub(crate) struct Installed {
 #[derive(Default)]
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
-    /// The past of the segment that a merge needs, if a merge is possible.
-    pub(crate) past: Past,
+    /// The history of the segment that a merge needs, if a merge is possible.
+    pub(crate) history: SegmentHistory,
     /// The number of writes that this member has ordered.
     pub(crate) count: u64,
-    /// The last reign whose primary has been sent this member's records, or that this member has begun itself.
+    /// The last primary term whose primary has been sent this member's records, or that this member has begun itself.
     pub(crate) handed: u32,
     /// The last epoch in which this member's records have been sent to the other write owners.
     pub(crate) resent: u32,
@@ -209,7 +209,7 @@ impl Cache {
                 self.handle_backup(cx, from, command.topology, backup);
             }
             Body::Ack(mut ack) => {
-                if cx.has(Planted::AcksAddedUp) {
+                if cx.has(InjectedBug::AcksAddedUp) {
                     ack.epoch = u32::MAX;
                 }
                 cx.calls.ack(from, ack);
@@ -229,22 +229,22 @@ impl Cache {
             Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),
             Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
             Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
-            Body::Tell(tell) if is_ours(tell.segment) => self.handle_tell(cx, from, command.topology, tell),
+            Body::Notify(tell) if is_ours(tell.segment) => self.handle_tell(cx, from, command.topology, tell),
             Body::Idle { segment, key, version, number } if is_ours(segment) => {
                 self.handle_idle(cx, from, (segment, key), version, number);
             }
-            Body::Used(used) if is_ours(used.segment) => self.handle_used(cx, from, used),
-            Body::UsesTold(mut segments) => {
+            Body::LastUse(used) if is_ours(used.segment) => self.handle_used(cx, from, used),
+            Body::LastUsesSent(mut segments) => {
                 segments.retain(|segment| is_ours(*segment));
-                self.handle_uses_told(cx, from, &segments);
+                self.handle_last_uses(cx, from, &segments);
             }
-            Body::Known { segment, past } if is_ours(segment) => {
-                self.handle_known(from, command.topology, segment, &past);
+            Body::HistoryUpdate { segment, history } if is_ours(segment) => {
+                self.handle_history_update(from, command.topology, segment, &history);
             }
             Body::Idle { .. }
-            | Body::Known { .. }
-            | Body::Used(_)
-            | Body::Tell(_)
+            | Body::HistoryUpdate { .. }
+            | Body::LastUse(_)
+            | Body::Notify(_)
             | Body::Backup(_)
             | Body::Pull(_)
             | Body::Chunk(_) => cx.counters.malformed += 1,

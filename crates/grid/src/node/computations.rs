@@ -15,11 +15,11 @@ use super::answer::{Answer, Value};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::publisher::{Function, LOOKS_MAX};
+use crate::catch_panic::{Panicked, catch_panic};
 use crate::command::{Applied, CacheId, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
-use crate::guarded::{Panicked, guarded};
 use crate::operation::OperationError;
-use crate::publication::{FETCH_BYTES, What};
+use crate::publication::{FETCH_BYTES, Projection};
 use crate::{Entry, Node, Segment, Version};
 
 /// The limit of requests that wait for their function. One more is refused: its reader receives the error that this member is
@@ -117,7 +117,7 @@ impl Computation {
                     break;
                 }
                 looks += 1;
-                let made = guarded(|| match &function {
+                let made = catch_panic(|| match &function {
                     Function::Transform(function, arguments) => function(&entry_key, &entry, arguments),
                     Function::Reduction(function, arguments) => {
                         function(&mut reduced, &entry_key, &entry, arguments);
@@ -129,7 +129,7 @@ impl Computation {
                     Ok(Some(made)) => {
                         bytes += entry_key.len() + made.len();
                         count += 1;
-                        if fetch.what != What::Count {
+                        if fetch.projection != Projection::Count {
                             answer.push(&entry_key, Value::Made(made), entry.version);
                         }
                     }
@@ -217,7 +217,7 @@ impl Cache {
         }
         if computations.waiting.len() >= WAITING_MAX {
             cx.counters.overflowed += 1;
-            return self.fail_fetch(cx, from, fetch, OperationError::Busy(WAITING_MAX as u64));
+            return self.fail_fetch(cx, from, fetch, OperationError::TooManyInFlight(WAITING_MAX as u64));
         }
         computations.order.push_back(key.clone());
         computations.waiting.insert(key, (fetch, loaded));
@@ -226,7 +226,7 @@ impl Cache {
     /// Returns the step that a request begins; none if it was answered, or waits for values.
     fn computation(&mut self, cx: &mut Cx, key: Key, fetch: Fetch, loaded: Found) -> Option<Computation> {
         let from = key.1.clone();
-        let Some(function) = self.function(fetch.what, fetch.transform.clone()) else {
+        let Some(function) = self.function(fetch.projection, fetch.transform.clone()) else {
             cx.computations.running.remove(&key);
             let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
             fetched.applied = Applied::Unknown;

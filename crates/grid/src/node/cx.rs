@@ -15,9 +15,9 @@ use super::silence::Silence;
 use super::waiting_events::WaitingEvents;
 use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Call, Command};
+use crate::injected_bugs::InjectedBug;
 use crate::merge::{MergeFn, MergePolicy};
 use crate::persistence::StoreRequest;
-use crate::planted::Planted;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
@@ -73,7 +73,7 @@ pub(crate) struct Cx {
     /// The limit of requested chunks of a cache that have not arrived.
     pub(crate) pulls_max: usize,
     #[cfg(feature = "planted")]
-    pub(crate) planted: Option<Planted>,
+    pub(crate) planted: Option<InjectedBug>,
     /// The earliest expiry of the entries that were written since the last check.
     pub(crate) next_mortal: Option<Time>,
 }
@@ -154,14 +154,14 @@ impl Cx {
 
     /// Returns whether this bug is planted in this member.
     #[cfg(feature = "planted")]
-    pub(crate) fn has(&self, bug: Planted) -> bool {
+    pub(crate) fn has(&self, bug: InjectedBug) -> bool {
         self.planted == Some(bug)
     }
 
     /// Returns false: without the feature, no bugs are planted.
     #[cfg(not(feature = "planted"))]
     #[inline(always)]
-    pub(crate) fn has(&self, _: Planted) -> bool {
+    pub(crate) fn has(&self, _: InjectedBug) -> bool {
         false
     }
 
@@ -319,7 +319,7 @@ mod tests {
     use crate::wire::FrameReader;
 
     fn told(cx: &mut Cx, to: &Address) -> u64 {
-        cx.send(to, CacheId(1), 1, Body::UsesTold(Vec::new()));
+        cx.send(to, CacheId(1), 1, Body::LastUsesSent(Vec::new()));
         FrameReader::new(cx.next_frame().unwrap().bytes).unwrap().finished
     }
 

@@ -7,9 +7,9 @@ use consort_group::Time;
 
 use super::cache::Cache;
 use super::cx::Cx;
-use crate::container::Arrival;
+use crate::container::NewEntry;
 use crate::operation::Stored;
-use crate::wire::{Copies, CopyRef};
+use crate::wire::{EncodedEntries, EntryRef};
 use crate::{Entry, Full, Lifetime, Segment, Version};
 
 impl Cache {
@@ -117,7 +117,7 @@ impl Cache {
     }
 
     /// Writes another owner's entries of a segment, each unless an entry or a removal as new is known.
-    pub(super) fn put_copies(&mut self, cx: &mut Cx, segment: Segment, copies: &Copies) {
+    pub(super) fn put_copies(&mut self, cx: &mut Cx, segment: Segment, copies: &EncodedEntries) {
         if self.is_backed() || self.container.bound().is_some() {
             for (key, stored) in copies.parts() {
                 if self.is_backed() && stored.is_over() {
@@ -130,9 +130,9 @@ impl Cache {
         }
         let (container, now) = (self.container.clone(), cx.now);
         let arrivals = copies.iter().map(|copy| {
-            let (CopyRef { key, value, .. }, stamp) = (copy, copy.stamp());
+            let (EntryRef { key, value, .. }, stamp) = (copy, copy.stamp());
             self.note_lifetime(cx, stamp.lifetime, stamp.age, stamp.idle);
-            Arrival {
+            NewEntry {
                 key,
                 value,
                 version: stamp.version,
@@ -141,7 +141,7 @@ impl Cache {
                 lifetime: stamp.lifetime,
             }
         });
-        container.put_arrivals(segment, arrivals, now);
+        container.insert_batch(segment, arrivals, now);
     }
 
     /// Removes an entry, unless an entry or a removal as new is known.

@@ -33,6 +33,6 @@ impl Node {
         let member = self.cx.coordinator.clone().filter(|_| !cache.is_local())?;
         let theirs = *self.cx.foreigners.get(&member)?;
         let (cache, member) = (cache.config.name.clone(), member.into());
-        Some(OpenError::OtherVersion { cache, member, theirs, ours: VERSION })
+        Some(OpenError::IncompatibleWire { cache, member, theirs, ours: VERSION })
     }
 }

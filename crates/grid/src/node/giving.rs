@@ -10,8 +10,8 @@ use super::cx::Cx;
 use super::transfer::CHUNK_BYTES;
 use crate::command::{Body, Chunk, Pull};
 use crate::container::{ChunkLimits, Cursor};
-use crate::past::Past;
-use crate::planted::Planted;
+use crate::history::SegmentHistory;
+use crate::injected_bugs::InjectedBug;
 use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};
 
@@ -92,7 +92,7 @@ impl Cache {
                 }
             }
         };
-        let past = match found.next {
+        let history = match found.next {
             None => self.end_giving(cx, from, &pull),
             Some(_) => None,
         };
@@ -100,7 +100,7 @@ impl Cache {
         let chunk = Chunk {
             entries: entries.map(|(key, entry)| (key, Stored::of(entry, cx.now))).collect(),
             next: found.next.map(Cursor::into),
-            past,
+            history,
             segment_bytes: self.container.segment_content_bytes(segment),
             ..Chunk::nothing_for(&pull)
         };
@@ -122,13 +122,13 @@ impl Cache {
                 if part.has_passive() {
                     return Given::Not;
                 }
-                let past = match (part.next(), end.take()) {
+                let history = match (part.next(), end.take()) {
                     (None, None) => return Given::IsLast,
-                    (None, Some(past)) => past,
+                    (None, Some(history)) => history,
                     (Some(_), _) => None,
                 };
                 let next = part.next().map(Cursor::into);
-                let chunk = Chunk { next, past, segment_bytes, ..Chunk::nothing_for(pull) };
+                let chunk = Chunk { next, history, segment_bytes, ..Chunk::nothing_for(pull) };
                 let entries = |out: &mut BytesMut| part.each(|visited| put_copy(out, visited, now));
                 cx.write_to(from, |frames| {
                     let body = |out: &mut BytesMut| chunk.put_body(out, part.count(), entries);
@@ -145,12 +145,12 @@ impl Cache {
         }
     }
 
-    /// Sends the records of a segment's writes before its last chunk. Returns the past of the segment.
-    fn end_giving(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<Past> {
-        if pull.side.is_none() && !cx.has(Planted::RecordsNotGiven) {
+    /// Sends the records of a segment's writes before its last chunk. Returns the history of the segment.
+    fn end_giving(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<SegmentHistory> {
+        if pull.side.is_none() && !cx.has(InjectedBug::RecordsNotGiven) {
             self.give_records(cx, from, pull.segment);
         }
-        self.past_of(pull.segment)
+        self.history_of(pull.segment)
     }
 
     pub(super) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::command::CacheId;
-    use crate::wire::{Copies, FrameWriter};
+    use crate::wire::{EncodedEntries, FrameWriter};
     use crate::{Container, ContainerSettings, Entry, Lifetime, Segment, Version};
 
     const SEGMENT: Segment = Segment(0);
@@ -202,7 +202,7 @@ mod tests {
             let (mut one, mut other) = (FrameWriter::default(), FrameWriter::default());
             one.push(CacheId(1), 4, &Body::Chunk(gathered.clone()));
             let written = container.part(SEGMENT, from, limits, now, |part| {
-                let chunk = Chunk { entries: Copies::default(), ..gathered };
+                let chunk = Chunk { entries: EncodedEntries::default(), ..gathered };
                 let entries = |out: &mut BytesMut| part.each(|visited| put_copy(out, visited, now));
                 other.push_with(CacheId(1), 4, part.bytes(), |out| {
                     chunk.put_body(out, part.count(), entries);

@@ -12,7 +12,7 @@ use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, ORPHANED, Record};
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::{Segment, SegmentState};
 
 /// How long a write owner waits until it asks its primary whether all records of gone callers were sent, and between two such
@@ -26,17 +26,20 @@ impl Cache {
         let Some(installed) = self.installed.as_ref().filter(|_| !self.is_invalidation()) else { return };
         let mut handed: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         for segment in installed.writes.segments() {
-            let reign = installed.topology.reign(segment);
+            let primary_term = installed.topology.primary_term(segment);
             let state = &mut self.segments[usize::from(segment.0)];
             // An owner that is gone or has begun anew has no records. A member that is no owner any more has already sent them.
             state.missing.retain(|owner| {
                 let membership = installed.topology.membership(owner);
-                membership.is_some_and(|one| one.since <= reign) && !installed.topology.away().contains(owner)
+                membership.is_some_and(|one| one.since <= primary_term)
+                    && !installed.topology.away().contains(owner)
             });
-            if state.handed == reign || !installed.writes.owners(segment).any(|owner| *owner == cx.local) {
+            if state.handed == primary_term
+                || !installed.writes.owners(segment).any(|owner| *owner == cx.local)
+            {
                 continue;
             }
-            state.handed = reign;
+            state.handed = primary_term;
             state.records.forget_answers();
             match installed.writes.primary(segment) {
                 Some(primary) if *primary == cx.local => {
@@ -54,7 +57,7 @@ impl Cache {
                 None => {}
             }
         }
-        if cx.has(Planted::HandoverNotAwaited) {
+        if cx.has(InjectedBug::HandoverNotAwaited) {
             self.segments.iter_mut().for_each(|state| state.missing.clear());
         }
         for (primary, segments) in handed {
@@ -86,7 +89,7 @@ impl Cache {
             .collect();
         HandedSegment {
             segment,
-            reign: self.topology().map_or(0, |topology| topology.reign(segment)),
+            primary_term: self.topology().map_or(0, |topology| topology.primary_term(segment)),
             records,
         }
     }
@@ -104,7 +107,7 @@ impl Cache {
     /// Handles the records of a write owner, for a new primary or with a segment that is fetched.
     pub(super) fn handle_handover(&mut self, cx: &mut Cx, from: &Address, handed: HandedSegment) {
         let segment = handed.segment;
-        if self.topology().is_none_or(|topology| topology.reign(segment) != handed.reign) {
+        if self.topology().is_none_or(|topology| topology.primary_term(segment) != handed.primary_term) {
             return;
         }
         let is_pulled = self.container.state(segment) == SegmentState::Receiving;
@@ -202,9 +205,9 @@ impl Cache {
         let mut count = 0;
         for record in state.records.iter_mut() {
             let caller = &record.operation.caller;
-            let is_away = cx.has(Planted::AwayAdopted) && installed.topology.away().contains(caller);
+            let is_away = cx.has(InjectedBug::AwayAdopted) && installed.topology.away().contains(caller);
             let is_gone = Self::is_orphan(&installed.topology, &record.operation) || is_away;
-            if !is_gone || cx.has(Planted::CallersNotAdopted) {
+            if !is_gone || cx.has(InjectedBug::CallersNotAdopted) {
                 continue;
             }
             record.operation.number = own_call(cx, id, segment, record.key.clone());
@@ -224,7 +227,7 @@ impl Cache {
     /// own, and have reported that these are all. A primary that knew that all was finished has sent no report. A report under
     /// another topology did not count, or was lost with a link.
     pub(crate) fn look_after_records(&mut self, cx: &mut Cx) {
-        if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(Planted::SettledNotAsked) {
+        if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
             return;
         }
         let mut asked: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();

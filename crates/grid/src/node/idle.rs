@@ -20,10 +20,10 @@ use super::cache::Cache;
 use super::caller::RESEND_AFTER;
 use super::cx::Cx;
 use super::persistence::Place;
-use crate::command::{Body, Call, Used};
+use crate::command::{Body, Call, LastUse};
 use crate::container::Idle;
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, ReadFrom, ago};
-use crate::planted::Planted;
 use crate::{Entry, Flags, Segment, Version};
 
 /// The limit of open questions of a member, for each cache. An entry beyond it is asked about when its timer or its caller
@@ -193,12 +193,12 @@ impl Cache {
         number: u64,
     ) {
         let entry = self.container.peek(segment, &key).filter(|entry| entry.version == version);
-        let is_told = !cx.has(Planted::UseDenied);
+        let is_told = !cx.has(InjectedBug::UseDenied);
         let used = entry.as_ref().filter(|entry| is_told && !entry.is_expired(cx.now));
         let idle = used.map(|entry| cx.now.since(entry.last_used));
         let is_doubtful = entry.is_some_and(|entry| entry.is_idle(cx.now));
         if !is_doubtful || !self.is_primary(&cx.local, segment) {
-            return self.send(cx, from, Body::Used(Used { segment, key, version, number, idle }));
+            return self.send(cx, from, Body::LastUse(LastUse { segment, key, version, number, idle }));
         }
         // If this member does not answer, the asking member asks again.
         if self.orders(cx, segment) {
@@ -208,13 +208,13 @@ impl Cache {
     }
 
     /// Handles an answer: a member has used an entry, or has not.
-    pub(super) fn handle_used(&mut self, cx: &mut Cx, from: &Address, used: Used) {
-        let Used { segment, key, version, number, idle } = used;
+    pub(super) fn handle_used(&mut self, cx: &mut Cx, from: &Address, used: LastUse) {
+        let LastUse { segment, key, version, number, idle } = used;
         let place = (segment, Bytes::copy_from_slice(&key));
         if let Some(idle) = idle
             && self.container.version_of(segment, &key) == version
         {
-            let at = if cx.has(Planted::UseRenewed) { cx.now } else { ago(cx.now, idle) };
+            let at = if cx.has(InjectedBug::UseRenewed) { cx.now } else { ago(cx.now, idle) };
             self.container.touch(segment, &key, at);
         }
         if self.questions.open.get(&place).is_none_or(|question| question.version != version) {
@@ -265,8 +265,8 @@ impl Cache {
             );
             for member in told {
                 let (segment, key, version) = (*segment, key.clone(), question.version);
-                let used = Used { segment, key, version, number: 0, idle };
-                self.send(cx, &member, Body::Used(used));
+                let used = LastUse { segment, key, version, number: 0, idle };
+                self.send(cx, &member, Body::LastUse(used));
             }
         }
         self.take_again(cx, question.waiting);

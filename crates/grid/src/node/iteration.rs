@@ -17,10 +17,10 @@ use super::caller::{RESEND_AFTER, RESEND_AFTER_MAX};
 use super::cx::Cx;
 use crate::Segment;
 use crate::command::{Applied, Body, Fetch, Fetched, PartEnd};
+use crate::injected_bugs::InjectedBug;
 use crate::items::{Item, ItemRef, Items};
 use crate::operation::{OperationError, ReadFrom};
-use crate::planted::Planted;
-use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, What};
+use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication};
 
 /// The limit of open iterations of a member. Each keeps a batch at most, and the keys of segments that have arrived in part.
 pub(crate) const ITERATIONS_MAX: usize = 65_536;
@@ -224,7 +224,7 @@ impl Cache {
         publication: Publication,
     ) -> Result<(), OperationError> {
         if self.iterations.len() >= ITERATIONS_MAX {
-            return Err(OperationError::Busy(ITERATIONS_MAX as u64));
+            return Err(OperationError::TooManyInFlight(ITERATIONS_MAX as u64));
         }
         self.iterations.insert(id, Iteration::new(publication, self.config.segments));
         Ok(())
@@ -342,7 +342,7 @@ impl Cache {
         let mut empty = Vec::new();
         for &segment in &iteration.todo {
             if let Some(error) = self.refusal(topology, segment, false) {
-                if cx.has(Planted::AwayPassedOver) {
+                if cx.has(InjectedBug::AwayPassedOver) {
                     empty.push(segment);
                     continue;
                 }
@@ -401,7 +401,7 @@ impl Cache {
     }
 
     fn ask_lane(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration, nth: usize) {
-        if cx.has(Planted::GivenForgotten) {
+        if cx.has(InjectedBug::GivenForgotten) {
             iteration.given.values_mut().for_each(|given| given.before.clear());
         }
         let lane = &mut iteration.lanes[nth];
@@ -417,7 +417,7 @@ impl Cache {
             segments: lane.segments.iter().copied().take(SEGMENTS_PER_FETCH).collect(),
             cursor: lane.cursor,
             items_max: u32::try_from(lane.share).unwrap_or(u32::MAX),
-            what: iteration.publication.what,
+            projection: iteration.publication.projection,
             transform: iteration.publication.transform.clone(),
             is_only: iteration.publication.lanes <= 1,
         };
@@ -541,9 +541,9 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
         return;
     }
     let remembers = iteration.publication.guarantee == Guarantee::ExactlyOnce;
-    let is_counted = iteration.publication.what == What::Count;
-    let mut kept = if iteration.publication.whole { items } else { items.made() };
-    let is_reduced = iteration.publication.what == What::Reduced;
+    let is_counted = iteration.publication.projection == Projection::Count;
+    let mut kept = if iteration.publication.whole { items } else { items.materialize() };
+    let is_reduced = iteration.publication.projection == Projection::Reduced;
     let mut completed = Vec::new();
     let mut length = 0;
     let mut refused = Vec::new();

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use super::waiting_events::{Part, TakenEvents};
-use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, Listen, Scope};
-use crate::guarded::{Panicked, guarded};
+use crate::catch_panic::{Panicked, catch_panic};
+use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, ListenOptions, Scope};
 use crate::publication::{IterationId, TransformFn};
 use crate::{Entry, Interest, Version};
 
@@ -25,7 +25,7 @@ const AHEAD_MAX: usize = 65_536;
 
 /// A listener of this member.
 pub(crate) struct Listener {
-    pub(crate) options: Listen,
+    pub(crate) options: ListenOptions,
     function: Option<(Arc<TransformFn>, Bytes)>,
     queue: VecDeque<Event>,
     queued_bytes: usize,
@@ -53,7 +53,7 @@ pub(crate) enum Walk {
 }
 
 impl Listener {
-    pub(crate) fn new(options: Listen, function: Option<Arc<TransformFn>>, part: Part) -> Self {
+    pub(crate) fn new(options: ListenOptions, function: Option<Arc<TransformFn>>, part: Part) -> Self {
         let arguments = options.transform.as_ref().map(|transform| transform.arguments.clone());
         Self {
             walk: if options.with_state { Walk::Wanted } else { Walk::Over },
@@ -113,7 +113,7 @@ impl Listener {
         let value = match &self.function {
             Some((function, arguments)) => {
                 let entry = Entry::new(told.value.clone().unwrap_or_default(), told.version, now);
-                match guarded(|| function(&told.key, &entry, arguments)) {
+                match catch_panic(|| function(&told.key, &entry, arguments)) {
                     Ok(Some(value)) => Some(value),
                     Ok(None) => return None,
                     Err(Panicked) => return self.interrupt(),
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn many_slow_readers_hold_a_bounded_sum_and_a_fast_one_is_told_of_everything() {
         let all = WaitingEvents::default();
-        let options = Listen { with_values: true, ..Listen::default() };
+        let options = ListenOptions { with_values: true, ..ListenOptions::default() };
         let listener = || Listener::new(options.clone(), None, all.part());
         let (mut slow, mut fast): (Vec<_>, _) = ((0..40).map(|_| listener()).collect(), listener());
         for number in 1..=30 {

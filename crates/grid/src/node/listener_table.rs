@@ -170,7 +170,7 @@ mod tests {
 
     use super::super::waiting_events::WaitingEvents;
     use super::*;
-    use crate::event::{Listen, Scope};
+    use crate::event::{ListenOptions, Scope};
 
     /// Compares the indexes with a scan of all listeners.
     fn check(table: &ListenerTable) {
@@ -207,8 +207,13 @@ mod tests {
                         let scope = if rng.chance(0.7) { Scope::Cluster } else { Scope::Local };
                         let with_values = rng.chance(0.5);
                         let (with_previous, with_state) = (rng.chance(0.2), rng.chance(0.5));
-                        let options =
-                            Listen { scope, with_values, with_previous, with_state, ..Listen::default() };
+                        let options = ListenOptions {
+                            scope,
+                            with_values,
+                            with_previous,
+                            with_state,
+                            ..ListenOptions::default()
+                        };
                         table.remove(id);
                         table.insert(id, Listener::new(options, None, waiting.part()));
                     }

@@ -18,11 +18,11 @@ use super::cx::Cx;
 use super::listener::{Listener, Walk};
 use super::listener_table::ListenerTable;
 use super::waiting_events::TakenEvents;
-use crate::command::{Tell, ToCoordinator};
-use crate::event::{EntryEvent, Listen, ListenError, ListenerId, Scope};
+use crate::command::{Notify, ToCoordinator};
+use crate::event::{EntryEvent, ListenError, ListenOptions, ListenerId, Scope};
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{OperationError, ReadFrom};
-use crate::planted::Planted;
-use crate::publication::{IterationId, Next, Publication, TransformFn, What};
+use crate::publication::{IterationId, Next, Projection, Publication, TransformFn};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
 
@@ -85,11 +85,11 @@ impl ToldOf {
         self.runs.last().map_or(self.floor, |run| run.1)
     }
 
-    /// Notes a received version of a segment. `reign` is the topology since which the segment's primary is the same.
-    fn take(&mut self, version: Version, reign: u32) -> News {
-        let is_next = |last: &Version| last.topology() < reign || version.count() <= last.count() + 1;
+    /// Notes a received version of a segment. `primary_term` is the topology since which the segment's primary is the same.
+    fn take(&mut self, version: Version, primary_term: u32) -> News {
+        let is_next = |last: &Version| last.topology() < primary_term || version.count() <= last.count() + 1;
         let is_ahead =
-            version.topology() >= reign && self.runs.last().is_some_and(|(_, last)| !is_next(last));
+            version.topology() >= primary_term && self.runs.last().is_some_and(|(_, last)| !is_next(last));
         match self.runs.last_mut() {
             _ if version < self.floor => return News::Known,
             Some((_, last)) if version.0 == last.0 + 1 => *last = version,
@@ -151,7 +151,7 @@ impl Listeners {
     /// Notes which owners have the delivered writes. Returns whether delivered writes may be undone because these owners are
     /// lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
-        let forgets = cx.has(Planted::UndoneUntold);
+        let forgets = cx.has(InjectedBug::UndoneUntold);
         let segments = before.writes.segments();
         self.holders.resize_with(segments.len(), || None);
         let mut is_undone = false;
@@ -184,7 +184,12 @@ impl Listeners {
 
 impl Cache {
     /// Registers a listener.
-    pub(crate) fn listen(&mut self, cx: &mut Cx, id: ListenerId, options: Listen) -> Result<(), ListenError> {
+    pub(crate) fn listen(
+        &mut self,
+        cx: &mut Cx,
+        id: ListenerId,
+        options: ListenOptions,
+    ) -> Result<(), ListenError> {
         if options.scope == Scope::Cluster && self.is_invalidation() {
             let what = "a listener of the whole cluster";
             return Err(OperationError::Unsupported { what, mode: self.config.mode }.into());
@@ -208,7 +213,7 @@ impl Cache {
     /// Removes a listener.
     pub(crate) fn end_listener(&mut self, cx: &Cx, id: ListenerId) {
         let ended = self.listeners.all.remove(id);
-        if !self.listeners.notes_versions() && !cx.has(Planted::ToldKept) {
+        if !self.listeners.notes_versions() && !cx.has(InjectedBug::ToldKept) {
             self.listeners.told.clear();
             self.listeners.holders.clear();
         }
@@ -282,13 +287,13 @@ impl Cache {
     /// Returns the publication that reads the present entries for a listener. A clustered listener reads from primaries because
     /// they send the events. Another owner may lack a delivered write, or still have an entry whose removal the primary no
     /// longer reports.
-    fn state_of(&self, cx: &Cx, options: &Listen) -> Publication {
+    fn state_of(&self, cx: &Cx, options: &ListenOptions) -> Publication {
         let own = || {
             let segments = (0..self.config.segments).map(Segment);
             segments.filter(|segment| self.is_primary(&cx.local, *segment)).collect()
         };
         Publication {
-            what: if options.with_values { What::Entries } else { What::Keys },
+            what: if options.with_values { Projection::Entries } else { Projection::Keys },
             transform: options.transform.clone(),
             segments: (options.scope == Scope::Local).then(own),
             batch: STATE_BATCH,
@@ -298,13 +303,13 @@ impl Cache {
     }
 
     /// Delivers an event to the listeners of the cluster's changes, unless it was delivered before.
-    pub(super) fn tell_here(&mut self, cx: &mut Cx, tell: Tell) {
+    pub(super) fn tell_here(&mut self, cx: &mut Cx, tell: Notify) {
         if !self.listeners.notes_versions() {
             return;
         }
-        let reign = self.topology().map_or(0, |topology| topology.reign(tell.segment));
-        match self.listeners.told.entry(tell.segment).or_default().take(tell.version, reign) {
-            News::Known if !cx.has(Planted::ToldAgain) => {}
+        let primary_term = self.topology().map_or(0, |topology| topology.primary_term(tell.segment));
+        match self.listeners.told.entry(tell.segment).or_default().take(tell.version, primary_term) {
+            News::Known if !cx.has(InjectedBug::ToldAgain) => {}
             // An event that was lost with a link may never be sent again, because its primary may be lost as well.
             News::Ahead => {
                 self.interrupt_listeners(cx, false);
@@ -358,7 +363,7 @@ impl Cache {
         self.listeners.marked.clear();
         self.listeners.holders.clear();
         self.listeners.told.clear();
-        if !cx.has(Planted::GapForgotten) {
+        if !cx.has(InjectedBug::GapForgotten) {
             self.interrupt_listeners(cx, true);
         }
     }
@@ -424,7 +429,7 @@ impl Cache {
         };
         let segments = (0..self.config.segments).map(Segment);
         let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
-        let is_told = is_local || known.is_some() && (is_all() || cx.has(Planted::MarksNotAwaited));
+        let is_told = is_local || known.is_some() && (is_all() || cx.has(InjectedBug::MarksNotAwaited));
         let is_hopeless = self.missing_primary().is_some();
         let cache = self.id;
         for &id in unready {
@@ -579,7 +584,9 @@ mod tests {
     /// A scan of all listeners for each registration would take minutes.
     #[test]
     fn listener_beyond_the_bound_of_a_cache_is_refused_until_another_one_ends() {
-        for options in [Listen::default(), Listen { with_state: true, ..Listen::default() }] {
+        for options in
+            [ListenOptions::default(), ListenOptions { with_state: true, ..ListenOptions::default() }]
+        {
             let (mut node, caches) = alone(&["first", "second"]);
             let listen = |node: &mut Node, cache| node.listen(NOW, cache, options.clone());
             let all: Vec<ListenerId> =

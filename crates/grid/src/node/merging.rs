@@ -18,10 +18,10 @@ use super::records::{Did, Record};
 use super::transfer::PULL_AGAIN_AFTER;
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
-use crate::merge::{MergePolicy, Side, SideId, Standing, Verdict, decide};
+use crate::history::{Lineage, SegmentHistory};
+use crate::injected_bugs::InjectedBug;
+use crate::merge::{KeyState, MergePolicy, PartitionSide, Resolution, SideId, decide};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
-use crate::past::{Line, Past};
-use crate::planted::Planted;
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
 /// The state from before the merge of a member that has rejoined.
@@ -53,7 +53,7 @@ impl Merge {
 
 /// The entries that one partition has of a segment.
 struct Collection {
-    side: Side,
+    side: PartitionSide,
     /// The members to request the entries from: the first, and if that has none, the next.
     givers: VecDeque<Address>,
     cursor: Option<(u64, u64)>,
@@ -61,12 +61,12 @@ struct Collection {
     /// The entries received so far. They age while the primary waits for other partitions.
     entries: BTreeMap<Bytes, Entry>,
     /// The partition's history of the segment, once all entries are received.
-    past: Option<Past>,
+    history: Option<SegmentHistory>,
 }
 
 impl Collection {
     fn is_complete(&self) -> bool {
-        self.past.is_some() || self.givers.is_empty()
+        self.history.is_some() || self.givers.is_empty()
     }
 
     fn begin_again(&mut self) {
@@ -74,13 +74,13 @@ impl Collection {
         self.entries.clear();
     }
 
-    fn standing(&self, key: &[u8], now: Time) -> Standing {
-        let removed = || self.past.as_ref()?.removals.get(key).copied();
+    fn standing(&self, key: &[u8], now: Time) -> KeyState {
+        let removed = || self.history.as_ref()?.removals.get(key).copied();
         match self.entries.get(key) {
             // A put that has expired counts as removed by its caller.
-            Some(entry) if entry.is_expired(now) && !entry.is_idle(now) => Standing::Removed(entry.version),
-            Some(entry) => Standing::Entry(Stored::of(entry.clone(), now)),
-            None => removed().map_or(Standing::Nothing, Standing::Removed),
+            Some(entry) if entry.is_expired(now) && !entry.is_idle(now) => KeyState::Removed(entry.version),
+            Some(entry) => KeyState::Entry(Stored::of(entry.clone(), now)),
+            None => removed().map_or(KeyState::Nothing, KeyState::Removed),
         }
     }
 }
@@ -93,7 +93,7 @@ impl Cache {
 
     pub(super) fn note_put(&mut self, segment: Segment, key: &[u8], version: Version) {
         if self.merges() {
-            self.state(segment).past.note_put(key, version);
+            self.state(segment).history.note_put(key, version);
         }
     }
 
@@ -102,12 +102,12 @@ impl Cache {
             return;
         }
         let is_parted =
-            self.frozen.is_some() || self.topology().is_some_and(|topology| topology.partings.len() > 1);
-        let past = &mut self.state(segment).past;
+            self.frozen.is_some() || self.topology().is_some_and(|topology| topology.split_points.len() > 1);
+        let history = &mut self.state(segment).history;
         if is_parted {
-            past.note_removal(key, version);
+            history.note_removal(key, version);
         } else {
-            past.note(version);
+            history.note(version);
         }
     }
 
@@ -115,39 +115,41 @@ impl Cache {
     /// here when all of the segment is merged.
     pub(super) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
         if self.merges() {
-            self.state(segment).past.note_present(key, version);
+            self.state(segment).history.note_present(key, version);
         }
     }
 
     pub(super) fn note_copied_removal(&mut self, segment: Segment, key: &[u8], version: Version) {
         if self.merges() {
-            self.state(segment).past.note_absent(key, version);
+            self.state(segment).history.note_absent(key, version);
         }
     }
 
     /// Returns a copy of a segment's history, which a new owner of the segment receives, too.
-    pub(super) fn past_of(&self, segment: Segment) -> Option<Past> {
-        self.merges().then(|| self.segments[usize::from(segment.0)].past.clone())
+    pub(super) fn history_of(&self, segment: Segment) -> Option<SegmentHistory> {
+        self.merges().then(|| self.segments[usize::from(segment.0)].history.clone())
     }
 
     /// Begins the lineages of a topology that is about to be installed.
-    pub(super) fn begin_lines(&mut self, topology: &Topology, installed: u32) {
+    pub(super) fn begin_lineages(&mut self, topology: &Topology, installed: u32) {
         if !self.merges() || self.frozen.is_some() {
             return;
         }
-        let is_new = |line: &&Line| line.id > installed;
+        let is_new = |lineage: &&Lineage| lineage.id > installed;
         for segment in self.config.all_segments() {
-            let past = &self.segments[usize::from(segment.0)].past;
+            let history = &self.segments[usize::from(segment.0)].history;
             // A member that has dropped the segment knows no lineage, and may become an owner again.
-            let knows_none = past.seen.is_empty();
-            if knows_none || past.is_blank() {
+            let knows_none = history.seen.is_empty();
+            if knows_none || history.is_empty() {
                 // Of the writes before this incarnation, it knows the entries of the container and those that have expired there
                 // since.
-                let newest = self.newest_version(segment).max(past.older);
-                self.state(segment).past.restore(&topology.lines, newest);
+                let newest = self.newest_version(segment).max(history.older);
+                self.state(segment).history.restore(&topology.lineages, newest);
             }
-            self.state(segment).past.begin(topology.lines.iter().filter(|line| knows_none || is_new(line)));
-            if topology.lines.iter().any(|line| is_new(&line)) {
+            self.state(segment)
+                .history
+                .begin(topology.lineages.iter().filter(|lineage| knows_none || is_new(lineage)));
+            if topology.lineages.iter().any(|lineage| is_new(&lineage)) {
                 self.note_unfinished(segment);
             }
         }
@@ -161,7 +163,7 @@ impl Cache {
         let written: Vec<_> = written.map(|record| (record.key.clone(), record.version)).collect();
         for (key, version) in written {
             if self.container.version_of(segment, &key) < version {
-                self.state(segment).past.note_absent(&key, version);
+                self.state(segment).history.note_absent(&key, version);
             }
         }
     }
@@ -191,8 +193,10 @@ impl Cache {
         for segment in (0..self.config.segments).map(Segment) {
             self.container.set_readable(segment, false);
             let state = self.state(segment);
-            *state =
-                super::cache::SegmentState { past: std::mem::take(&mut state.past), ..Default::default() };
+            *state = super::cache::SegmentState {
+                history: std::mem::take(&mut state.history),
+                ..Default::default()
+            };
         }
         self.transfer = Default::default();
         self.merge = Merge::default();
@@ -226,7 +230,7 @@ impl Cache {
             }
             let done = merge.done.entry(segment).or_default();
             let left = topology.merging.iter().filter(|side| !done.contains(&side.id()));
-            let left: Vec<SideId> = left.map(Side::id).collect();
+            let left: Vec<SideId> = left.map(PartitionSide::id).collect();
             match merge.active.get_mut(&segment) {
                 Some(active) if active.iter().map(|one| one.side.id()).eq(left.iter().copied()) => {
                     for collection in active.iter_mut().filter(|one| !one.is_complete()) {
@@ -305,7 +309,7 @@ impl Cache {
                 cursor: None,
                 asked: cx.now,
                 entries: BTreeMap::new(),
-                past: None,
+                history: None,
             })
             .collect();
         let sides: Vec<SideId> = collections.iter().map(|one| one.side.id()).collect();
@@ -339,7 +343,7 @@ impl Cache {
 
     pub(super) fn handle_collected(&mut self, cx: &mut Cx, from: &Address, side: SideId, chunk: Chunk) {
         let now = cx.now;
-        let Chunk { segment, cursor, entries, next, past, is_refused, .. } = chunk;
+        let Chunk { segment, cursor, entries, next, history, is_refused, .. } = chunk;
         let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
             return;
         };
@@ -355,7 +359,7 @@ impl Cache {
         } else {
             collection.entries.extend(entries.parts().map(|(key, stored)| (key, stored.into_entry(now))));
             collection.cursor = next;
-            collection.past = past.filter(|_| next.is_none());
+            collection.history = history.filter(|_| next.is_none());
         }
         collection.asked = now;
         if collection.is_complete() {
@@ -376,7 +380,7 @@ impl Cache {
         let mut keys: BTreeSet<Bytes> = BTreeSet::new();
         for collection in &collections {
             keys.extend(collection.entries.keys().cloned());
-            keys.extend(collection.past.iter().flat_map(|past| past.removals.keys().cloned()));
+            keys.extend(collection.history.iter().flat_map(|history| history.removals.keys().cloned()));
         }
         let mut keys = keys.into_iter();
         while let Some(key) = keys.next() {
@@ -396,37 +400,37 @@ impl Cache {
             self.merge_key(cx, segment, &key, &collections);
             for collection in &mut collections {
                 collection.entries.remove(&key);
-                let Some(past) = &mut collection.past else { continue };
-                let Some(version) = past.removals.remove(&key) else { continue };
-                let own = &mut self.segments[usize::from(segment.0)].past;
+                let Some(history) = &mut collection.history else { continue };
+                let Some(version) = history.removals.remove(&key) else { continue };
+                let own = &mut self.segments[usize::from(segment.0)].history;
                 // If both partitions removed the key, a member that has seen their removal need not have seen ours.
-                let is_over = own.removals.get(&key).is_none_or(|removed| past.has_seen(*removed, own));
+                let is_over = own.removals.get(&key).is_none_or(|removed| history.has_seen(*removed, own));
                 if is_over && self.container.peek(segment, &key).is_none() {
                     // A member that split from that partition earlier may still have the removed entry.
                     own.note_absent(&key, version);
                 }
             }
         }
-        if !cx.has(Planted::SeenForgotten) {
+        if !cx.has(InjectedBug::SeenForgotten) {
             // This partition has seen all writes that the merged partitions have seen, including those of partitions that rejoin
             // later.
-            for past in collections.iter().filter_map(|one| one.past.as_ref()) {
-                self.state(segment).past.learn(past);
+            for history in collections.iter().filter_map(|one| one.history.as_ref()) {
+                self.state(segment).history.learn(history);
             }
         }
-        let past = self.state(segment).past.clone();
-        self.tell_known(cx, segment, past);
+        let history = self.state(segment).history.clone();
+        self.send_history(cx, segment, history);
         let sides = collections.iter().map(|collection| collection.side.id());
         self.merge.done.entry(segment).or_default().extend(sides);
     }
 
     /// Sends the history of this partition to the other owners of a segment. They may become primary, or send the segment to new
     /// owners, before the next merge.
-    fn tell_known(&self, cx: &mut Cx, segment: Segment, past: Past) {
+    fn send_history(&self, cx: &mut Cx, segment: Segment, history: SegmentHistory) {
         let owners: Vec<Address> = self.write_owners(segment).cloned().collect();
         let local = cx.local.clone();
         for owner in owners.iter().filter(|owner| **owner != local) {
-            self.send(cx, owner, Body::Known { segment, past: past.clone() });
+            self.send(cx, owner, Body::HistoryUpdate { segment, history: history.clone() });
         }
     }
 
@@ -435,22 +439,24 @@ impl Cache {
     /// the owners: a member that sent a segment to a new owner may not have received the update yet.
     pub(super) fn tell_known_again(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
-        let is_same = before.topology.lines.last() == installed.topology.lines.last()
+        let is_same = before.topology.lineages.last() == installed.topology.lineages.last()
             && before.topology.merging == installed.topology.merging;
         if !self.merges() || self.is_invalidation() {
             return;
         }
         for segment in self.config.all_segments() {
-            let past = &self.segments[usize::from(segment.0)].past;
+            let history = &self.segments[usize::from(segment.0)].history;
             if is_same && before.writes.owners(segment).eq(installed.writes.owners(segment)) {
                 continue;
             }
-            if past.is_blank() || !self.write_owners(segment).any(|owner| *owner == cx.local) {
+            if history.is_empty() || !self.write_owners(segment).any(|owner| *owner == cx.local) {
                 continue;
             }
             match installed.writes.primary(segment) {
-                Some(primary) if *primary == cx.local => self.tell_known(cx, segment, past.seen_only()),
-                Some(primary) => self.send(cx, primary, Body::Known { segment, past: past.seen_only() }),
+                Some(primary) if *primary == cx.local => self.send_history(cx, segment, history.seen_only()),
+                Some(primary) => {
+                    self.send(cx, primary, Body::HistoryUpdate { segment, history: history.seen_only() })
+                }
                 None => {}
             }
         }
@@ -458,15 +464,21 @@ impl Cache {
 
     /// Handles the history that the primary's partition has of a segment, or that another owner has, as the primary may have
     /// missed it.
-    pub(super) fn handle_known(&mut self, from: &Address, topology: u32, segment: Segment, past: &Past) {
+    pub(super) fn handle_history_update(
+        &mut self,
+        from: &Address,
+        topology: u32,
+        segment: Segment,
+        history: &SegmentHistory,
+    ) {
         let Some(installed) = self.installed.as_ref().filter(|_| self.frozen.is_none()) else { return };
         // Since an older topology, other members may have become the owners that receive changes.
-        let is_current = topology >= installed.topology.reign(segment);
+        let is_current = topology >= installed.topology.primary_term(segment);
         let is_owner = |member: &Address| installed.writes.owners(segment).any(|owner| owner == member);
         let primary = installed.writes.primary(segment);
         let is_of_primary = primary == Some(from) || primary == Some(&self.member.address);
         if is_current && is_of_primary && is_owner(from) && is_owner(&self.member.address) && self.merges() {
-            self.state(segment).past.learn(past);
+            self.state(segment).history.learn(history);
         }
     }
 
@@ -488,37 +500,38 @@ impl Cache {
     }
 
     fn merge_key(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, collections: &[Collection]) {
-        let past = &self.segments[usize::from(segment.0)].past;
+        let history = &self.segments[usize::from(segment.0)].history;
         let own = match self.kept(cx.now, segment, key) {
-            Some(entry) => Standing::Entry(Stored::of(entry, cx.now)),
+            Some(entry) => KeyState::Entry(Stored::of(entry, cx.now)),
             // An expired entry counts as removed by its caller: an older entry must not return.
             None => {
                 let expired = self.container.peek(segment, key).map(|entry| entry.version);
-                let gone = past.removals.get(key).copied().max(expired);
-                gone.map_or(Standing::Nothing, Standing::Removed)
+                let gone = history.removals.get(key).copied().max(expired);
+                gone.map_or(KeyState::Nothing, KeyState::Removed)
             }
         };
         let written = match &own {
-            Standing::Entry(stored) => stored.version.topology(),
-            Standing::Removed(version) => version.topology(),
-            Standing::Nothing => 0,
+            KeyState::Entry(stored) => stored.version.topology(),
+            KeyState::Removed(version) => version.topology(),
+            KeyState::Nothing => 0,
         };
         // An entry written since a partition has rejoined is newer than the entries of that partition.
         let sides: Vec<&Collection> = collections.iter().filter(|one| one.side.since > written).collect();
         if sides.is_empty() {
             return;
         }
-        let theirs: Vec<Standing> = sides.iter().map(|one| one.standing(key, cx.now)).collect();
-        let standings: Vec<&Standing> = std::iter::once(&own).chain(&theirs).collect();
-        let nothing = Past::default();
-        let past_of = |side: usize| match side.checked_sub(1) {
-            None => past,
-            Some(at) => sides[at].past.as_ref().unwrap_or(&nothing),
+        let theirs: Vec<KeyState> = sides.iter().map(|one| one.standing(key, cx.now)).collect();
+        let standings: Vec<&KeyState> = std::iter::once(&own).chain(&theirs).collect();
+        let nothing = SegmentHistory::default();
+        let history_of = |side: usize| match side.checked_sub(1) {
+            None => history,
+            Some(at) => sides[at].history.as_ref().unwrap_or(&nothing),
         };
-        let has_seen =
-            |side: usize, other: usize| past_of(side).has_seen(standings[other].version(), past_of(other));
+        let has_seen = |side: usize, other: usize| {
+            history_of(side).has_seen(standings[other].version(), history_of(other))
+        };
         let mut policy = &self.config.merge;
-        if cx.has(Planted::PolicyIgnored) {
+        if cx.has(InjectedBug::PolicyIgnored) {
             policy = &MergePolicy::PreferredAlways;
         }
         let custom = match policy {
@@ -526,20 +539,20 @@ impl Cache {
             _ => None,
         };
         let change = match decide(key, &standings, has_seen, policy, custom.as_deref()) {
-            Verdict::Stays => return,
-            Verdict::Copy(side) => match standings[side].clone() {
-                Standing::Entry(Stored { value, lifetime, .. }) if cx.has(Planted::CopiedAnew) => {
+            Resolution::Stays => return,
+            Resolution::Copy(side) => match standings[side].clone() {
+                KeyState::Entry(Stored { value, lifetime, .. }) if cx.has(InjectedBug::CopiedAnew) => {
                     Change::Put { value, lifetime }
                 }
                 standing => return self.copy(cx, segment, key, standing),
             },
-            Verdict::Put(value, lifetime) => Change::Put { value, lifetime },
-            Verdict::Remove if !matches!(own, Standing::Entry(_)) => {
+            Resolution::Put(value, lifetime) => Change::Put { value, lifetime },
+            Resolution::Remove if !matches!(own, KeyState::Entry(_)) => {
                 let version = self.next_version(segment);
-                self.state(segment).past.note(version);
-                return self.copy(cx, segment, key, Standing::Removed(version));
+                self.state(segment).history.note(version);
+                return self.copy(cx, segment, key, KeyState::Removed(version));
             }
-            Verdict::Remove => Change::Remove,
+            Resolution::Remove => Change::Remove,
         };
         let number = self.open_own(cx, segment, key);
         let operation = OperationId { caller: cx.local.clone(), number };
@@ -549,11 +562,11 @@ impl Cache {
 
     /// Copies an entry or a removal of another partition with its own version. A new version of this partition would count as
     /// this partition's change when other partitions rejoin later.
-    fn copy(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, standing: Standing) {
+    fn copy(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, standing: KeyState) {
         let version = standing.version();
         let effect = match standing {
-            Standing::Entry(stored) => Effect::Copy(stored),
-            Standing::Removed(_) | Standing::Nothing => Effect::CopyRemoval,
+            KeyState::Entry(stored) => Effect::Copy(stored),
+            KeyState::Removed(_) | KeyState::Nothing => Effect::CopyRemoval,
         };
         let operation = OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, key) };
         self.apply(cx, segment, key, version, effect.clone());

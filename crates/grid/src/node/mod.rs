@@ -62,8 +62,8 @@ use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::{
-    Backing, Ballot, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
-    StoreFailure, StoreRequest, Topology,
+    Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
+    StoreFailure, StoreRequest, StoreSettings, Topology,
 };
 use cache::Cache;
 use calls::InFlight;
@@ -213,7 +213,7 @@ impl Node {
 
     /// Injects a bug into this member.
     #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: crate::Planted) {
+    pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
         self.cx.planted = Some(bug);
     }
 
@@ -262,7 +262,7 @@ impl Node {
         config: CacheConfig,
         member: CacheMember,
         container: Arc<Container>,
-        backing: Option<Backing>,
+        backing: Option<StoreSettings>,
     ) -> Result<(), OpenError> {
         self.cx.now = now;
         config.check()?;
@@ -272,18 +272,18 @@ impl Node {
         self.cx.knows_merge(&config)?;
         let id = config.id();
         if self.caches.contains_key(&id) {
-            return Err(OpenError::IsOpen(config.name));
+            return Err(OpenError::AlreadyOpen(config.name));
         }
         let remembered = backing.as_ref().and_then(|backing| backing.remembered.as_ref());
         if let Some((setting, ours, theirs)) =
             remembered.and_then(|remembered| config.difference(&remembered.config))
         {
             let (setting, ours, theirs) = (setting.into(), ours.into(), theirs.into());
-            return Err(OpenError::StoredDifferently { cache: config.name, setting, ours, theirs });
+            return Err(OpenError::StoreConfigMismatch { cache: config.name, setting, ours, theirs });
         }
         // In an invalidation cache, each member has entries of its own, so the capacity factor does not apply.
         let capacity =
-            if config.mode == CacheMode::Invalidation { Capacity::default() } else { member.capacity };
+            if config.mode == CacheMode::Invalidation { CapacityFactor::default() } else { member.capacity };
         let mut cache = Cache::new(config, CacheMember { capacity, ..member }, container);
         cache.persistence = backing.map(|backing| Box::new(persistence::Persistence::new(backing)));
         if cache.is_local() {
@@ -351,7 +351,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`], [`OperationError::Busy`] and [`OperationError::Unsupported`]; nothing was done.
+    /// [`OperationError::Closed`], [`OperationError::TooManyInFlight`] and [`OperationError::Unsupported`]; nothing was done.
     pub fn submit(
         &mut self,
         now: Time,
@@ -382,7 +382,7 @@ impl Node {
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
         cache.check(&action, flags)?;
         if self.cx.calls.is_full() {
-            return Err(OperationError::Busy(calls::CALLS_MAX as u64));
+            return Err(OperationError::TooManyInFlight(calls::CALLS_MAX as u64));
         }
         let segment = cache.config.segment_of(&key);
         let action = match action {
@@ -628,7 +628,7 @@ impl Node {
         self.cx.has_frames()
     }
 
-    /// Returns whether [`Node::submit`] fails with [`OperationError::Busy`].
+    /// Returns whether [`Node::submit`] fails with [`OperationError::TooManyInFlight`].
     pub fn is_busy(&self) -> bool {
         self.cx.calls.is_full()
     }

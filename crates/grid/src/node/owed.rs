@@ -92,7 +92,8 @@ mod tests {
     use crate::node::persistence::Persistence;
     use crate::operation::Change;
     use crate::{
-        Backing, CacheConfig, Container, ContainerSettings, Entry, OperationError, StoreRequest, Version,
+        CacheConfig, Container, ContainerSettings, Entry, OperationError, StoreRequest, StoreSettings,
+        Version,
     };
 
     const SEGMENT: Segment = Segment(0);
@@ -104,7 +105,7 @@ mod tests {
         let local = Address::Uuid(Uuid { most: 0, least: 1 });
         let config = CacheConfig { segments: 2, ..CacheConfig::new("kept") };
         let mut cache = Cache::new(config, local.clone().into(), container);
-        let backing = Backing { passivation: false, remembered: None };
+        let backing = StoreSettings { passivation: false, remembered: None };
         cache.persistence = Some(Box::new(Persistence::new(backing)));
         (cache, Cx::new(local))
     }
@@ -135,7 +136,7 @@ mod tests {
     fn refuses(cache: &Cache, cx: &Cx, segment: Segment, change: &Change) -> bool {
         let refusal = cache.store_refusal(cx, segment, change);
         assert!(
-            refusal.is_none() || matches!(refusal, Some(OperationError::StoreFails { .. })),
+            refusal.is_none() || matches!(refusal, Some(OperationError::StoreUnavailable { .. })),
             "{refusal:?}"
         );
         refusal.is_some()

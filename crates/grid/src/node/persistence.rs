@@ -4,7 +4,7 @@
 //! wait until all earlier writes are stored ([`Cache::acknowledge`]), so that those of many operations share the store's time.
 //! Requests are numbered and end in order. An acknowledgement takes a number without a request.
 //!
-//! A write that the store has refused stays in memory. Its caller receives [`OperationError::NotStored`], and the key is
+//! A write that the store has refused stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
 //! remembered and tried again. Meanwhile this member, as a primary, refuses new writes, except removals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,9 +19,9 @@ use super::cx::Cx;
 use super::owed::Owed;
 use crate::command::{Ack, Body, Reply, Restored};
 use crate::container::Taken;
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Change, OperationError};
-use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
-use crate::planted::Planted;
+use crate::persistence::{PersistedState, StoreFailure, StoreOrder, StoreRequest, StoreSettings};
 use crate::{Entry, Segment, Stored};
 
 /// The time until a refused write is tried again: retries do not free space on a full disk.
@@ -45,7 +45,7 @@ pub(super) type Place = (Segment, Bytes);
 pub(crate) struct Persistence {
     passivation: bool,
     /// The state from before this incarnation, until the first topology decides whether it is valid.
-    pub(super) remembered: Option<Remembered>,
+    pub(super) remembered: Option<PersistedState>,
     next: u64,
     waits: BTreeMap<u64, Wait>,
     /// Keys with a pending write, and the number of the last. The store may refuse the write of an entry that leaves memory
@@ -101,7 +101,7 @@ pub(super) enum Then {
 }
 
 impl Persistence {
-    pub(super) fn new(backing: Backing) -> Self {
+    pub(super) fn new(backing: StoreSettings) -> Self {
         Self { passivation: backing.passivation, remembered: backing.remembered, ..Self::default() }
     }
 
@@ -186,7 +186,7 @@ impl Cache {
             let records = &mut self.segments[usize::from(segment.0)].records;
             let is_needed = persistence.passivation
                 || persistence.unsaved.contains(&place)
-                || persistence.writing.contains_key(&place) && !cx.has(Planted::WritingForgotten)
+                || persistence.writing.contains_key(&place) && !cx.has(InjectedBug::WritingForgotten)
                 || records.need(&place.1, &cx.watermarks);
             if is_needed {
                 let is_awaited = persistence.passivation;
@@ -286,7 +286,7 @@ impl Cache {
 
     fn when_stored(&mut self, cx: &mut Cx, then: Then) {
         match &mut self.persistence {
-            Some(persistence) if !persistence.waits.is_empty() && !cx.has(Planted::StoreNotAwaited) => {
+            Some(persistence) if !persistence.waits.is_empty() && !cx.has(InjectedBug::StoreNotAwaited) => {
                 let number = persistence.number();
                 persistence.waits.insert(number, Wait::Barrier(then));
             }
@@ -300,7 +300,7 @@ impl Cache {
         match then {
             Then::Ack { place, to, ack } if persistence.has_refused(&place) => {
                 let error =
-                    OperationError::NotStored { member: cx.local.clone().into(), why: self.failure() };
+                    OperationError::StoreWriteFailed { member: cx.local.clone().into(), why: self.failure() };
                 self.reply(cx, &to, ack.number, Reply::Failed(error));
                 // The write is in memory all the same, and its caller needs the acknowledgements of all owners before it is
                 // finished.
@@ -324,7 +324,7 @@ impl Cache {
         if matches!(change, Change::Remove) && !persistence.owed.has(segment) {
             return None;
         }
-        Some(OperationError::StoreFails { member: cx.local.clone().into(), why: self.failure() })
+        Some(OperationError::StoreUnavailable { member: cx.local.clone().into(), why: self.failure() })
     }
 
     /// Notifies the coordinator that all segments of a rebalance are received, once they are stored.
@@ -373,7 +373,7 @@ impl Cache {
                     held.is_awaited = false;
                     let records = &mut self.segments[usize::from(place.0.0)].records;
                     let is_needed = records.need(&place.1, &cx.watermarks);
-                    if persistence.passivation && (!is_needed || cx.has(Planted::HeldForgotten)) {
+                    if persistence.passivation && (!is_needed || cx.has(InjectedBug::HeldForgotten)) {
                         persistence.held.remove(&place);
                     }
                 }
@@ -459,7 +459,7 @@ impl Cache {
         // While a clear of the store is pending, none of its entries is valid after a restart.
         let is_void = is_void || self.persistence.as_ref().is_some_and(|one| one.owed.clear);
         let remembered =
-            Remembered { member: cx.local.clone(), config: self.config.clone(), topology, is_void };
+            PersistedState { member: cx.local.clone(), config: self.config.clone(), topology, is_void };
         self.order(cx, StoreOrder::Remember(remembered.encode()));
     }
 
@@ -490,7 +490,7 @@ impl Cache {
         let id = self.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         persistence.remembered = None;
-        persistence.confirms = (!cx.has(Planted::NoteNotAwaited)).then_some(id);
+        persistence.confirms = (!cx.has(InjectedBug::NoteNotAwaited)).then_some(id);
         if std::mem::take(&mut persistence.is_stale) {
             // If this member stops in between, entries of an earlier incarnation do not count as entries of this one.
             self.remember(cx, true);
@@ -534,7 +534,7 @@ impl Cache {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.retain(|place, _| place.0 != segment);
         persistence.unsaved.retain(|place| place.0 != segment);
-        if cx.has(Planted::StoreKept) {
+        if cx.has(InjectedBug::StoreKept) {
             return;
         }
         self.order(cx, StoreOrder::RemoveSegment(segment));

@@ -14,12 +14,12 @@ use super::cache::Cache;
 use super::cx::Cx;
 use super::persistence::Place;
 use super::records::{Did, Record};
+use crate::catch_panic::{Panicked, catch_panic};
 use crate::command::{Applied, Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
-use crate::guarded::{Panicked, guarded};
+use crate::injected_bugs::InjectedBug;
 use crate::operation::OperationError;
-use crate::planted::Planted;
-use crate::publication::{FETCH_BYTES, ReduceFn, Transform, TransformFn, What};
+use crate::publication::{FETCH_BYTES, Projection, ReduceFn, Transform, TransformFn};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
 /// The bytes of an item besides its key and its value: two lengths and a version.
@@ -81,15 +81,19 @@ impl Cache {
     /// Returns the maximum number of items of a response.
     pub(super) fn items_at_most(&self, fetch: &Fetch) -> usize {
         let here = usize::try_from(self.container.len()).unwrap_or(LOOKS_MAX);
-        if fetch.what == What::Count { 0 } else { (fetch.items_max as usize).min(here).min(LOOKS_MAX) }
+        if fetch.projection == Projection::Count {
+            0
+        } else {
+            (fetch.items_max as usize).min(here).min(LOOKS_MAX)
+        }
     }
 
     /// Returns the estimated bytes of a response's items.
     fn room(&self, fetch: &Fetch) -> usize {
-        let each = match fetch.what {
-            What::Count => return 0,
-            What::Keys | What::Removable | What::Reduced => KEY_ROOM,
-            What::Entries => {
+        let each = match fetch.projection {
+            Projection::Count => return 0,
+            Projection::Keys | Projection::Removable | Projection::Reduced => KEY_ROOM,
+            Projection::Entries => {
                 let all = self.container.bytes() / self.container.len().max(1);
                 all.saturating_sub(ENTRY_OVERHEAD) + ITEM_OVERHEAD
             }
@@ -105,10 +109,10 @@ impl Cache {
     }
 
     /// Returns the function that a request applies to entries; `None` if it is not registered here.
-    pub(super) fn function(&self, what: What, transform: Option<Transform>) -> Option<Function> {
-        match (what, transform) {
-            (What::Reduced, None) => None,
-            (What::Reduced, Some(Transform { name, arguments })) => {
+    pub(super) fn function(&self, projection: Projection, transform: Option<Transform>) -> Option<Function> {
+        match (projection, transform) {
+            (Projection::Reduced, None) => None,
+            (Projection::Reduced, Some(Transform { name, arguments })) => {
                 self.reductions.get(&name).map(|function| Function::Reduction(function.clone(), arguments))
             }
             (_, None) => Some(Function::Nothing),
@@ -142,21 +146,21 @@ impl Cache {
         missing: &mut Vec<(Place, Version)>,
         answer: &mut Answer,
     ) -> Fetched {
-        let Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only: _ } = fetch;
+        let Fetch { iteration, nth, segments, cursor, items_max, projection, transform, is_only: _ } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);
-        let Some(function) = self.function(what, transform) else {
+        let Some(function) = self.function(projection, transform) else {
             fetched.applied = Applied::Unknown;
             return fetched;
         };
         let mut cursor = cursor.map(Cursor::from);
         let (mut bytes, mut looks, mut looked_bytes) = (0, 0, 0);
         let is_applied = !matches!(function, Function::Nothing);
-        let needs_value = what == What::Entries || !matches!(function, Function::Nothing);
+        let needs_value = projection == Projection::Entries || !matches!(function, Function::Nothing);
         let may_miss = self.container.passive_len() > 0 && needs_value;
         let (mut stops_at, mut applied) = (None, Applied::Done);
         for segment in segments {
             if !self.is_published(cx, segment) {
-                let is_lost = cx.has(Planted::RefusalIsEmpty);
+                let is_lost = cx.has(InjectedBug::RefusalIsEmpty);
                 let end = if is_lost { PartEnd::Complete } else { PartEnd::Refused };
                 fetched.parts.push(Part { segment, count: 0, end });
                 cursor = None;
@@ -194,17 +198,17 @@ impl Cache {
                         return;
                     }
                     let (key, version) = (visited.key(), visited.version());
-                    let value = match (&function, what, loaded_value) {
+                    let value = match (&function, projection, loaded_value) {
                         (Function::Reduction(function, arguments), _, loaded) => {
                             let entry = loaded.unwrap_or_else(|| visited.entry());
-                            if guarded(|| function(&mut reduced, key, &entry, arguments)).is_err() {
+                            if catch_panic(|| function(&mut reduced, key, &entry, arguments)).is_err() {
                                 applied = Applied::Panicked;
                             }
                             return;
                         }
                         (Function::Transform(function, arguments), _, loaded) => {
                             let entry = loaded.unwrap_or_else(|| visited.entry());
-                            match guarded(|| function(key, &entry, arguments)) {
+                            match catch_panic(|| function(key, &entry, arguments)) {
                                 Ok(Some(made)) => Value::Made(made),
                                 Ok(None) => return,
                                 Err(Panicked) => {
@@ -213,13 +217,13 @@ impl Cache {
                                 }
                             }
                         }
-                        (Function::Nothing, What::Entries, Some(loaded)) => Value::Made(loaded.value),
-                        (Function::Nothing, What::Entries, None) => Value::Of(visited),
+                        (Function::Nothing, Projection::Entries, Some(loaded)) => Value::Made(loaded.value),
+                        (Function::Nothing, Projection::Entries, None) => Value::Of(visited),
                         (Function::Nothing, ..) => Value::None,
                     };
                     bytes += key.len() + value.len();
                     count += 1;
-                    if what != What::Count {
+                    if projection != Projection::Count {
                         answer.push(key, value, version);
                     }
                 });
@@ -245,7 +249,7 @@ impl Cache {
                     Ok(Some(next)) => at = next,
                     Ok(None) => {
                         // Includes removals that began after the segment's iteration, which may not have reached their keys.
-                        if what == What::Removable {
+                        if projection == Projection::Removable {
                             for record in self.removals_under_way(cx, segment) {
                                 bytes += record.key.len();
                                 count += 1;

@@ -7,7 +7,7 @@ use super::Node;
 use super::NodeEvent;
 use super::waiting_events::TakenEvents;
 use crate::command::CacheId;
-use crate::event::{Listen, ListenError, ListenerId};
+use crate::event::{ListenError, ListenOptions, ListenerId};
 use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
 
@@ -16,7 +16,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
+    /// [`OperationError::Closed`] and [`OperationError::TooManyInFlight`]; nothing was done.
     pub fn iterate(
         &mut self,
         cache: CacheId,
@@ -92,7 +92,12 @@ impl Node {
     /// # Errors
     ///
     /// [`ListenError`]; nothing was done.
-    pub fn listen(&mut self, now: Time, cache: CacheId, options: Listen) -> Result<ListenerId, ListenError> {
+    pub fn listen(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        options: ListenOptions,
+    ) -> Result<ListenerId, ListenError> {
         self.cx.now = now;
         let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
         self.next_listener += 1;

@@ -11,7 +11,7 @@ use consort_group::Address;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::records::{Did, Record};
-use crate::command::{Ack, Backup, Body, Effect, OperationId, Tell};
+use crate::command::{Ack, Backup, Body, Effect, Notify, OperationId};
 use crate::event::{EntryEvent, EventKind, Previous, Scope};
 use crate::operation::{Outcome, Written};
 use crate::{Interest, Segment, Stored, Version};
@@ -44,14 +44,14 @@ fn previous_of(outcome: Option<&Outcome>) -> Option<Previous> {
 }
 
 /// Returns a copy that does not keep its frame in memory.
-fn copied(tell: &Tell) -> Tell {
+fn copied(tell: &Notify) -> Notify {
     let value = tell.value.as_deref().map(Bytes::copy_from_slice);
     let previous =
         tell.previous.as_ref().map(|one| Previous { value: Bytes::copy_from_slice(&one.value), ..*one });
-    Tell { key: Bytes::copy_from_slice(&tell.key), value, previous, ..tell.clone() }
+    Notify { key: Bytes::copy_from_slice(&tell.key), value, previous, ..tell.clone() }
 }
 
-impl Tell {
+impl Notify {
     fn of(backup: &Backup) -> Self {
         Self {
             segment: backup.segment,
@@ -119,7 +119,7 @@ impl Cache {
     /// Notifies the primary's own listeners of its write. `is_new`: this member has ordered the write.
     pub(super) fn tell_own(&mut self, cx: &mut Cx, segment: Segment, record: &Record, is_new: bool) {
         let effect = self.effect_of(cx.now, segment, record);
-        let tell = Tell {
+        let tell = Notify {
             segment,
             operation: record.operation.clone(),
             key: record.key.clone(),
@@ -141,7 +141,7 @@ impl Cache {
     /// caller.
     pub(super) fn tell_others(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
         for (nth, (member, interest)) in apart.iter().enumerate() {
-            let mut tell = Tell::of(backup);
+            let mut tell = Notify::of(backup);
             if *interest < Interest::Entries || tell.is_silent {
                 tell.value = None;
             }
@@ -151,7 +151,7 @@ impl Cache {
             if backup.tells && nth + 1 == apart.len() {
                 tell.outcome.clone_from(&backup.outcome);
             }
-            self.send(cx, member, Body::Tell(tell));
+            self.send(cx, member, Body::Notify(tell));
         }
     }
 
@@ -164,7 +164,7 @@ impl Cache {
         }
         self.add_previous(cx, backup);
         if !self.listeners.is_idle() {
-            let tell = copied(&Tell::of(backup));
+            let tell = copied(&Notify::of(backup));
             self.tell_here(cx, tell);
         }
         if self.teller(backup.segment) == Some(&cx.local) {
@@ -194,7 +194,7 @@ impl Cache {
     }
 
     /// Handles an event, as a member with listeners.
-    pub(super) fn handle_tell(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Tell) {
+    pub(super) fn handle_tell(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Notify) {
         let epoch = self.topology().map_or(u32::MAX, |own| own.epoch(tell.segment));
         if topology < epoch || self.teller(tell.segment) != Some(from) {
             // The member responsible sends the event again.
@@ -368,7 +368,7 @@ mod tests {
         while let Some(frame) = cx.next_frame() {
             let mut reader = FrameReader::new(frame.bytes).expect("a frame");
             while let Some(command) = reader.next().expect("a command") {
-                if let Body::Tell(tell) = command.body {
+                if let Body::Notify(tell) = command.body {
                     assert_eq!(frame.dest, member(3));
                     told.push((tell.kind, tell.previous.map(|one| (one.value, one.version))));
                 }

@@ -10,7 +10,7 @@ use super::cache::{Cache, Installed};
 use super::caller::present;
 use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::topology::{Phase, Topology};
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
 
@@ -294,7 +294,7 @@ impl Cache {
         if let Some(side) = chunk.side {
             return self.handle_collected(cx, from, side, chunk);
         }
-        let Chunk { rebalance, segment, mut entries, next, past, is_refused, segment_bytes, .. } = chunk;
+        let Chunk { rebalance, segment, mut entries, next, history, is_refused, segment_bytes, .. } = chunk;
         let transfer = &mut self.transfer;
         if rebalance != transfer.rebalance
             || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from)
@@ -313,25 +313,25 @@ impl Cache {
             if pull.bytes.1.replace(segment_bytes).is_none() {
                 let (segments, bytes) = &mut transfer.begun;
                 (*segments, *bytes) = (*segments + 1, bytes.saturating_add(segment_bytes));
-                self.container.expect(segment, entries.count_in(segment_bytes));
+                self.container.reserve(segment, entries.count_in(segment_bytes));
             }
         }
-        if cx.has(Planted::AgeForgotten) {
+        if cx.has(InjectedBug::AgeForgotten) {
             let forgotten = |(key, stored)| (key, Stored { age: Duration::ZERO, ..stored });
             entries = entries.parts().map(forgotten).collect();
         }
         self.note_come(segment, entries.iter().map(|copy| copy.key));
-        if cx.has(Planted::ChunkOverwrites) {
+        if cx.has(InjectedBug::ChunkOverwrites) {
             for (key, stored) in entries.parts() {
                 let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
             }
         } else {
             self.put_copies(cx, segment, &entries);
         }
-        if let Some(past) = past {
-            self.state(segment).past.learn(&past);
+        if let Some(history) = history {
+            self.state(segment).history.learn(&history);
         }
-        let next = next.filter(|_| !cx.has(Planted::LastChunkLost));
+        let next = next.filter(|_| !cx.has(InjectedBug::LastChunkLost));
         match (next, self.transfer.active.get_mut(&segment)) {
             (Some(next), Some(pull)) => {
                 pull.cursor = Some(next);

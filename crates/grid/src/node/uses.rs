@@ -14,9 +14,9 @@ use consort_group::{Address, Time};
 
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
-use crate::command::{Body, Used};
+use crate::command::{Body, LastUse};
 use crate::container::{ChunkLimits, Cursor};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::{Container, Segment, Version};
 
 /// Last uses that a member sends at one change of owners, about as many as fit 16 MB to one member. Later ones are not sent:
@@ -50,7 +50,7 @@ impl Cache {
         // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
         // did not arrive as writes.
         let may_have = self.is_shared() && (self.questions.may_arise || self.is_backed());
-        let is_told = may_have && !cx.has(Planted::UsesKept);
+        let is_told = may_have && !cx.has(InjectedBug::UsesKept);
         let Some(installed) = self.installed.as_ref().filter(|_| is_told) else { return };
         let topology = &installed.topology;
         let mut room = USES_MAX;
@@ -81,16 +81,16 @@ impl Cache {
             }
         }
         for (reader, segment, (key, version, idle)) in uses {
-            let used = Used { segment, key, version, number: 0, idle: Some(idle) };
-            self.send(cx, &reader, Body::Used(used));
+            let used = LastUse { segment, key, version, number: 0, idle: Some(idle) };
+            self.send(cx, &reader, Body::LastUse(used));
         }
         for (primary, segments) in told {
-            self.send(cx, &primary, Body::UsesTold(segments));
+            self.send(cx, &primary, Body::LastUsesSent(segments));
         }
     }
 
     /// Handles the report that a member has sent all its last uses of these segments.
-    pub(super) fn handle_uses_told(&mut self, cx: &mut Cx, from: &Address, segments: &[Segment]) {
+    pub(super) fn handle_last_uses(&mut self, cx: &mut Cx, from: &Address, segments: &[Segment]) {
         let mut is_heard = false;
         for segment in segments {
             let awaited = &mut self.state(*segment).uses_awaited;

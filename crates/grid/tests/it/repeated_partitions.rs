@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Change, Condition, Lifetime, Listen, MergePolicy, Outcome, ReadFrom, Segment, Topology, Write,
+    Action, Change, Condition, Lifetime, ListenOptions, MergePolicy, Outcome, ReadFrom, Segment, Topology,
+    Write,
 };
 use consort_group::{View, ViewId};
 
@@ -111,7 +112,7 @@ fn merge_into_segments_that_lose_their_owners_completes() {
         cluster.run(Duration::from_millis(10));
         cluster.mute.clear();
         cluster.sides = vec![1, 1, 0, 0, 0, 0];
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(5));
         for key in &keys {
             assert_eq!(read(&mut cluster, 4, key).as_deref(), Some("theirs"), "{key} of seed {seed}");
@@ -132,9 +133,9 @@ fn removal_by_a_merged_partition_stands_if_a_listener_registers_meanwhile() {
         let there: Vec<&String> = keys.iter().filter(is_there).collect();
         there.iter().for_each(|key| write(&mut cluster, 3, key, None));
         cluster.sides = vec![0, 0, 0, 0, 0, 2];
-        cluster.announce(true);
+        cluster.deliver_views(true);
         run_until_merging(&mut cluster, &[0]);
-        Reader::begin(&mut cluster, 1, Listen::default());
+        Reader::begin(&mut cluster, 1, ListenOptions::default());
         cluster.run(Duration::from_secs(3));
         heal_and_check_all(&mut cluster, seed, there, None);
     }
@@ -212,7 +213,7 @@ fn a_side_whose_segments_have_not_come_whole_makes_no_older_value_stand() {
         cluster.run(Duration::from_secs(2));
         keys.iter().for_each(|key| write(&mut cluster, 2, key, Some("after")));
         cluster.sides = vec![0, 1, 1];
-        cluster.announce(true);
+        cluster.deliver_views(true);
         run_until(&mut cluster, |cluster| {
             let topology = topology(cluster, 2);
             topology.is_some_and(|topology| topology.members.len() == 2 && topology.pending.is_some())
@@ -221,7 +222,7 @@ fn a_side_whose_segments_have_not_come_whole_makes_no_older_value_stand() {
         cluster.run(Duration::from_millis(20));
         cluster.mute.clear();
         cluster.sides = vec![0, 1, 0];
-        cluster.announce(true);
+        cluster.deliver_views(true);
         cluster.run(Duration::from_secs(5));
         heal_and_check_all(&mut cluster, seed, &keys, Some("after"));
     }

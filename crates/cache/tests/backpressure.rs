@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use consort_cache::{CacheConfig, CacheError, CacheManager, CacheMode, OperationError, RawCache};
-use members::{Cluster, close, settled, soon};
+use members::{Cluster, close, wait_for_rebalance, within_timeout};
 use tokio::sync::{mpsc as bounded, oneshot};
 
 /// A member on a thread of its own.
@@ -19,16 +19,16 @@ struct Apart {
 /// Members on one network, the second of them on a thread of its own, with a cache of one owner.
 async fn two(name: &str) -> (CacheManager, RawCache, Apart) {
     let config = CacheConfig { mode: CacheMode::Distributed { owners: 1 }, ..CacheConfig::new("c") };
-    let a = Cluster::patient(name).join("A").await;
-    let cache = soon("open", a.open(config.clone()).raw()).await.expect("opened");
+    let a = Cluster::without_failure_detection(name).join("A").await;
+    let cache = within_timeout("open", a.open(config.clone()).raw()).await.expect("opened");
     let (stops, mut stop) = bounded::channel::<(oneshot::Sender<()>, mpsc::Receiver<()>)>(1);
     let (name, ready) = (name.to_owned(), oneshot::channel());
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let b = Cluster::patient(&name).join("B").await;
-            soon("open", b.open(config).raw()).await.expect("opened");
-            settled(&[&b], "c", 2).await;
+            let b = Cluster::without_failure_detection(&name).join("B").await;
+            within_timeout("open", b.open(config).raw()).await.expect("opened");
+            wait_for_rebalance(&[&b], "c", 2).await;
             ready.0.send(()).expect("waited for");
             while let Some((stopped, until)) = stop.recv().await {
                 let _ = stopped.send(());
@@ -37,8 +37,8 @@ async fn two(name: &str) -> (CacheManager, RawCache, Apart) {
             close([b]).await;
         });
     });
-    soon("the other", ready.1).await.expect("it runs");
-    settled(&[&a], "c", 2).await;
+    within_timeout("the other", ready.1).await.expect("it runs");
+    wait_for_rebalance(&[&a], "c", 2).await;
     (a, cache, Apart { stops, thread })
 }
 
@@ -47,7 +47,7 @@ impl Apart {
         let (stopped, is_stopped) = oneshot::channel();
         let (until, over) = mpsc::channel();
         self.stops.send((stopped, over)).await.expect("it runs");
-        soon("stop", is_stopped).await.expect("it stops");
+        within_timeout("stop", is_stopped).await.expect("it stops");
         until
     }
 }
@@ -76,18 +76,18 @@ async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
     };
     // An operation with a timeout fails when it is over, whatever it waits for.
     let brief = cache.with_timeout(Duration::from_millis(500));
-    let error = soon("a timeout", brief.put(&theirs[0][..], &value[..])).await.unwrap_err();
+    let error = within_timeout("a timeout", brief.put(&theirs[0][..], &value[..])).await.unwrap_err();
     assert_eq!(error, CacheError::Operation(OperationError::TimedOut(Duration::from_millis(500))));
     for key in &ours {
-        soon("put", cache.put(&key[..], &b"v"[..])).await.expect("put");
+        within_timeout("put", cache.put(&key[..], &b"v"[..])).await.expect("put");
     }
     let sent = a.traffic().bytes_sent - before;
     assert!(!writing.is_finished());
     // The bytes that wait for credits and in the transport's queue, not the 200 MB that are to be written.
     assert!((1..40_000_000).contains(&sent), "{sent}");
     drop(go_on);
-    soon("writing", writing).await.expect("no panic").expect("written");
-    let got = soon("get_all", cache.get_all(theirs.iter().map(|key| &key[..]))).await.expect("got");
+    within_timeout("writing", writing).await.expect("no panic").expect("written");
+    let got = within_timeout("get_all", cache.get_all(theirs.iter().map(|key| &key[..]))).await.expect("got");
     assert!(got.iter().all(|got| got.as_ref().is_some_and(|got| *got == value)));
     let Apart { stops, thread } = apart;
     drop(stops);
@@ -109,7 +109,7 @@ async fn operations_without_a_waiting_caller_complete() {
     }
     drop(go_on);
     // After the dropped operations, because they have the same sender.
-    let got = soon("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+    let got = within_timeout("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
     assert!(got.iter().all(|got| got.as_deref() == Some(&b"v"[..])));
     let Apart { stops, thread } = apart;
     drop(stops);
@@ -134,7 +134,7 @@ async fn more_operations_than_a_member_may_have_wait_for_their_turn() {
     }
     tokio::task::yield_now().await;
     drop(go_on);
-    for got in soon("reading", reading.join_all()).await {
+    for got in within_timeout("reading", reading.join_all()).await {
         assert!(got.expect("got").iter().all(Option::is_none));
     }
     let Apart { stops, thread } = apart;

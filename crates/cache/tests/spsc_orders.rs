@@ -1,6 +1,6 @@
 //! Checks all interleavings of producer and consumer with loom: the queue's source with loom's atomics.
 
-#[path = "../src/queue.rs"]
+#[path = "../src/spsc/queue.rs"]
 #[allow(unreachable_pub, missing_docs)]
 mod queue;
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use consort_group::{Address, Time, View};
 
 use super::AGAIN_AFTER;
-use super::restore::{Restoring, place_of};
+use super::restore::{ColdStart, place_of};
 use crate::command::{Body, Restored, ToCoordinator};
-use crate::merge::Side;
+use crate::injected_bugs::InjectedBug;
+use crate::merge::PartitionSide;
 use crate::node::Cx;
-use crate::planted::Planted;
 use crate::topology::{Availability, Interest, Membership, Phase, Topology};
 use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, OpenError, PartitionHandling};
 
-pub(super) struct Led {
+pub(super) struct CoordinatedCache {
     config: CacheConfig,
     pub(super) topology: Topology,
     /// Members of the view that have the cache open.
@@ -43,7 +43,7 @@ struct Announced {
     was_degraded: bool,
 }
 
-impl Led {
+impl CoordinatedCache {
     /// Begins a cache that no other member has open.
     pub(super) fn begin(cx: &mut Cx, config: CacheConfig, member: CacheMember, view: &View) -> Self {
         let mut topology = Topology::first(1, member, config.owner_count(), config.segments);
@@ -182,7 +182,7 @@ impl Led {
         cx: &mut Cx,
         id: u32,
         view: &View,
-        others: Vec<(Side, Vec<CacheMember>)>,
+        others: Vec<(PartitionSide, Vec<CacheMember>)>,
         was_degraded: bool,
     ) {
         self.present.retain(|member| view.contains(member));
@@ -193,7 +193,7 @@ impl Led {
         self.present.retain(|member| !is_elsewhere(member));
         let mut topology = self.without_the_lost(cx, id, was_degraded);
         if self.config.partitions == PartitionHandling::AllowReadWrites {
-            topology.begin_line(&cx.local);
+            topology.begin_lineage(&cx.local);
         }
         if was_degraded && topology.availability == Availability::Available {
             // Members that were unreachable have not received the events of writes there.
@@ -201,7 +201,7 @@ impl Led {
         }
         let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();
         topology.epochs = all.clone();
-        topology.reigns = all;
+        topology.primary_terms = all;
         if !others.is_empty() || !topology.merging.is_empty() {
             self.fill(&mut topology);
         }
@@ -256,7 +256,7 @@ impl Led {
                 next.forgone = away;
                 next.leave_out();
                 next.part(&cx.local);
-                next.begin_line(&cx.local);
+                next.begin_lineage(&cx.local);
                 next.ballot = ballot;
             });
             self.empty.clear();
@@ -265,7 +265,7 @@ impl Led {
         // A removed member does not install the topologies that the members have to install.
         let votes = |member: &&Address| topology.contains(member) && counts(member);
         let is_most = |quorum: &Arc<[Address]>| 2 * quorum.iter().filter(votes).count() > quorum.len();
-        let has_votes = topology.quorums().all(is_most) || cx.has(Planted::AbsentCounted);
+        let has_votes = topology.quorums().all(is_most) || cx.has(InjectedBug::AbsentCounted);
         let readers = topology.read_owners();
         let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(counts);
         // During a cold start, a lost member may be the only one with writes acknowledged in the previous incarnation.
@@ -273,7 +273,7 @@ impl Led {
         if is_too_much {
             return topology.succeeded(id, |next| next.availability = Availability::Degraded { away });
         }
-        let is_at_once = cx.has(Planted::LeftOutAtOnce);
+        let is_at_once = cx.has(InjectedBug::LeftOutAtOnce);
         let next = topology.succeeded(id, |next| {
             next.forgone = away;
             next.ballot = ballot;
@@ -384,14 +384,14 @@ impl Led {
             && *ours != self.topology.origin
         {
             let (cache, theirs) = (self.config.name.clone(), self.topology.origin.clone().into());
-            let error = OpenError::OtherData { cache, ours: ours.clone().into(), theirs };
+            let error = OpenError::ForeignStore { cache, ours: ours.clone().into(), theirs };
             return cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
         }
         if let Some(restored) = restored {
             self.returning.insert(member.address.clone(), restored.clone());
         }
         // After a change of coordinators, `present` has only the members that had the cache open then.
-        if !cx.has(Planted::JoinerNotAwaited) {
+        if !cx.has(InjectedBug::JoinerNotAwaited) {
             self.present.insert(member.address.clone());
         }
         if !self.joining.iter().any(|other| other.address == member.address) {
@@ -401,7 +401,7 @@ impl Led {
 
     /// Publishes the next topology, if all members have confirmed the last one and a change is pending.
     fn advance(&mut self, cx: &mut Cx) {
-        if !self.unconfirmed().is_empty() && !cx.has(Planted::PhaseTooEarly) {
+        if !self.unconfirmed().is_empty() && !cx.has(InjectedBug::PhaseTooEarly) {
             return;
         }
         self.let_go(cx);
@@ -418,7 +418,7 @@ impl Led {
                 let quorum = staying(&self.topology.members, &self.leaving);
                 Some(self.topology.succeeded(id, |next| {
                     next.phase = Phase::ReadNewWriteAll;
-                    if !cx.has(Planted::QuorumAtOnce) {
+                    if !cx.has(InjectedBug::QuorumAtOnce) {
                         next.quorum_to_be = Some(quorum);
                     }
                 }))
@@ -480,7 +480,7 @@ impl Led {
     }
 
     /// Restarts a cold start, if members were lost during it and all of them have returned with their stores.
-    pub(super) fn begins_again(&self, cx: &mut Cx) -> Option<Restoring> {
+    pub(super) fn begins_again(&self, cx: &mut Cx) -> Option<ColdStart> {
         let topology = &self.topology;
         if topology.phase != Phase::Restoring || topology.away().is_empty() {
             return None;
@@ -495,7 +495,7 @@ impl Led {
         }
         let left = topology.members.iter().map(|one| &one.member);
         let left = left.filter(|member| !topology.away().contains(&member.address));
-        let mut restoring = Restoring::again(self.config.clone(), topology, left);
+        let mut restoring = ColdStart::restart(self.config.clone(), topology, left);
         for member in returning() {
             let restored = self.returning.get(&member.address).cloned();
             restoring.handle_join(cx, &self.config, member.clone(), restored);
@@ -509,7 +509,7 @@ impl Led {
         let first = all.primaries();
         self.topology.succeeded(id, |next| {
             next.forget_former();
-            if first.has_owners_of(&all) {
+            if first.has_same_owners_as(&all) {
                 next.phase = Phase::Stable;
             } else {
                 next.phase = Phase::ReadOldWriteAll;
@@ -550,7 +550,7 @@ impl Led {
         }
         // If the staying members own nothing because of their capacity factors, the leaving members' entries are lost.
         let target = current.rebalanced(owners);
-        let is_moved = !current.has_owners_of(&target);
+        let is_moved = !current.has_same_owners_as(&target);
         let quorum: Arc<[Address]> = staying(&members, &self.leaving);
         let is_same = left.is_empty() && members.len() == self.topology.members.len();
         if !is_moved && is_same && quorum == self.topology.quorum {
@@ -565,7 +565,7 @@ impl Led {
                 next.rebalance = id;
             } else {
                 next.current = target;
-                match cx.has(Planted::QuorumAtOnce) {
+                match cx.has(InjectedBug::QuorumAtOnce) {
                     true => next.quorum = quorum,
                     false => next.quorum_to_be = Some(quorum),
                 }
@@ -583,7 +583,7 @@ pub(super) fn refuse_differing(
 ) -> bool {
     let Some((setting, here, there)) = ours.difference(theirs) else { return false };
     let (cache, setting) = (ours.name.clone(), setting.into());
-    let error = OpenError::Different { cache, setting, ours: there.into(), theirs: here.into() };
+    let error = OpenError::ConfigMismatch { cache, setting, ours: there.into(), theirs: here.into() };
     cx.send(&member.address, ours.id(), 0, Body::Refused(error));
     true
 }

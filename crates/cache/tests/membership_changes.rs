@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use consort_cache::{
-    Availability, CacheConfig, CacheError, CacheManager, CacheMode, Grouping, LEAVE_ALONE_TIMEOUT,
-    NotHandedOver, OpenError, OperationError, RawCache,
+    Availability, CacheConfig, CacheError, CacheManager, CacheMode, Grouping, HandoverTimeout,
+    LEAVE_DEGRADED_TIMEOUT, OpenError, OperationError, RawCache,
 };
-use members::{Cluster, close, open, settled, soon};
+use members::{Cluster, close, open, wait_for_rebalance, within_timeout};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -50,13 +50,13 @@ async fn write(cache: RawCache, name: String, is_over: Arc<AtomicBool>, writes: 
             let key = format!("{name} {at}").into_bytes();
             let known = told.entry(key.clone()).or_default();
             known.begun = round;
-            match soon("put", cache.put(&key[..], &round.to_be_bytes()[..])).await {
+            match within_timeout("put", cache.put(&key[..], &round.to_be_bytes()[..])).await {
                 Ok(()) => known.acknowledged = round,
                 Err(CacheError::Closed | CacheError::Operation(OperationError::Uncertain)) => return told,
                 Err(error) => panic!("{name}: {error}"),
             }
             writes.fetch_add(1, Relaxed);
-            match soon("get", cache.get(&key[..])).await {
+            match within_timeout("get", cache.get(&key[..])).await {
                 Ok(value) => {
                     assert_eq!(value.as_deref().map(number), Some(round), "{name} reads what it wrote");
                 }
@@ -87,7 +87,7 @@ impl Load {
     /// Waits until this many more writes are acknowledged.
     async fn go_on(&self, writes: u64) {
         let until = self.writes.load(Relaxed) + writes;
-        soon("writes", async {
+        within_timeout("writes", async {
             while self.writes.load(Relaxed) < until {
                 tokio::task::yield_now().await;
             }
@@ -97,14 +97,15 @@ impl Load {
 
     async fn end(self) -> Told {
         self.is_over.store(true, Relaxed);
-        soon("the end", self.running.join_all()).await.into_iter().flatten().collect()
+        within_timeout("the end", self.running.join_all()).await.into_iter().flatten().collect()
     }
 }
 
 /// Asserts that every key has the last acknowledged value, or one whose write began later.
 async fn nothing_is_lost(caches: &[RawCache], told: &Told) {
     for cache in caches {
-        let got = soon("get_all", cache.get_all(told.keys().map(|key| &key[..]))).await.expect("got");
+        let got =
+            within_timeout("get_all", cache.get_all(told.keys().map(|key| &key[..]))).await.expect("got");
         for ((key, known), value) in told.iter().zip(got) {
             let value = value.as_deref().map_or(0, number);
             let key = String::from_utf8_lossy(key);
@@ -128,11 +129,11 @@ async fn members_come_and_go(cluster: Cluster) {
     load.go_on(500).await;
     for (nth, name) in ["C", "D"].into_iter().enumerate() {
         let manager = cluster.join(name).await;
-        let cache = soon("open", manager.open(config.clone()).raw()).await.expect("opened");
+        let cache = within_timeout("open", manager.open(config.clone()).raw()).await.expect("opened");
         load.more(std::slice::from_ref(&cache), 4, name);
         managers.push(manager);
         caches.push(cache);
-        settled(&all(&managers), "c", 3 + nth).await;
+        wait_for_rebalance(&all(&managers), "c", 3 + nth).await;
         load.go_on(500).await;
     }
     // The coordinator leaves, then another member.
@@ -140,9 +141,9 @@ async fn members_come_and_go(cluster: Cluster) {
         let leaving = managers.remove(at);
         caches.remove(at);
         let before = load.writes.load(Relaxed);
-        soon("close", leaving.close()).await.expect("handed over");
+        within_timeout("close", leaving.close()).await.expect("handed over");
         println!("{} writes while a member left", load.writes.load(Relaxed) - before);
-        settled(&all(&managers), "c", managers.len()).await;
+        wait_for_rebalance(&all(&managers), "c", managers.len()).await;
         load.go_on(500).await;
     }
     let told = load.end().await;
@@ -169,8 +170,8 @@ async fn one_crashes(cluster: Cluster) {
         load.go_on(1_000).await;
         let crashing = managers.remove(at);
         caches.remove(at);
-        soon("abort", crashing.abort()).await;
-        settled(&all(&managers), "c", managers.len()).await;
+        within_timeout("abort", crashing.abort()).await;
+        wait_for_rebalance(&all(&managers), "c", managers.len()).await;
         load.go_on(1_000).await;
         let told = load.end().await;
         nothing_is_lost(&caches, &told).await;
@@ -189,14 +190,14 @@ async fn a_crash_loses_nothing_that_was_acknowledged_over_tcp() {
 }
 
 #[tokio::test]
-async fn a_member_with_other_settings_is_refused_and_told_both() {
+async fn member_with_other_settings_is_refused_with_both_values() {
     let managers = Cluster::loopback("refused").join_all(["A", "B"]).await;
     let caches = open(&managers[..1], &CacheConfig::new("c")).await;
     let put = caches[0].put(&b"k"[..], &b"v"[..]);
-    soon("put", put).await.expect("put");
+    within_timeout("put", put).await.expect("put");
     let b = &managers[1];
     let refused = |config: CacheConfig| async {
-        let error = soon("open", b.open(config).raw()).await.expect_err("refused");
+        let error = within_timeout("open", b.open(config).raw()).await.expect_err("refused");
         assert!(matches!(error, OpenError::Refused(_)), "{error:?}");
         error.to_string()
     };
@@ -205,7 +206,7 @@ async fn a_member_with_other_settings_is_refused_and_told_both() {
     assert_eq!(text, "cache c: segments is 64 here and 256 in the cluster");
     let text = refused(CacheConfig { mode: CacheMode::Distributed { owners: 3 }, ..config.clone() }).await;
     assert!(text.contains("owners: 3 }") && text.contains("owners: 2 }"), "{text}");
-    let error = soon("open", b.cache::<String, String>("c")).await.expect_err("refused");
+    let error = within_timeout("open", b.cache::<String, String>("c")).await.expect_err("refused");
     let text = error.to_string();
     assert!(text.contains("application/x-postcard here and application/octet-stream"), "{text}");
     let text = refused(CacheConfig { grouping: Grouping::Tag, ..config.clone() }).await;
@@ -213,15 +214,15 @@ async fn a_member_with_other_settings_is_refused_and_told_both() {
     let text = refused(CacheConfig { segments: 0, ..config.clone() }).await;
     assert_eq!(text, "cache c: segments cannot be 0");
     // It may join with the right settings.
-    let cache = soon("open", b.open(config).raw()).await.expect("opened");
-    assert_eq!(soon("get", cache.get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
-    let error = soon("open", b.cache::<String, String>("c")).await.expect_err("open otherwise");
-    assert!(matches!(error, OpenError::OpenDifferently { setting: "encoding", .. }), "{error}");
+    let cache = within_timeout("open", b.open(config).raw()).await.expect("opened");
+    assert_eq!(within_timeout("get", cache.get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
+    let error = within_timeout("open", b.cache::<String, String>("c")).await.expect_err("open otherwise");
+    assert!(matches!(error, OpenError::LocalConfigMismatch { setting: "encoding", .. }), "{error}");
     close(managers).await;
 }
 
 async fn no_task_but_these(tasks: usize) {
-    soon("tasks end", async {
+    within_timeout("tasks end", async {
         while Handle::current().metrics().num_alive_tasks() > tasks {
             tokio::task::yield_now().await;
         }
@@ -238,11 +239,11 @@ async fn a_thousand_caches_leave_no_task() {
         let config = CacheConfig { segments: 16, ..CacheConfig::new(&name) };
         let mut caches = Vec::new();
         for manager in &managers {
-            caches.push(soon("open", manager.open(config.clone()).raw()).await.expect("opened"));
+            caches.push(within_timeout("open", manager.open(config.clone()).raw()).await.expect("opened"));
         }
-        soon("put", caches[n % 2].put(&b"k"[..], &b"v"[..])).await.expect("put");
+        within_timeout("put", caches[n % 2].put(&b"k"[..], &b"v"[..])).await.expect("put");
         for manager in &managers {
-            assert!(soon("leave", manager.leave(&name)).await.expect("left"));
+            assert!(within_timeout("leave", manager.leave(&name)).await.expect("left"));
         }
     }
     no_task_but_these(before).await;
@@ -255,15 +256,15 @@ async fn managers_leave_no_task_however_they_end() {
     let before = Handle::current().metrics().num_alive_tasks();
     for n in 0..30 {
         let manager = cluster.join("A").await;
-        let cache = soon("open", manager.open(CacheConfig::new("c")).raw()).await.expect("opened");
-        soon("put", cache.put(&b"k"[..], &b"v"[..])).await.expect("put");
+        let cache = within_timeout("open", manager.open(CacheConfig::new("c")).raw()).await.expect("opened");
+        within_timeout("put", cache.put(&b"k"[..], &b"v"[..])).await.expect("put");
         match n % 3 {
-            0 => soon("close", manager.close()).await.expect("closed"),
-            1 => soon("abort", manager.abort()).await,
+            0 => within_timeout("close", manager.close()).await.expect("closed"),
+            1 => within_timeout("abort", manager.abort()).await,
             _ => drop(manager),
         }
         no_task_but_these(before).await;
-        assert_eq!(soon("get", cache.get(&b"k"[..])).await, Err(CacheError::Closed));
+        assert_eq!(within_timeout("get", cache.get(&b"k"[..])).await, Err(CacheError::Closed));
     }
 }
 
@@ -272,14 +273,14 @@ async fn left_alone(cluster: &str, owners: u16) -> (CacheManager, RawCache) {
     let managers = Cluster::loopback(cluster).join_all(["A", "B"]).await;
     let config = CacheConfig { mode: CacheMode::Distributed { owners }, ..CacheConfig::new("c") };
     let mut caches = open(&managers, &config).await;
-    settled(&managers.each_ref(), "c", 2).await;
+    wait_for_rebalance(&managers.each_ref(), "c", 2).await;
     let [a, b] = managers;
     let mut topologies = a.watch_topology("c").expect("it is open");
-    soon("abort", b.abort()).await;
+    within_timeout("abort", b.abort()).await;
     let is_degraded = topologies.wait_for(|topology| {
         topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
     });
-    drop(soon("B is missed", is_degraded).await.expect("its sender is there"));
+    drop(within_timeout("B is missed", is_degraded).await.expect("its sender is there"));
     (a, caches.swap_remove(0))
 }
 
@@ -289,8 +290,8 @@ async fn left_alone(cluster: &str, owners: u16) -> (CacheManager, RawCache) {
 async fn last_member_with_unique_entries_closes_soon() {
     let (a, _) = left_alone("alone", 1).await;
     let begin = tokio::time::Instant::now();
-    let after = LEAVE_ALONE_TIMEOUT;
-    assert_eq!(soon("close", a.close()).await, Err(NotHandedOver { cache: "c".into(), after }));
+    let after = LEAVE_DEGRADED_TIMEOUT;
+    assert_eq!(within_timeout("close", a.close()).await, Err(HandoverTimeout { cache: "c".into(), after }));
     assert!(begin.elapsed() < after * 2, "{:?}", begin.elapsed());
 }
 
@@ -298,10 +299,11 @@ async fn last_member_with_unique_entries_closes_soon() {
 #[tokio::test]
 async fn last_member_whose_entries_lost_members_have_closes_at_once_and_names_them() {
     let (a, cache) = left_alone("behind", 2).await;
-    let error = soon("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
+    let error =
+        within_timeout("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
     let text = error.to_string();
     assert!(text.starts_with("cache is degraded: owners of segment "), "{text}");
     assert!(text.ends_with(" are away: B"), "{text}");
-    // A wait until the timeout would end with `NotHandedOver`.
-    assert_eq!(soon("close", a.close()).await, Ok(()));
+    // A wait until the timeout would end with `HandoverTimeout`.
+    assert_eq!(within_timeout("close", a.close()).await, Ok(()));
 }

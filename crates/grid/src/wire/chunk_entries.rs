@@ -15,7 +15,7 @@ use consort_group::Time;
 use super::primitives::need;
 use super::{FrameError, Result, Wire};
 use crate::container::Visited;
-use crate::operation::Stamp;
+use crate::operation::EntryMetadata;
 use crate::{Lifetime, Stored, Version};
 
 /// Bytes of an entry's head: the lengths of its key and its value, its version, its age in nanoseconds, and flags of
@@ -34,8 +34,8 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn put_entry(out: &mut BytesMut, key: &[u8], value: &[u8], stamp: Stamp) {
-    let Stamp { version, lifetime: Lifetime { lifespan, max_idle }, age, idle } = stamp;
+fn put_entry(out: &mut BytesMut, key: &[u8], value: &[u8], stamp: EntryMetadata) {
+    let EntryMetadata { version, lifetime: Lifetime { lifespan, max_idle }, age, idle } = stamp;
     let flag = |span: Option<Duration>, flag| if span.is_some() { flag } else { 0 };
     let flags = flag(lifespan, LIFESPAN) | flag(max_idle, MAX_IDLE);
     let mut head = [0; HEAD + SPANS];
@@ -55,24 +55,24 @@ fn put_entry(out: &mut BytesMut, key: &[u8], value: &[u8], stamp: Stamp) {
     out.put_slice(value);
 }
 
-/// Writes an entry of [`Copies`].
+/// Writes an entry of [`EncodedEntries`].
 pub(crate) fn put_copy(out: &mut BytesMut, visited: Visited<'_>, now: Time) {
     let (created, last_used, lifetime) = visited.times();
     let (age, idle) = (now.since(created), now.since(last_used));
-    let stamp = Stamp { version: visited.version(), lifetime, age, idle };
+    let stamp = EntryMetadata { version: visited.version(), lifetime, age, idle };
     put_entry(out, visited.key(), visited.value(), stamp);
 }
 
 /// A borrowed entry.
 #[derive(Clone, Copy)]
-pub(crate) struct CopyRef<'a> {
+pub(crate) struct EntryRef<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
     head: &'a [u8; HEAD],
     spans: &'a [u8],
 }
 
-impl<'a> CopyRef<'a> {
+impl<'a> EntryRef<'a> {
     /// Takes the first entry from the bytes.
     #[inline]
     fn read(rest: &mut &'a [u8]) -> Result<Self> {
@@ -101,11 +101,11 @@ impl<'a> CopyRef<'a> {
 
     /// Returns the metadata of the entry.
     #[inline]
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> EntryMetadata {
         let mut head = &self.head[8..];
         let (version, age) = (Version(head.get_u64()), Duration::from_nanos(head.get_u64()));
         if self.spans.is_empty() {
-            return Stamp { version, lifetime: Lifetime::FOREVER, age, idle: age };
+            return EntryMetadata { version, lifetime: Lifetime::FOREVER, age, idle: age };
         }
         let (flags, mut spans) = (head.get_u8(), self.spans);
         let [lifespan, max_idle, idle] = std::array::from_fn(|_| Duration::from_nanos(spans.get_u64()));
@@ -113,20 +113,20 @@ impl<'a> CopyRef<'a> {
             lifespan: (flags & LIFESPAN != 0).then_some(lifespan),
             max_idle: (flags & MAX_IDLE != 0).then_some(max_idle),
         };
-        Stamp { version, lifetime, age, idle }
+        EntryMetadata { version, lifetime, age, idle }
     }
 }
 
 /// Entries of one segment, in the order of their sender's iteration.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(crate) struct Copies {
+pub(crate) struct EncodedEntries {
     /// The encoded entries, validated on arrival.
     bytes: Bytes,
     count: usize,
     content_bytes: usize,
 }
 
-impl Copies {
+impl EncodedEntries {
     /// Returns the bytes of all keys and values.
     pub(crate) fn content_bytes(&self) -> usize {
         self.content_bytes
@@ -140,9 +140,9 @@ impl Copies {
     }
 
     /// Returns each entry, borrowed.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = CopyRef<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
         let mut rest = &self.bytes[..];
-        (0..self.count).map_while(move |_| CopyRef::read(&mut rest).ok())
+        (0..self.count).map_while(move |_| EntryRef::read(&mut rest).ok())
     }
 
     /// Returns each entry as a part of the received bytes.
@@ -153,7 +153,7 @@ impl Copies {
 }
 
 /// The number of entries, then the entries.
-impl Wire for Copies {
+impl Wire for EncodedEntries {
     fn put(&self, out: &mut BytesMut) {
         self.count.put(out);
         out.put_slice(&self.bytes);
@@ -164,7 +164,7 @@ impl Wire for Copies {
         let mut rest = &from[..];
         let mut content_bytes = 0;
         for _ in 0..count {
-            let CopyRef { key, value, .. } = CopyRef::read(&mut rest)?;
+            let EntryRef { key, value, .. } = EntryRef::read(&mut rest)?;
             content_bytes += key.len() + value.len();
         }
         let length = from.len() - rest.len();
@@ -172,7 +172,7 @@ impl Wire for Copies {
     }
 }
 
-impl FromIterator<(Bytes, Stored)> for Copies {
+impl FromIterator<(Bytes, Stored)> for EncodedEntries {
     fn from_iter<I: IntoIterator<Item = (Bytes, Stored)>>(entries: I) -> Self {
         let (mut out, mut count, mut content_bytes) = (BytesMut::new(), 0, 0);
         for (key, stored) in entries {
@@ -184,7 +184,7 @@ impl FromIterator<(Bytes, Stored)> for Copies {
     }
 }
 
-impl fmt::Debug for Copies {
+impl fmt::Debug for EncodedEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.parts()).finish()
     }
@@ -210,16 +210,16 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_and_what_stands_behind_is_left() {
+    fn entries_are_decoded_and_following_bytes_are_left() {
         let mut rng = Rng::new(5);
         for count in 0..60 {
             let entries: Vec<_> = (0..count).map(|_| entry(&mut rng)).collect();
-            let copies: Copies = entries.iter().cloned().collect();
+            let copies: EncodedEntries = entries.iter().cloned().collect();
             let mut out = BytesMut::new();
             copies.put(&mut out);
             out.put_slice(b"behind");
             let mut from = out.freeze();
-            let came = Copies::read(&mut from).unwrap();
+            let came = EncodedEntries::read(&mut from).unwrap();
             assert_eq!((&came, &from[..]), (&copies, &b"behind"[..]));
             assert_eq!(came.parts().collect::<Vec<_>>(), entries);
             let content: usize = entries.iter().map(|(key, stored)| key.len() + stored.value.len()).sum();
@@ -231,10 +231,10 @@ mod tests {
     fn bytes_that_end_too_soon_are_an_error_wherever_they_end() {
         let mut rng = Rng::new(6);
         let mut out = BytesMut::new();
-        (0..5).map(|_| entry(&mut rng)).collect::<Copies>().put(&mut out);
+        (0..5).map(|_| entry(&mut rng)).collect::<EncodedEntries>().put(&mut out);
         let all = out.freeze();
         for length in 0..all.len() {
-            let short = Copies::read(&mut all.slice(..length));
+            let short = EncodedEntries::read(&mut all.slice(..length));
             assert!(matches!(short, Err(FrameError::Short { .. })), "{length} of {}", all.len());
         }
     }
@@ -244,8 +244,11 @@ mod tests {
         let mut out = BytesMut::new();
         u64::MAX.put(&mut out);
         let mut lying = out.split().freeze();
-        assert!(matches!(Copies::read(&mut lying), Err(FrameError::Short { what: "head of an entry", .. })));
-        let none = Stamp {
+        assert!(matches!(
+            EncodedEntries::read(&mut lying),
+            Err(FrameError::Short { what: "head of an entry", .. })
+        ));
+        let none = EntryMetadata {
             version: Version(1),
             lifetime: Lifetime::FOREVER,
             age: Duration::ZERO,
@@ -255,10 +258,13 @@ mod tests {
         put_entry(&mut out, b"key", b"value", none);
         let good = out.clone();
         out[1..9].fill(0xff);
-        assert!(matches!(Copies::read(&mut out.freeze()), Err(FrameError::Short { what: "entry", .. })));
+        assert!(matches!(
+            EncodedEntries::read(&mut out.freeze()),
+            Err(FrameError::Short { what: "entry", .. })
+        ));
         let mut flagged = good;
         flagged[HEAD] = 4;
         let invalid = Err(FrameError::Invalid { what: "lifetime", value: 4 });
-        assert_eq!(Copies::read(&mut flagged.freeze()), invalid);
+        assert_eq!(EncodedEntries::read(&mut flagged.freeze()), invalid);
     }
 }

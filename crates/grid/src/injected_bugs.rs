@@ -4,7 +4,7 @@
 /// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(not(feature = "planted"), allow(dead_code, unreachable_pub))]
-pub enum Planted {
+pub enum InjectedBug {
     /// Backups acknowledge writes that they have not applied while they receive the segment.
     BackupNotApplied,
     /// Backups accept commands of older epochs.
@@ -117,9 +117,9 @@ pub enum Planted {
     StoreKept,
 }
 
-impl Planted {
+impl InjectedBug {
     /// Bugs about votes: views have to overlap within moments, which tests of nodes bring about
-    /// (`crates/grid/tests/it/votes.rs`).
+    /// (`crates/grid/tests/it/split_brain.rs`).
     #[cfg(feature = "planted")]
     pub const VOTES: [Self; 4] =
         [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce, Self::LossNotConfirmed];

@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::task::Waker;
 
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, TaskWaker, UnsafeCell};
+use super::sync::{Arc, AtomicBool, AtomicUsize, Ordering, TaskWaker, UnsafeCell};
 
 struct Shared<T> {
     /// A power of two, so that counts may wrap around.

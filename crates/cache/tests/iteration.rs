@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use consort_cache::{CacheConfig, CacheError, Event, Guarantee, IterationError, RawCache, Segment};
-use members::{Cluster, close, open, settled, soon};
+use members::{Cluster, close, open, wait_for_rebalance, within_timeout};
 
 fn key(n: u32) -> Vec<u8> {
     format!("key {n}").into_bytes()
@@ -15,14 +15,14 @@ fn key(n: u32) -> Vec<u8> {
 async fn fill(caches: &[RawCache], count: u32) {
     for n in 0..count {
         let cache = &caches[n as usize % caches.len()];
-        soon("put", cache.put(&key(n)[..], &n.to_be_bytes()[..])).await.expect("put");
+        within_timeout("put", cache.put(&key(n)[..], &n.to_be_bytes()[..])).await.expect("put");
     }
 }
 
 async fn keys_of(cache: &RawCache) -> Vec<Bytes> {
     let mut keys = Vec::new();
     let mut walk = cache.keys();
-    while let Some(key) = soon("next", walk.next()).await {
+    while let Some(key) = within_timeout("next", walk.next()).await {
         keys.push(key.expect("a key"));
     }
     keys
@@ -32,7 +32,7 @@ async fn keys_of(cache: &RawCache) -> Vec<Bytes> {
 async fn every_member_walks_through_all_entries_once() {
     let managers = Cluster::loopback("walks").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
-    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
     fill(&caches, 1_000).await;
     for cache in &caches {
         for (lanes, batch) in [(1, 3), (4, 100), (4, 512)] {
@@ -41,7 +41,7 @@ async fn every_member_walks_through_all_entries_once() {
             if lanes == 1 {
                 walk = walk.sequential();
             }
-            while let Some(entry) = soon("next", walk.next()).await {
+            while let Some(entry) = within_timeout("next", walk.next()).await {
                 let (key_found, value) = entry.expect("an entry");
                 let n = u32::from_be_bytes(value[..].try_into().expect("four bytes"));
                 assert_eq!(key_found, key(n));
@@ -49,7 +49,7 @@ async fn every_member_walks_through_all_entries_once() {
             }
             assert_eq!(found.len(), 1_000);
         }
-        assert_eq!(soon("size", cache.size()).await, Ok(1_000));
+        assert_eq!(within_timeout("size", cache.size()).await, Ok(1_000));
     }
     close(managers).await;
 }
@@ -59,17 +59,17 @@ async fn every_member_walks_through_all_entries_once() {
 async fn entries_can_be_looked_at_where_they_lie() {
     let managers = Cluster::loopback("lie").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
-    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
     fill(&caches, 1_000).await;
     for kept_every in [usize::MAX, 3] {
         let mut walk = caches[0].entries().batch(300);
         let mut found = BTreeSet::new();
         for nth in 1.. {
             let number = if nth % kept_every == 0 {
-                let Some(entry) = soon("next", walk.next()).await else { break };
+                let Some(entry) = within_timeout("next", walk.next()).await else { break };
                 u32::from_be_bytes(entry.expect("an entry").1[..].try_into().expect("four bytes"))
             } else {
-                let Some(entry) = soon("next", walk.next_bytes()).await else { break };
+                let Some(entry) = within_timeout("next", walk.next_bytes()).await else { break };
                 let entry = entry.expect("an entry");
                 let number = u32::from_be_bytes(entry.value.try_into().expect("four bytes"));
                 assert_eq!(entry.key, key(number));
@@ -87,14 +87,14 @@ async fn entries_can_be_looked_at_where_they_lie() {
 async fn answers_can_be_taken_as_a_whole() {
     let managers = Cluster::loopback("answers").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
-    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
     fill(&caches, 1_000).await;
     let mut walk = caches[0].entries().batch(300);
     let (mut found, mut answers) = (BTreeSet::new(), 0);
     // An entry that was taken singly is not in the rest of its response.
-    let (first, _) = soon("next", walk.next()).await.expect("one").expect("an entry");
+    let (first, _) = within_timeout("next", walk.next()).await.expect("one").expect("an entry");
     found.insert(first);
-    while let Some(batch) = soon("next", walk.next_batch()).await {
+    while let Some(batch) = within_timeout("next", walk.next_batch()).await {
         let batch = batch.expect("entries");
         assert!((1..=300).contains(&batch.len()), "{}", batch.len());
         answers += 1;
@@ -117,7 +117,7 @@ async fn a_walk_over_some_segments_gives_their_entries_only() {
     fill(&caches, 500).await;
     let mut walk = caches[0].entries().segments([Segment(3), Segment(200)]).guarantee(Guarantee::AtMostOnce);
     let mut count = 0;
-    while let Some(entry) = soon("next", walk.next()).await {
+    while let Some(entry) = within_timeout("next", walk.next()).await {
         let (key, _) = entry.expect("an entry");
         assert!([3, 200].contains(&consort_grid::segment_of(&key, 256).0));
         count += 1;
@@ -132,9 +132,10 @@ async fn a_walk_over_some_segments_gives_their_entries_only() {
 async fn s004_18_a_transform_runs_on_the_owners() {
     let managers = Cluster::loopback("transforms").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
-    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
     fill(&caches, 300).await;
-    let failed = soon("next", caches[0].entries().transform("ending", "7").next()).await.expect("an error");
+    let failed =
+        within_timeout("next", caches[0].entries().transform("ending", "7").next()).await.expect("an error");
     assert!(failed.unwrap_err().to_string().ends_with("has no transform ending"));
     for cache in &caches {
         cache.register_transform("ending", |key, entry, ending| {
@@ -144,7 +145,7 @@ async fn s004_18_a_transform_runs_on_the_owners() {
     let before = managers[0].traffic().bytes_received;
     let mut walk = caches[0].entries().transform("ending", "7");
     let mut count = 0;
-    while let Some(entry) = soon("next", walk.next()).await {
+    while let Some(entry) = within_timeout("next", walk.next()).await {
         let (key, value) = entry.expect("an entry");
         assert!(key.ends_with(b"7") && value.ends_with(b"!"));
         count += 1;
@@ -156,13 +157,13 @@ async fn s004_18_a_transform_runs_on_the_owners() {
 }
 
 #[tokio::test]
-async fn owners_reduce_what_they_have_and_values_come_alone() {
+async fn owners_reduce_their_entries_and_values_are_returned_without_keys() {
     let managers = Cluster::loopback("reductions").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
-    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
     fill(&caches, 300).await;
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
-    let failed = soon("next", caches[0].reduce("smallest", "").next()).await.expect("an error");
+    let failed = within_timeout("next", caches[0].reduce("smallest", "").next()).await.expect("an error");
     assert!(failed.unwrap_err().to_string().ends_with("has no transform smallest"));
     for cache in &caches {
         cache.register_reduction("largest", move |made, _, entry, below| {
@@ -175,7 +176,7 @@ async fn owners_reduce_what_they_have_and_values_come_alone() {
     let before = managers[0].traffic().bytes_received;
     let mut parts = caches[0].reduce("largest", Bytes::copy_from_slice(&200_u32.to_be_bytes()));
     let mut largest = 0;
-    while let Some(part) = soon("next", parts.next()).await {
+    while let Some(part) = within_timeout("next", parts.next()).await {
         largest = largest.max(number(&part.expect("a part")));
     }
     assert_eq!(largest, 199);
@@ -184,7 +185,7 @@ async fn owners_reduce_what_they_have_and_values_come_alone() {
 
     let mut values = BTreeSet::new();
     let mut walk = caches[1].values();
-    while let Some(value) = soon("next", walk.next()).await {
+    while let Some(value) = within_timeout("next", walk.next()).await {
         assert!(values.insert(number(&value.expect("a value"))));
     }
     assert_eq!(values, (0..300).collect());
@@ -196,9 +197,9 @@ async fn a_cleared_cache_is_empty_for_everybody() {
     let managers = Cluster::loopback("cleared").join_all(["A", "B"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     fill(&caches, 700).await;
-    assert_eq!(soon("is_empty", caches[1].is_empty()).await, Ok(false));
-    soon("clear", caches[0].clear()).await.expect("cleared");
-    assert_eq!(soon("is_empty", caches[1].is_empty()).await, Ok(true));
+    assert_eq!(within_timeout("is_empty", caches[1].is_empty()).await, Ok(false));
+    within_timeout("clear", caches[0].clear()).await.expect("cleared");
+    assert_eq!(within_timeout("is_empty", caches[1].is_empty()).await, Ok(true));
     assert_eq!(keys_of(&caches[0]).await.len(), 0);
     assert_eq!(caches.iter().map(|cache| cache.local_len()).sum::<u64>(), 0);
     close(managers).await;
@@ -215,7 +216,7 @@ async fn s004_5_a_thousand_walks_may_be_open() {
     let mut walks = Vec::new();
     for _ in 0..1_000 {
         let mut walk = caches[0].entries().batch(4);
-        soon("next", walk.next()).await.expect("one").expect("an entry");
+        within_timeout("next", walk.next()).await.expect("one").expect("an entry");
         walks.push(walk);
     }
     // Other tests of this process may start some meanwhile, but not hundreds.
@@ -224,7 +225,7 @@ async fn s004_5_a_thousand_walks_may_be_open() {
     walks.truncate(500);
     close(managers).await;
     let mut came = 0;
-    while let Some(entry) = soon("next", last.next()).await {
+    while let Some(entry) = within_timeout("next", last.next()).await {
         came += 1;
         if entry.is_err() {
             break;
@@ -236,7 +237,7 @@ async fn s004_5_a_thousand_walks_may_be_open() {
 
 /// Every owner would get the same request, one after the other.
 #[tokio::test]
-async fn a_function_that_panics_ends_what_asked_for_it_and_no_member() {
+async fn panic_of_a_function_fails_its_request_and_stops_no_member() {
     let managers = Cluster::loopback("panics").join_all(["A", "B", "C"]).await;
     let mut caches = Vec::new();
     for manager in &managers {
@@ -247,31 +248,35 @@ async fn a_function_that_panics_ends_what_asked_for_it_and_no_member() {
         let builder = builder.reduction("fails too", |_, key, _, _| {
             assert!(*key != *b"7", "as the test wants it");
         });
-        caches.push(soon("open", builder.raw()).await.expect("opened"));
+        caches.push(within_timeout("open", builder.raw()).await.expect("opened"));
     }
-    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
-    let mut events = soon("listen", caches[0].listen().transform("fails", "").start()).await.expect("begun");
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    let mut events =
+        within_timeout("listen", caches[0].listen().transform("fails", "").start()).await.expect("begun");
     for n in 0..10 {
-        soon("put", caches[n % 3].put(n.to_string().as_bytes(), &b"v"[..])).await.expect("put");
+        within_timeout("put", caches[n % 3].put(n.to_string().as_bytes(), &b"v"[..])).await.expect("put");
     }
     let mut told = Vec::new();
     while told.len() < 10 {
-        told.push(soon("told", events.next()).await.expect("an event").expect("no error"));
+        told.push(within_timeout("told", events.next()).await.expect("an event").expect("no error"));
     }
     assert_eq!(told.iter().filter(|event| **event == Event::Gap).count(), 1, "{told:?}");
     for cache in &caches {
         let mut walk = cache.entries().transform("fails", "");
         let error = loop {
-            if let Err(error) = soon("walk", walk.next()).await.expect("an error before the end") {
+            if let Err(error) = within_timeout("walk", walk.next()).await.expect("an error before the end") {
                 break error;
             }
         };
         let told = managers.iter().map(|manager| format!("fails has panicked at {}", manager.name()));
         assert!(told.collect::<Vec<_>>().contains(&error.to_string()), "{error}");
         let mut parts = cache.reduce("fails too", "");
-        let failed = soon("reduce", parts.next()).await.expect("an error").unwrap_err();
+        let failed = within_timeout("reduce", parts.next()).await.expect("an error").unwrap_err();
         assert!(matches!(failed, CacheError::Iteration(IterationError::Panicked { .. })), "{failed}");
-        assert_eq!(soon("get", cache.get(&b"7"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
+        assert_eq!(
+            within_timeout("get", cache.get(&b"7"[..])).await.expect("got").as_deref(),
+            Some(&b"v"[..])
+        );
     }
     assert!(managers.iter().all(|manager| manager.view().is_some_and(|view| view.len() == 3)));
     close(managers).await;

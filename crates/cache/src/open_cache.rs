@@ -13,7 +13,7 @@ use crate::observed::Rebalances;
 
 /// The phase of a cache on this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum CachePhase {
     /// The cache has no topology yet.
     Joining,
     /// The cache is ready.
@@ -24,7 +24,7 @@ pub(crate) enum Standing {
     Closed,
 }
 
-impl Standing {
+impl CachePhase {
     /// Whether the cache has ended and its store is closed.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Closed | Self::Refused(_))
@@ -36,7 +36,7 @@ pub(crate) struct OpenCache {
     pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
     pub(crate) container: Arc<Container>,
-    pub(crate) standing: watch::Sender<Standing>,
+    pub(crate) phase: watch::Sender<CachePhase>,
     pub(crate) topology: watch::Sender<Option<Topology>>,
     /// Number of members in the last topology in its store.
     pub(crate) remembered: OnceLock<usize>,
@@ -57,7 +57,7 @@ impl OpenCache {
             id: config.id(),
             config,
             container,
-            standing: watch::Sender::new(Standing::Joining),
+            phase: watch::Sender::new(CachePhase::Joining),
             topology: watch::Sender::new(None),
             remembered: OnceLock::new(),
             rebalances: Rebalances::default(),
@@ -81,8 +81,8 @@ impl OpenCache {
     }
 
     /// Prefetches the memory for lookups of these keys into the CPU's cache.
-    pub(crate) fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
-        self.container.look_ahead(keys.into_iter().map(|key| (self.segment_of(key), key)));
+    pub(crate) fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.container.prefetch(keys.into_iter().map(|key| (self.segment_of(key), key)));
     }
 
     #[inline]
@@ -133,25 +133,25 @@ impl OpenCache {
             }
             is_newer
         });
-        self.standing.send_if_modified(|standing| {
-            let is_first = *standing == Standing::Joining;
+        self.phase.send_if_modified(|phase| {
+            let is_first = *phase == CachePhase::Joining;
             if is_first {
-                *standing = Standing::Open;
+                *phase = CachePhase::Open;
             }
             is_first
         });
     }
 
     /// Ends the cache.
-    pub(crate) fn ended(&self, standing: Standing) {
+    pub(crate) fn ended(&self, phase: CachePhase) {
         self.begin_closing();
         for segment in self.config.all_segments() {
             self.container.set_readable(segment, false);
         }
-        self.standing.send_if_modified(|now| {
+        self.phase.send_if_modified(|now| {
             let is_news = !now.is_over();
             if is_news {
-                *now = standing;
+                *now = phase;
             }
             is_news
         });

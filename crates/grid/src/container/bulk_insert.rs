@@ -9,8 +9,8 @@ use bytes::Bytes;
 use consort_group::Time;
 use smallvec::SmallVec;
 
-use super::ahead::fetch;
 use super::item::{self, Item};
+use super::prefetch::fetch;
 use super::table::KeyHash;
 use super::{Container, Entry};
 use crate::{Lifetime, Segment, Version};
@@ -29,7 +29,7 @@ const EXPECTED_MAX: usize = 1 << 16;
 
 /// An entry of a bulk insertion, borrowed from the received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Arrival<'a> {
+pub(crate) struct NewEntry<'a> {
     /// Its key.
     pub(crate) key: &'a [u8],
     /// Its value.
@@ -44,7 +44,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) lifetime: Lifetime,
 }
 
-impl Arrival<'_> {
+impl NewEntry<'_> {
     /// Returns the entry without its value.
     fn entry(&self) -> Entry {
         let &Self { version, created, last_used, lifetime, .. } = self;
@@ -54,7 +54,7 @@ impl Arrival<'_> {
 
 /// Prefetches the memory that items of these entries will get: most allocators return the block that was freed last.
 /// With other allocators the prefetch is useless.
-fn fetch_memory(arrived: &[(KeyHash, Arrival<'_>)]) {
+fn fetch_memory(arrived: &[(KeyHash, NewEntry<'_>)]) {
     let sizes = arrived.iter().filter_map(|(_, one)| item::size_together(one.key.len(), one.value.len()));
     let blocks = sizes.filter(|&size| size >= FETCHED_MIN).map(Vec::<u8>::with_capacity);
     let mut blocks: SmallVec<[Vec<u8>; AT_A_TIME]> = blocks.collect();
@@ -65,9 +65,9 @@ impl Container {
     /// Reserves a segment's index for this number of entries, or for [`EXPECTED_MAX`], so that it need not grow step
     /// by step: each step moves the whole index. With a bound this does nothing, because most of the entries may be
     /// evicted again.
-    pub(crate) fn expect(&self, segment: Segment, entries: usize) {
+    pub(crate) fn reserve(&self, segment: Segment, entries: usize) {
         if self.bound.is_none() {
-            self.lock(segment).expect(entries.min(EXPECTED_MAX));
+            self.lock(segment).reserve(entries.min(EXPECTED_MAX));
         }
     }
 
@@ -76,15 +76,15 @@ impl Container {
     /// # Panics
     ///
     /// If the container has a bound, because a caller that puts an entry then must process the evicted entries.
-    pub(crate) fn put_arrivals<'a>(
+    pub(crate) fn insert_batch<'a>(
         &self,
         segment: Segment,
-        entries: impl IntoIterator<Item = Arrival<'a>>,
+        entries: impl IntoIterator<Item = NewEntry<'a>>,
         now: Time,
     ) {
         assert!(self.bound.is_none(), "arrivals are put where none has to make room");
         let mut entries = entries.into_iter();
-        let mut arrived: SmallVec<[(KeyHash, Arrival<'_>); AT_A_TIME]> = SmallVec::new();
+        let mut arrived: SmallVec<[(KeyHash, NewEntry<'_>); AT_A_TIME]> = SmallVec::new();
         let mut items: Vec<Item> = Vec::with_capacity(AT_A_TIME);
         loop {
             let some = entries.by_ref().take(AT_A_TIME);
@@ -126,14 +126,14 @@ mod tests {
         container
     }
 
-    fn arrival<'a>(key: &'a [u8], entry: &'a Entry) -> Arrival<'a> {
+    fn arrival<'a>(key: &'a [u8], entry: &'a Entry) -> NewEntry<'a> {
         let &Entry { ref value, version, created, last_used, lifetime } = entry;
-        Arrival { key, value, version, created, last_used, lifetime }
+        NewEntry { key, value, version, created, last_used, lifetime }
     }
 
     #[test]
     fn arrivals_are_put_as_one_after_the_other() {
-        let (together, single) = (receiving(), receiving());
+        let (batched, single) = (receiving(), receiving());
         let mut rng = Rng::new(1);
         for round in 0..300_u64 {
             let now = Time::ZERO + Duration::from_secs(round);
@@ -150,8 +150,8 @@ mod tests {
             for (key, entry) in &arrivals {
                 single.put_if_newer(SEGMENT, key, entry.clone(), now).unwrap();
             }
-            together.put_arrivals(SEGMENT, arrivals.iter().map(|(key, entry)| arrival(key, entry)), now);
-            for container in [&together, &single] {
+            batched.insert_batch(SEGMENT, arrivals.iter().map(|(key, entry)| arrival(key, entry)), now);
+            for container in [&batched, &single] {
                 let removed = vec![7; (round % 60) as usize];
                 container.remove_if_newer(SEGMENT, &removed, Version::new(1, round), now);
             }
@@ -160,16 +160,16 @@ mod tests {
                 let entries = container.chunk(SEGMENT, Cursor::START, limits, now).unwrap().entries;
                 (entries, container.len(), container.bytes(), container.next_expiry())
             };
-            assert_eq!(all(&together), all(&single));
+            assert_eq!(all(&batched), all(&single));
         }
-        assert!(together.len() > 30 && together.next_expiry().is_some());
+        assert!(batched.len() > 30 && batched.next_expiry().is_some());
     }
 
     #[test]
-    fn a_segment_gets_ready_for_what_is_expected_within_bounds_and_not_where_some_may_go() {
+    fn segment_reserves_expected_entries_within_bounds_and_not_with_eviction() {
         use crate::container::{Limit, MemoryBound, WhenFull};
         let ready = |container: &Container, entries| {
-            allocation_counter::measure(|| container.expect(SEGMENT, entries)).bytes_current
+            allocation_counter::measure(|| container.reserve(SEGMENT, entries)).bytes_current
         };
         assert!((12_000..40_000).contains(&ready(&receiving(), 1_000)));
         assert!(ready(&receiving(), usize::MAX) <= 1_200_000);
@@ -184,6 +184,6 @@ mod tests {
         use crate::container::{Limit, MemoryBound, WhenFull};
         let bound = Some(MemoryBound { limit: Limit::Entries(5), when_full: WhenFull::Refuse });
         let settings = ContainerSettings { segment_count: 1, bound, is_backed: false, is_shared: false };
-        Container::new(&settings, 1).put_arrivals(SEGMENT, [], Time::ZERO);
+        Container::new(&settings, 1).insert_batch(SEGMENT, [], Time::ZERO);
     }
 }

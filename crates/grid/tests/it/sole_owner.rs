@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Listen, OperationError, Outcome, ReadFrom,
-    Segment, Stored, Version, Write, Written,
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, ListenOptions, OperationError, Outcome,
+    ReadFrom, Segment, Stored, Version, Write, Written,
 };
 use proptest::prelude::*;
 
@@ -117,9 +117,9 @@ proptest! {
 
     /// A listener needs events, so that writes take the usual path: their effects are the same.
     #[test]
-    fn writes_of_who_is_alone_do_what_others_do(steps in steps()) {
+    fn writes_of_a_sole_owner_have_the_effects_of_other_writes(steps in steps()) {
         let (mut short, mut long) = (Writer::new(), Writer::new());
-        let mut reader = Reader::begin(&mut long.cluster, 0, Listen::default());
+        let mut reader = Reader::begin(&mut long.cluster, 0, ListenOptions::default());
         for writer in [&mut short, &mut long] {
             writer.cluster.run(Duration::from_secs(1));
         }
@@ -139,7 +139,7 @@ proptest! {
 }
 
 #[test]
-fn nobody_writes_alone_what_others_have_too() {
+fn shared_segments_are_not_written_as_sole_owner() {
     let mut cluster = Cluster::settled(2, config(CacheMode::Distributed { owners: 2 }), 2);
     let cache = cluster.cache();
     for n in 0..2 {

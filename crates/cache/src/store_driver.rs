@@ -14,7 +14,7 @@ use consort_group::Time;
 use consort_store::{Change, Done, Mode, Refused, Stats, Store, StoreError, Writer, WriterConfig};
 use tokio::runtime::Handle;
 
-use crate::persistence::{kept, stored, wall_clock};
+use crate::persistence::{from_store_entry, to_store_entry, wall_clock};
 use crate::watched_store::{StoreWatch, WatchedStore};
 
 /// Maximum time that closing waits for a store that accepts nothing.
@@ -71,7 +71,7 @@ enum Task {
 }
 
 /// The store of a cache.
-pub(crate) struct Backed {
+pub(crate) struct StoreDriver {
     cache: CacheId,
     writer: Arc<Writer>,
     watch: Arc<StoreWatch>,
@@ -86,7 +86,7 @@ fn failure(error: &Arc<StoreError>) -> StoreFailure {
     error.to_string().into()
 }
 
-impl Backed {
+impl StoreDriver {
     /// Starts the writer. Must be called within the runtime.
     pub(crate) fn start(
         cache: CacheId,
@@ -118,7 +118,7 @@ impl Backed {
         let task = match request {
             StoreRequest::Write { number, segment, key, entry } => {
                 let change = match entry {
-                    Some(entry) => Change::Put(kept(segment, key, entry, wall_clock())),
+                    Some(entry) => Change::Put(to_store_entry(segment, key, entry, wall_clock())),
                     None => Change::Remove { segment: segment.0, key },
                 };
                 Task::Write(number, change)
@@ -135,7 +135,7 @@ impl Backed {
 
     /// Passes waiting requests to the writer, as far as it has room. Returns the numbers of requests that are
     /// complete at once.
-    fn catch_up(&mut self) -> Vec<u64> {
+    fn resume_queued(&mut self) -> Vec<u64> {
         let mut done = Vec::new();
         let backlog = std::mem::take(&mut self.backlog);
         for task in backlog {
@@ -148,7 +148,7 @@ impl Backed {
         done
     }
 
-    fn told(&self, number: u64) -> Done {
+    fn report_result(&self, number: u64) -> Done {
         let (completions, cache) = (self.completions.clone(), self.cache);
         Box::new(move |result| {
             let result = result.map_err(|error| failure(&error));
@@ -160,7 +160,7 @@ impl Backed {
         match task {
             Task::Write(number, change) => {
                 // With write-behind a change counts as complete once the writer accepts it, without a callback.
-                let done: Done = if self.is_behind { Box::new(|_| {}) } else { self.told(number) };
+                let done: Done = if self.is_behind { Box::new(|_| {}) } else { self.report_result(number) };
                 match self.writer.write(change, done) {
                     Ok(()) => return self.is_behind.then_some(number),
                     Err(refused) => {
@@ -175,12 +175,13 @@ impl Backed {
                 }
             }
             Task::Order(number, order) => {
-                let told = self.told(number);
+                let report = self.report_result(number);
                 match order {
-                    StoreOrder::RemoveSegment(segment) => self.writer.remove_segment(segment.0, told),
-                    StoreOrder::Clear => self.writer.clear(told),
+                    StoreOrder::RemoveSegment(segment) => self.writer.remove_segment(segment.0, report),
+                    StoreOrder::Clear => self.writer.clear(report),
                     StoreOrder::Remember(note) => {
-                        let remember = move |store: &dyn Store| told(store.remember(&note).map_err(Arc::new));
+                        let remember =
+                            move |store: &dyn Store| report(store.remember(&note).map_err(Arc::new));
                         self.writer.run(Box::new(remember));
                     }
                 }
@@ -217,7 +218,7 @@ impl Backed {
             if room.recv_timeout(CLOSE_TIME_MAX).is_err() {
                 break;
             }
-            self.catch_up();
+            self.resume_queued();
         }
         // A load may still own the writer, and ends it then.
         let Some(writer) = Arc::into_inner(self.writer) else { return };
@@ -240,7 +241,7 @@ fn load(writer: &Writer, keys: Vec<(Segment, Bytes)>, bytes_max: usize) -> Resul
         }
         let found = writer.load(segment.0, &key).map_err(|error| StoreFailure::from(error.to_string()))?;
         bytes += found.as_ref().map_or(0, |entry| entry.value.len());
-        loaded.push(found.map(|entry| stored(&entry, wall)));
+        loaded.push(found.map(|entry| from_store_entry(&entry, wall)));
     }
     Ok(loaded)
 }
@@ -248,7 +249,7 @@ fn load(writer: &Writer, keys: Vec<(Segment, Bytes)>, bytes_max: usize) -> Resul
 /// The stores of a member's caches.
 #[derive(Default)]
 pub(crate) struct Stores {
-    stores: Vec<Backed>,
+    stores: Vec<StoreDriver>,
 }
 
 impl Stores {
@@ -256,16 +257,16 @@ impl Stores {
         self.stores.is_empty()
     }
 
-    pub(crate) fn insert(&mut self, store: Backed) {
+    pub(crate) fn insert(&mut self, store: StoreDriver) {
         self.stores.push(store);
     }
 
-    pub(crate) fn remove(&mut self, cache: CacheId) -> Option<Backed> {
+    pub(crate) fn remove(&mut self, cache: CacheId) -> Option<StoreDriver> {
         let at = self.stores.iter().position(|store| store.cache == cache)?;
         Some(self.stores.swap_remove(at))
     }
 
-    pub(crate) fn of(&mut self, cache: CacheId) -> Option<&mut Backed> {
+    pub(crate) fn get_mut(&mut self, cache: CacheId) -> Option<&mut StoreDriver> {
         self.stores.iter_mut().find(|store| store.cache == cache)
     }
 
@@ -278,18 +279,18 @@ impl Stores {
                     Completion::Stored(number, result) => node.handle_stored(now, cache, number, result),
                     Completion::Loaded(number, result) => node.handle_loaded(now, cache, number, result),
                     Completion::Room => {
-                        let store = self.of(cache);
+                        let store = self.get_mut(cache);
                         done.extend(
                             store
                                 .into_iter()
-                                .flat_map(|store| store.catch_up())
+                                .flat_map(|store| store.resume_queued())
                                 .map(|number| (cache, number)),
                         );
                     }
                 }
             }
             while let Some((cache, request)) = node.poll_store() {
-                let number = self.of(cache).and_then(|store| store.take(request));
+                let number = self.get_mut(cache).and_then(|store| store.take(request));
                 done.extend(number.map(|number| (cache, number)));
             }
             if done.is_empty() && !completions.has_any() {

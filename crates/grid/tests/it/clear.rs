@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Next, Publication, What};
+use consort_grid::{Next, Projection, Publication};
 
 use crate::clients::TIMEOUT;
 use crate::cluster::Cluster;
@@ -13,8 +13,8 @@ use crate::flags;
 use crate::iteration::{begin, key, next, populated, remove};
 
 /// Returns the keys that an iteration returns without waiting for other members.
-fn given_at_once(cluster: &mut Cluster, n: usize, what: What) -> Vec<Bytes> {
-    let id = begin(cluster, n, Publication { what, ..Publication::default() });
+fn given_at_once(cluster: &mut Cluster, n: usize, projection: Projection) -> Vec<Bytes> {
+    let id = begin(cluster, n, Publication { projection, ..Publication::default() });
     let mut keys = Vec::new();
     while let Next::Items(items) = next(cluster, n, id) {
         keys.extend(items.into_iter().map(|item| item.key));
@@ -37,17 +37,17 @@ fn a_key_can_be_removed_while_an_owner_has_not_heard_of_its_removal() {
         let primary = flags::primary(&cluster, &gone);
         keep_back(&mut cluster, primary);
         let removal = cluster.submit(primary, gone.clone(), remove(), TIMEOUT);
-        assert!(!given_at_once(&mut cluster, primary, What::Keys).contains(&gone));
-        assert!(given_at_once(&mut cluster, primary, What::Removable).contains(&gone));
+        assert!(!given_at_once(&mut cluster, primary, Projection::Keys).contains(&gone));
+        assert!(given_at_once(&mut cluster, primary, Projection::Removable).contains(&gone));
         cluster.slow.clear();
         cluster.run(Duration::from_secs(10));
         assert!(matches!(cluster.history[removal].result, Some(Ok(_))));
-        assert!(!given_at_once(&mut cluster, primary, What::Removable).contains(&gone));
+        assert!(!given_at_once(&mut cluster, primary, Projection::Removable).contains(&gone));
     }
 }
 
 #[test]
-fn removals_under_way_come_once_to_who_has_a_small_batch() {
+fn removals_in_progress_are_returned_once_with_a_small_batch() {
     let mut cluster = populated(3, 3, 300);
     let primary = flags::primary(&cluster, &key(0));
     keep_back(&mut cluster, primary);
@@ -56,7 +56,8 @@ fn removals_under_way_come_once_to_who_has_a_small_batch() {
         cluster.submit(primary, key(*n), remove(), TIMEOUT);
     }
     let cache = cluster.cache();
-    let publication = Publication { what: What::Removable, batch: 4, lanes: 1, ..Publication::default() };
+    let publication =
+        Publication { projection: Projection::Removable, batch: 4, lanes: 1, ..Publication::default() };
     let id = cluster.with(primary, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
     let mut came = Vec::new();
     while let Next::Items(items) = next(&mut cluster, primary, id) {
@@ -74,7 +75,8 @@ fn removals_that_begin_while_a_walk_is_in_their_segment_come_to_it() {
     let primary = flags::primary(&cluster, &key(0));
     keep_back(&mut cluster, primary);
     let cache = cluster.cache();
-    let publication = Publication { what: What::Removable, batch: 1, lanes: 1, ..Publication::default() };
+    let publication =
+        Publication { projection: Projection::Removable, batch: 1, lanes: 1, ..Publication::default() };
     let id = cluster.with(primary, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
     let own: BTreeSet<u64> = (0..300).filter(|n| flags::primary(&cluster, &key(*n)) == primary).collect();
     let mut came = BTreeSet::new();

@@ -61,7 +61,7 @@ fn pass(
 /// Puts members into random partitions, of which at least two have members.
 fn draw_sides(cluster: &mut Cluster) -> Vec<u8> {
     let mut sides = cluster.sides.clone();
-    let alive = cluster.alive();
+    let alive = cluster.live_members();
     let count = if alive.len() > 3 { 2 + cluster.rng.below(2) } else { 2 };
     loop {
         for &n in &alive {
@@ -108,9 +108,9 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
                     clients.add(member, 1);
                 }
             }
-            2 if cluster.staying() > 3 => {
+            2 if cluster.staying_count() > 3 => {
                 let staying = |n: &usize| cluster.members[*n].as_ref().is_some_and(|one| !one.is_leaving);
-                let mut staying: Vec<usize> = cluster.alive().into_iter().filter(staying).collect();
+                let mut staying: Vec<usize> = cluster.live_members().into_iter().filter(staying).collect();
                 for _ in 0..count {
                     let at = cluster.rng.below(staying.len() as u64) as usize;
                     cluster.leave(staying.swap_remove(at));
@@ -123,7 +123,7 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
         pass(&mut cluster, &mut clients, Duration::from_secs(1), Cluster::all_know);
         let wanted = newest(&cluster) + cluster.rng.below(5) as u32;
         pass(&mut cluster, &mut clients, Duration::from_millis(300), |cluster| newest(cluster) >= wanted);
-        if !cluster.all_know() {
+        if !cluster.all_have_topology() {
             continue;
         }
         for _ in 0..1 + cluster.rng.below(4) {
@@ -148,7 +148,7 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
     cluster.run(Duration::from_secs(20));
     for n in 0..KEYS {
         let is_there = |n: &usize| cluster.members[*n].as_ref().is_some_and(|member| !member.is_left);
-        let member = cluster.alive().into_iter().find(is_there).expect("not all have left");
+        let member = cluster.live_members().into_iter().find(is_there).expect("not all have left");
         cluster.submit(member, key(n), Action::Read(ReadFrom::Primary), Duration::from_secs(5));
         cluster.run(Duration::from_secs(1));
     }
@@ -209,7 +209,7 @@ fn no_two_sides_go_on_however_members_are_parted_at_any_phase() {
 mod planted {
     use std::panic::catch_unwind;
 
-    use consort_grid::Planted;
+    use consort_grid::InjectedBug;
 
     use super::*;
 
@@ -217,15 +217,15 @@ mod planted {
     const SEEDS_MAX: u64 = 4_000;
 
     /// Returns a seed before which no seed found the bug in the last run of all seeds.
-    fn first(bug: Planted) -> u64 {
+    fn first(bug: InjectedBug) -> u64 {
         match bug {
-            Planted::PromiseForgotten => 2_810,
-            Planted::QuorumAtOnce => 4_345,
+            InjectedBug::PromiseForgotten => 2_810,
+            InjectedBug::QuorumAtOnce => 4_345,
             _ => 0,
         }
     }
 
-    fn find(bug: Planted) -> Option<u64> {
+    fn find(bug: InjectedBug) -> Option<u64> {
         let with_bug = |seed| {
             let mut cluster = Cluster::new(seed, CacheConfig::new("votes"));
             cluster.planted = Some(bug);
@@ -240,7 +240,7 @@ mod planted {
     #[test]
     fn bugs_of_votes_are_found() {
         println!("| bug | seeds |\n|---|---:|");
-        for bug in Planted::VOTES {
+        for bug in InjectedBug::VOTES {
             let found = find(bug).unwrap_or_else(|| panic!("{bug:?} is not found with {SEEDS_MAX} seeds"));
             println!("| {bug:?} | {} |", found + 1);
         }

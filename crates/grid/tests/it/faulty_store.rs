@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Limit, MemoryBound, MergePolicy,
-    OperationError, Outcome, PartitionHandling, ReadFrom, Segment, WhenFull, Write,
+    Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Lifetime, Limit, MemoryBound,
+    MergePolicy, OperationError, Outcome, PartitionHandling, ReadFrom, Segment, WhenFull, Write,
 };
 use consort_sim::{Beside, Clocks, Keeping, Trouble, begin};
 use consort_store::{MemoryStore, Part, Store};
@@ -23,7 +23,7 @@ fn start(cluster: &mut Cluster, keeping: &Keeping, trouble: Trouble) -> (usize, 
     let (container, backing) = begin(&store, Clocks::same(cluster.now), keeping).expect("an empty store");
     let beside = Beside::new(store.clone()).with_trouble(trouble);
     let config = cluster.config.clone();
-    (cluster.start_on(config, Capacity::default(), container, Some((beside, backing))), store)
+    (cluster.start_on(config, CapacityFactor::default(), container, Some((beside, backing))), store)
 }
 
 fn action(cluster: &mut Cluster, nth: usize) -> Action {
@@ -94,7 +94,7 @@ fn run(seed: u64, is_told: bool) -> Run {
     cluster.run(Duration::from_secs(30));
     // Writes that stores have accepted are in them.
     for key in (0..keys).map(|n| Bytes::from(format!("k{n}"))) {
-        for member in cluster.alive() {
+        for member in cluster.live_members() {
             let at = cluster.submit(member, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
             cluster.run(Duration::from_millis(200));
             let done = &cluster.history[at];
@@ -146,7 +146,7 @@ pub(crate) fn check(seed: u64, is_told: bool) -> (usize, u64) {
     cluster.check_agreement();
     check_stores(&run);
     let is_stores = |error: &OperationError| {
-        matches!(error, OperationError::NotStored { .. } | OperationError::NotLoaded { .. })
+        matches!(error, OperationError::StoreWriteFailed { .. } | OperationError::StoreReadFailed { .. })
     };
     let results = cluster.history.iter().filter_map(|done| done.result.as_ref());
     (results.filter_map(|result| result.as_ref().err()).filter(|error| is_stores(error)).count(), run.refused)

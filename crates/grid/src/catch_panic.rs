@@ -9,6 +9,6 @@ pub(crate) struct Panicked;
 
 /// Calls a function and catches its panic. The function uses copies of the grid's data, or data that is not read
 /// after a panic.
-pub(crate) fn guarded<R>(call: impl FnOnce() -> R) -> Result<R, Panicked> {
+pub(crate) fn catch_panic<R>(call: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| Panicked)
 }

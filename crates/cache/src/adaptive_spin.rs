@@ -12,48 +12,48 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 /// Maximum time of a spin: a member produces 512 small entries in less, and a reader consumes them in less.
-const LOOKS_FOR: Duration = Duration::from_micros(250);
+const SPIN_MAX: Duration = Duration::from_micros(250);
 
 /// Maximum number of waits without a spin after one in vain: late responses cost a sixteenth of the maximum time.
 const PASSES_MAX: u32 = 15;
 
 /// The decision whether to spin for the next event.
 #[derive(Debug, Default)]
-pub(crate) struct Lookout {
+pub(crate) struct AdaptiveSpin {
     /// During a wait: the time at which its spin ends.
     until: Option<Instant>,
-    is_looking: bool,
+    is_spinning: bool,
     /// Number of further waits without a spin.
     passes: u32,
     /// Number of waits without a spin after the last spin in vain.
     passed: u32,
 }
 
-impl Lookout {
+impl AdaptiveSpin {
     /// Returns whether to poll again for an event that has not arrived; if not, the task parks.
-    pub(crate) fn looks_again(&mut self, now: Instant) -> bool {
+    pub(crate) fn should_spin(&mut self, now: Instant) -> bool {
         match self.until {
             None if self.passes > 0 => {
                 self.passes -= 1;
                 self.until = Some(now);
             }
             None => {
-                self.until = Some(now + LOOKS_FOR);
-                self.is_looking = true;
+                self.until = Some(now + SPIN_MAX);
+                self.is_spinning = true;
             }
-            Some(until) if self.is_looking && now >= until => {
-                self.is_looking = false;
+            Some(until) if self.is_spinning && now >= until => {
+                self.is_spinning = false;
                 self.passed = (2 * self.passed + 1).min(PASSES_MAX);
                 self.passes = self.passed;
             }
             Some(_) => {}
         }
-        self.is_looking
+        self.is_spinning
     }
 
     /// Records that the event has arrived.
-    pub(crate) fn note_came(&mut self) {
-        if std::mem::take(&mut self.is_looking) {
+    pub(crate) fn reset(&mut self) {
+        if std::mem::take(&mut self.is_spinning) {
             self.passed = 0;
         }
         self.until = None;
@@ -62,15 +62,15 @@ impl Lookout {
 
 /// The spin of a member that waits for the next request of a sequential reader.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct ResponderSpin {
     expects: AtomicBool,
-    is_watched: AtomicBool,
-    lookout: Mutex<Lookout>,
+    is_spinning: AtomicBool,
+    spin: Mutex<AdaptiveSpin>,
 }
 
-impl Watch {
-    fn lookout(&self) -> MutexGuard<'_, Lookout> {
-        self.lookout.lock().unwrap_or_else(PoisonError::into_inner)
+impl ResponderSpin {
+    fn spin(&self) -> MutexGuard<'_, AdaptiveSpin> {
+        self.spin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Expects a request from now on. A task of this runtime keeps its thread awake briefly.
@@ -79,7 +79,7 @@ impl Watch {
         if self.begins(Instant::now()) {
             let watch = self.clone();
             runtime.spawn(async move {
-                while watch.goes_on(Instant::now()) {
+                while watch.continues(Instant::now()) {
                     yield_now().await;
                 }
             });
@@ -88,23 +88,23 @@ impl Watch {
 
     /// Whether to start a spinning task.
     fn begins(&self, now: Instant) -> bool {
-        let looks = self.lookout().looks_again(now);
+        let looks = self.spin().should_spin(now);
         self.expects.store(true, Ordering::Relaxed);
-        looks && !self.is_watched.swap(true, Ordering::Relaxed)
+        looks && !self.is_spinning.swap(true, Ordering::Relaxed)
     }
 
     /// Whether that task polls again; if not, it ends.
-    fn goes_on(&self, now: Instant) -> bool {
-        let goes_on = self.expects.load(Ordering::Relaxed) && self.lookout().looks_again(now);
-        self.is_watched.store(goes_on, Ordering::Relaxed);
+    fn continues(&self, now: Instant) -> bool {
+        let goes_on = self.expects.load(Ordering::Relaxed) && self.spin().should_spin(now);
+        self.is_spinning.store(goes_on, Ordering::Relaxed);
         goes_on
     }
 
     /// Records that a request has arrived.
-    pub(crate) fn note_came(&self) {
+    pub(crate) fn reset(&self) {
         // Every received message runs this: most of them were not expected.
         if self.expects.load(Ordering::Relaxed) && self.expects.swap(false, Ordering::Relaxed) {
-            self.lookout().note_came();
+            self.spin().reset();
         }
     }
 }
@@ -116,72 +116,72 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(30);
 
     /// Waits for an event that takes this long. Returns whether the spin lasted until it.
-    fn wait(lookout: &mut Lookout, takes: Duration) -> bool {
+    fn wait(spin: &mut AdaptiveSpin, takes: Duration) -> bool {
         let begun = Instant::now();
         let mut now = begun;
-        let mut looks = lookout.looks_again(now);
+        let mut looks = spin.should_spin(now);
         while looks && now - begun < takes {
             now += SHORT / 10;
-            looks = lookout.looks_again(now);
+            looks = spin.should_spin(now);
         }
-        lookout.note_came();
+        spin.reset();
         looks
     }
 
     #[test]
     fn response_that_comes_soon_is_spun_for() {
-        let mut lookout = Lookout::default();
-        assert!((0..100).all(|_| wait(&mut lookout, SHORT)));
+        let mut spin = AdaptiveSpin::default();
+        assert!((0..100).all(|_| wait(&mut spin, SHORT)));
     }
 
     #[test]
     fn late_responses_make_spins_rarer() {
-        let mut lookout = Lookout::default();
+        let mut spin = AdaptiveSpin::default();
         let now = Instant::now();
         let begins = |_| {
-            let begins = lookout.looks_again(now);
-            lookout.looks_again(now + LOOKS_FOR);
-            lookout.note_came();
+            let begins = spin.should_spin(now);
+            spin.should_spin(now + SPIN_MAX);
+            spin.reset();
             begins
         };
         let looked: Vec<usize> =
             (0..60).map(begins).enumerate().filter(|one| one.1).map(|one| one.0).collect();
         assert_eq!(looked, [0, 2, 6, 14, 30, 46]);
         // Once a spin succeeds, every later one does.
-        while !wait(&mut lookout, SHORT) {}
-        assert!((0..100).all(|_| wait(&mut lookout, SHORT)));
-        wait(&mut lookout, 2 * LOOKS_FOR);
-        assert_eq!([(); 2].map(|()| wait(&mut lookout, SHORT)), [false, true], "one miss costs one");
+        while !wait(&mut spin, SHORT) {}
+        assert!((0..100).all(|_| wait(&mut spin, SHORT)));
+        wait(&mut spin, 2 * SPIN_MAX);
+        assert_eq!([(); 2].map(|()| wait(&mut spin, SHORT)), [false, true], "one miss costs one");
     }
 
     #[test]
     fn parked_thread_stays_parked_through_spurious_wakes() {
-        let mut lookout = Lookout::default();
+        let mut spin = AdaptiveSpin::default();
         let now = Instant::now();
-        assert!(lookout.looks_again(now));
-        assert!((1..10).all(|nth| !lookout.looks_again(now + nth * LOOKS_FOR)));
-        lookout.note_came();
-        assert!(!lookout.looks_again(now), "passed once");
-        lookout.note_came();
-        assert!(lookout.looks_again(now));
+        assert!(spin.should_spin(now));
+        assert!((1..10).all(|nth| !spin.should_spin(now + nth * SPIN_MAX)));
+        spin.reset();
+        assert!(!spin.should_spin(now), "passed once");
+        spin.reset();
+        assert!(spin.should_spin(now));
     }
 
     #[test]
     fn one_task_watches_for_a_moment_and_again_when_it_is_to() {
-        let watch = Watch::default();
+        let watch = ResponderSpin::default();
         let now = Instant::now();
-        watch.note_came();
+        watch.reset();
         let began = [(); 3].map(|()| {
             let begins = watch.begins(now);
-            watch.note_came();
+            watch.reset();
             begins
         });
         assert_eq!(began, [true, false, false], "it is the same one that goes on");
-        assert!(!watch.goes_on(now), "nothing is expected");
-        assert!(watch.begins(now) && watch.goes_on(now + LOOKS_FOR / 2) && !watch.goes_on(now + LOOKS_FOR));
-        watch.note_came();
+        assert!(!watch.continues(now), "nothing is expected");
+        assert!(watch.begins(now) && watch.continues(now + SPIN_MAX / 2) && !watch.continues(now + SPIN_MAX));
+        watch.reset();
         assert!(!watch.begins(now), "the last time was in vain");
-        watch.note_came();
+        watch.reset();
         assert!(watch.begins(now));
     }
 }

@@ -13,7 +13,8 @@ use consort_grid::{
     CacheId, IterationError, IterationId, LANES_MAX, Next, Node, OperationError, Publication,
 };
 use consort_group::Time;
-use consort_handoff::{Consumer, Producer};
+
+use crate::spsc::{self, Consumer, Producer};
 
 /// A result for a reader.
 pub(crate) type Came = Result<Next, IterationError>;
@@ -22,20 +23,20 @@ pub(crate) type Came = Result<Next, IterationError>;
 const ANSWERS_MAX: usize = LANES_MAX + 1;
 
 /// The member's half, behind its lock.
-pub(crate) struct Walks {
-    open: BTreeMap<IterationId, Open>,
+pub(crate) struct Iterations {
+    open: BTreeMap<IterationId, OpenIteration>,
     /// Iterations whose readers have consumed a response. Each is in the channel at most once.
     done: Receiver<IterationId>,
 }
 
-struct Open {
+struct OpenIteration {
     cache: CacheId,
     producer: Producer<Came>,
 }
 
 /// The reports of readers that they have consumed a response, outside of the lock.
-pub(crate) struct Done {
-    walks: Sender<IterationId>,
+pub(crate) struct ConsumedQueue {
+    iterations: Sender<IterationId>,
     has_any: AtomicBool,
 }
 
@@ -43,12 +44,12 @@ pub(crate) struct Done {
 pub(crate) struct Reader {
     id: IterationId,
     consumer: Consumer<Came>,
-    has: Has,
+    holding: Holding,
 }
 
 /// The response that a reader has not consumed yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Has {
+enum Holding {
     Nothing,
     /// From its queue: the driver needs a report when it is consumed.
     Brought,
@@ -63,31 +64,31 @@ impl Reader {
 
     /// Returns the next response in the queue, which means that the reader has consumed the last one. The flag says
     /// whether to wake the driver.
-    pub(crate) fn take(&mut self, done: &Done) -> Option<(Came, bool)> {
+    pub(crate) fn take(&mut self, done: &ConsumedQueue) -> Option<(Came, bool)> {
         let came = self.consumer.pop()?;
-        let rings = self.has == Has::Brought && self.consumer.ack();
+        let rings = self.holding == Holding::Brought && self.consumer.ack();
         if rings {
-            done.say(self.id);
+            done.push(self.id);
         }
-        if self.has == Has::Taken {
+        if self.holding == Holding::Taken {
             self.consumer.ack_silently();
         }
-        self.has = Has::Brought;
+        self.holding = Holding::Brought;
         Some((came, rings))
     }
 
     /// Marks the last response as consumed, without a report.
     fn finish(&mut self) {
-        if std::mem::replace(&mut self.has, Has::Nothing) != Has::Nothing {
+        if std::mem::replace(&mut self.holding, Holding::Nothing) != Holding::Nothing {
             self.consumer.ack_silently();
         }
     }
 }
 
-impl Done {
-    fn say(&self, walk: IterationId) {
+impl ConsumedQueue {
+    fn push(&self, iteration: IterationId) {
         // The member may have ended.
-        let _ = self.walks.send(walk);
+        let _ = self.iterations.send(iteration);
         self.has_any.store(true, Ordering::Release);
     }
 
@@ -97,12 +98,15 @@ impl Done {
 }
 
 /// Creates both halves of a member without iterations.
-pub(crate) fn walks() -> (Walks, Done) {
-    let (walks, done) = channel();
-    (Walks { open: BTreeMap::new(), done }, Done { walks, has_any: AtomicBool::new(false) })
+pub(crate) fn iterations() -> (Iterations, ConsumedQueue) {
+    let (iterations, done) = channel();
+    (
+        Iterations { open: BTreeMap::new(), done },
+        ConsumedQueue { iterations, has_any: AtomicBool::new(false) },
+    )
 }
 
-impl Walks {
+impl Iterations {
     /// Begins an iteration. It sends no request before the reader takes from it.
     pub(crate) fn begin(
         &mut self,
@@ -112,11 +116,11 @@ impl Walks {
         publication: &Publication,
     ) -> Result<Reader, IterationError> {
         let id = node.iterate(cache, publication.clone())?;
-        let (producer, consumer) = consort_handoff::channel(ANSWERS_MAX);
-        self.open.insert(id, Open { cache, producer });
+        let (producer, consumer) = spsc::channel(ANSWERS_MAX);
+        self.open.insert(id, OpenIteration { cache, producer });
         // From now on responses wake the reader.
         let _ = self.bring(node, now, id);
-        Ok(Reader { id, consumer, has: Has::Nothing })
+        Ok(Reader { id, consumer, holding: Holding::Nothing })
     }
 
     /// Returns the next response for a reader with an empty queue: it has consumed all earlier ones. Without a
@@ -125,7 +129,7 @@ impl Walks {
         reader.finish();
         // The lock excludes new responses, but one may have arrived since the reader checked.
         if let Some(came) = reader.consumer.pop() {
-            reader.has = Has::Brought;
+            reader.holding = Holding::Brought;
             return came;
         }
         let Some(open) = self.open.get_mut(&reader.id) else {
@@ -134,7 +138,7 @@ impl Walks {
         open.producer.poll_acks();
         let came = node.take(now, open.cache, reader.id);
         match &came {
-            Ok(Next::Items(_)) => reader.has = Has::Taken,
+            Ok(Next::Items(_)) => reader.holding = Holding::Taken,
             Ok(Next::Nothing) => reader.consumer.register(waker),
             Ok(Next::End { .. }) | Err(_) => drop(self.open.remove(&reader.id)),
         }
@@ -152,7 +156,12 @@ impl Walks {
     }
 
     /// Processes readers' reports, and requests more. Returns the wakers to wake.
-    pub(crate) fn hear(&mut self, node: &mut Node, now: Time, done: &Done) -> Vec<Waker> {
+    pub(crate) fn process_consumed(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        done: &ConsumedQueue,
+    ) -> Vec<Waker> {
         let mut wakers = Vec::new();
         // Before the reports are read: later reports are processed next time.
         done.has_any.swap(false, Ordering::AcqRel);

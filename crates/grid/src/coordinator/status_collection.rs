@@ -6,25 +6,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use consort_group::{Address, Time, View};
 
 use super::AGAIN_AFTER;
-use super::led::Led;
-use super::restore::Restoring;
-use super::sides;
+use super::coordinated_cache::CoordinatedCache;
+use super::partitions;
+use super::restore::ColdStart;
 use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
+use crate::history::Lineage;
+use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
-use crate::past::Line;
-use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
 use crate::{Ballot, CacheMode, PartitionHandling};
 
 /// The members that have not responded, and the responses of the others.
-pub(super) struct Gathering {
+pub(super) struct StatusCollection {
     ballot: Ballot,
     missing: BTreeSet<Address>,
     found: Vec<(Address, CacheStatus)>,
     asked: Time,
 }
 
-impl Gathering {
+impl StatusCollection {
     pub(super) fn begin(cx: &mut Cx, view: &View) -> Self {
         let is_foreign = |member: &&Address| cx.foreigners.contains_key(*member);
         let missing = view.members().iter().filter(|member| !is_foreign(member)).cloned().collect();
@@ -73,10 +73,10 @@ impl Gathering {
 
     /// Returns whether a member that has responded has part of a cache that this coordinator does not know. Either the member is
     /// not a member of that cache here, or it has a newer topology.
-    pub(super) fn has_strangers(&self, led: &BTreeMap<CacheId, Led>) -> bool {
+    pub(super) fn has_unknown_members(&self, led: &BTreeMap<CacheId, CoordinatedCache>) -> bool {
         self.found.iter().any(|(member, status)| {
             let Some(theirs) = &status.topology else { return false };
-            let ours = led.get(&status.config.id()).map(Led::topology);
+            let ours = led.get(&status.config.id()).map(CoordinatedCache::topology);
             ours.is_none_or(|ours| {
                 !ours.contains(member) || ours.id < theirs.id || ours.ballot < theirs.ballot
             })
@@ -88,7 +88,7 @@ impl Gathering {
         &mut self,
         cx: &mut Cx,
         view: &View,
-    ) -> (BTreeMap<CacheId, Led>, BTreeMap<CacheId, Restoring>) {
+    ) -> (BTreeMap<CacheId, CoordinatedCache>, BTreeMap<CacheId, ColdStart>) {
         let mut caches: BTreeMap<CacheId, Vec<(Address, CacheStatus)>> = BTreeMap::new();
         for (member, status) in std::mem::take(&mut self.found) {
             caches.entry(status.config.id()).or_default().push((member, status));
@@ -123,7 +123,7 @@ fn is_sound(from: &Address, status: &CacheStatus) -> bool {
 }
 
 /// Begins the cold start of a cache that no member has installed and a member returns with.
-fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
+fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<ColdStart> {
     if found.iter().any(|(_, status)| status.topology.is_some()) {
         return None;
     }
@@ -131,7 +131,7 @@ fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
         found.iter().map(|(_, status)| status).filter(|status| !status.is_leaving).collect();
     let (config, restored) =
         staying.iter().find_map(|status| Some((&status.config, status.restored.as_ref()?)))?;
-    let mut restoring = Restoring::begin(config.clone(), restored);
+    let mut restoring = ColdStart::begin(config.clone(), restored);
     for status in staying {
         restoring.handle_join(cx, &status.config, status.member.clone(), status.restored.clone());
     }
@@ -139,17 +139,17 @@ fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
 }
 
 /// Continues a cache; `None` if no member uses it any more.
-fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Option<Led> {
+fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Option<CoordinatedCache> {
     let goes_on = |(_, status): &(Address, CacheStatus)| {
-        status.config.partitions == PartitionHandling::AllowReadWrites && !cx.has(Planted::LongestWins)
+        status.config.partitions == PartitionHandling::AllowReadWrites && !cx.has(InjectedBug::LongestWins)
     };
     let merges = found.iter().any(goes_on);
     let preferred = || {
-        let status = sides::preferred(&found, view)?;
+        let status = partitions::preferred(&found, view)?;
         Some((status.topology.as_ref()?, &status.config))
     };
     let all = || found.iter().filter_map(|(_, status)| Some((status.topology.as_ref()?, &status.config)));
-    let longest = if cx.has(Planted::WrongHistory) {
+    let longest = if cx.has(InjectedBug::WrongHistory) {
         all().min_by_key(|(topology, _)| topology.available)
     } else {
         // Histories that began independently have independent ballots.
@@ -162,7 +162,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     let Some((best, config)) = best.map(|(topology, config)| (topology.clone(), config.clone())) else {
         let staying = found.into_iter().filter(|(_, status)| !status.is_leaving);
         return staying.fold(None, |led, (_, status)| match led {
-            None => Some(Led::begin(cx, status.config, status.member, view)),
+            None => Some(CoordinatedCache::begin(cx, status.config, status.member, view)),
             Some(mut led) => {
                 led.handle_join(cx, &status.config, status.member, None);
                 Some(led)
@@ -172,10 +172,10 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     let ids = found.iter().filter_map(|(_, status)| Some(status.topology.as_ref()?.id));
     let last = ids.max().unwrap_or(0);
     let id = match merges && may_be_elsewhere(cx, &best, last, &found) {
-        true => Line::first_id(&best, last, &cx.local),
+        true => Lineage::first_id(&best, last, &cx.local),
         false => last + 1,
     };
-    let mut others = if merges { sides::others(&best, &found, id) } else { Vec::new() };
+    let mut others = if merges { partitions::partitions_to_merge(&best, &found, id) } else { Vec::new() };
     let is_apart = |(_, status): &(Address, CacheStatus)| {
         status.topology.as_ref().is_some_and(|topology| topology.origin != best.origin)
     };
@@ -186,7 +186,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     }
     let is_degraded = |topology: &Topology| topology.availability != Availability::Available;
     let was_degraded = found.iter().any(|(_, status)| status.topology.as_ref().is_some_and(is_degraded));
-    let mut led = Led::resume(config, best);
+    let mut led = CoordinatedCache::resume(config, best);
     if must_renew {
         led.renew(id);
     }
@@ -212,7 +212,8 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
 
 /// Returns whether other members may continue from the same topology id, unless this coordinator has made the topology itself.
 fn may_be_elsewhere(cx: &Cx, best: &Topology, last: u32, found: &[(Address, CacheStatus)]) -> bool {
-    let has_sides = found.iter().any(|(_, status)| status.topology.is_some() && !sides::is_in(best, status));
+    let has_sides =
+        found.iter().any(|(_, status)| status.topology.is_some() && !partitions::is_member_of(best, status));
     let is_here = |member: &Address| found.iter().any(|(one, _)| one == member);
     let is_ours = best.id == last && best.ballot.by == cx.local && is_here(&cx.local);
     has_sides || !is_ours && !best.addresses().all(is_here)

@@ -8,7 +8,7 @@ use consort_channel::Room;
 use consort_group::Address;
 
 /// The members with room for requests, and the operations that wait for room.
-pub(crate) struct Lanes {
+pub(crate) struct Backpressure {
     /// Members without room.
     closed: BTreeSet<Address>,
     /// Members that a request was sent to since the last check.
@@ -22,7 +22,7 @@ pub(crate) struct Lanes {
     next_ticket: u64,
 }
 
-impl Default for Lanes {
+impl Default for Backpressure {
     fn default() -> Self {
         Self {
             closed: BTreeSet::new(),
@@ -35,14 +35,14 @@ impl Default for Lanes {
     }
 }
 
-impl Lanes {
+impl Backpressure {
     /// Whether no request has to wait, for any member.
-    pub(crate) fn are_open(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.closed.is_empty() && self.submitted < self.burst
     }
 
     /// Whether a request to this member has to wait.
-    pub(crate) fn is_closed(&self, member: &Address) -> bool {
+    pub(crate) fn is_blocked(&self, member: &Address) -> bool {
         self.submitted >= self.burst || self.closed.contains(member)
     }
 
@@ -79,17 +79,17 @@ impl Lanes {
         std::mem::take(&mut self.parked)
     }
 
-    /// Whether [`Lanes::look`] has a member to check.
-    pub(crate) fn wants_look(&self) -> bool {
+    /// Whether [`Backpressure::refresh`] has a member to check.
+    pub(crate) fn wants_refresh(&self) -> bool {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// Ends a cycle. `told` is called with each member that got a request, or had no room, and with whether the
+    /// Ends a cycle. `report` is called with each member that got a request, or had no room, and with whether the
     /// member has room now. Returns the waiting operations if there is more room than before.
-    pub(crate) fn look(
+    pub(crate) fn refresh(
         &mut self,
         room: &Room<'_>,
-        mut told: impl FnMut(&Address, bool),
+        mut report: impl FnMut(&Address, bool),
     ) -> BTreeMap<u64, Waker> {
         let was_spent = self.submitted >= self.burst;
         self.submitted = 0;
@@ -97,7 +97,7 @@ impl Lanes {
         let before = self.closed.len();
         let mut is_open = |member: &Address| {
             let is_open = room.is_open(Some(member));
-            told(member, is_open);
+            report(member, is_open);
             is_open
         };
         self.closed.retain(|member| !is_open(member));

@@ -73,13 +73,13 @@ impl Container {
     #[inline]
     pub fn bound(&self) -> Option<MemoryBound> {
         let bound = self.bound?;
-        Some(MemoryBound { limit: bound.limit.of(self.allowed.load(Ordering::Relaxed)), ..bound })
+        Some(MemoryBound { limit: bound.limit.with_amount(self.allowed.load(Ordering::Relaxed)), ..bound })
     }
 
     /// Changes the limit, if there is one in the same unit; returns whether there is. Under a smaller limit the next
     /// writes evict entries, some thousand each.
     pub fn set_limit(&self, limit: Limit) -> bool {
-        let is_same_unit = self.bound.is_some_and(|bound| bound.limit.of(limit.amount()) == limit);
+        let is_same_unit = self.bound.is_some_and(|bound| bound.limit.with_amount(limit.amount()) == limit);
         if is_same_unit {
             self.allowed.store(limit.amount(), Ordering::Relaxed);
         }

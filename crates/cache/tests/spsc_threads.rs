@@ -3,7 +3,13 @@
 
 use std::sync::Arc;
 
-use consort_handoff::channel;
+#[path = "../src/spsc/queue.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs)]
+mod queue;
+#[path = "../src/spsc/sync.rs"]
+mod sync;
+
+use queue::channel;
 
 const VALUES: usize = 200;
 

@@ -11,7 +11,7 @@ use crate::Segment;
 
 /// Maximum number of keys in one call. Their items must still be in the CPU's nearest cache at the lookup, which has
 /// 32 KiB or more.
-pub const AHEAD_MAX: usize = 16;
+pub const PREFETCH_MAX: usize = 16;
 
 /// Maximum bytes of an item that are prefetched: all of a small one, and enough of a large one for the CPU to detect
 /// a sequential read. With 1,024 instead of 256 a server's reads of 1,000 bytes take 5 % less.
@@ -45,32 +45,32 @@ fn fetch_line(_: *const u8) {}
 
 /// The address of an object in memory. It is never dereferenced: the object may be freed.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place(usize);
+pub(super) struct SlotAddress(usize);
 
 /// The cache line of an address, in 32 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Hint(u32);
+pub(super) struct PrefetchHint(u32);
 
-impl Hint {
+impl PrefetchHint {
     pub(super) const NOWHERE: Self = Self(0);
 }
 
-impl Place {
+impl SlotAddress {
     #[inline]
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.as_ptr().addr())
     }
 
     #[inline]
-    pub(super) fn hint(self) -> Hint {
-        Hint((self.0 / LINE) as u32)
+    pub(super) fn hint(self) -> PrefetchHint {
+        PrefetchHint((self.0 / LINE) as u32)
     }
 
     /// Returns the line of a hint: of the lines with these bits the one that is nearest to this address. Such lines
     /// are 256 GiB apart, so that the result is right as long as all allocations lie within half of that. A wrong
     /// line only makes the prefetch useless.
     #[inline]
-    fn line(self, hint: Hint) -> usize {
+    fn line(self, hint: PrefetchHint) -> usize {
         let here = self.0 / LINE;
         let apart = hint.0.wrapping_sub(here as u32) as i32;
         here.wrapping_add_signed(apart as isize).wrapping_mul(LINE)
@@ -78,16 +78,16 @@ impl Place {
 
     /// Begins to prefetch the line of a hint.
     #[inline]
-    pub(super) fn fetch(self, hint: Hint) {
+    pub(super) fn fetch(self, hint: PrefetchHint) {
         fetch_line(std::ptr::without_provenance(self.line(hint)));
     }
 }
 
 impl Container {
-    /// Makes the next lookups of these keys faster, or of the first [`AHEAD_MAX`]; there is no other effect. One key
+    /// Makes the next lookups of these keys faster, or of the first [`PREFETCH_MAX`]; there is no other effect. One key
     /// alone gains nothing.
-    pub fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = (Segment, &'k [u8])>) {
-        let mut places = [(Segment(0), KeyHash(0), None); AHEAD_MAX];
+    pub fn prefetch<'k>(&self, keys: impl IntoIterator<Item = (Segment, &'k [u8])>) {
+        let mut places = [(Segment(0), KeyHash(0), None); PREFETCH_MAX];
         let mut count = 0;
         for ((segment, key), place) in keys.into_iter().zip(&mut places) {
             let hash = self.hash_of(key);
@@ -117,11 +117,11 @@ mod tests {
         let bytes = vec![0; 10_000];
         let here = bytes.as_ptr().addr();
         for at in (0..bytes.len()).step_by(100) {
-            let meant = Place::of(&bytes[at..]).hint();
+            let meant = SlotAddress::from_bytes(&bytes[at..]).hint();
             let line = (here + at) / LINE * LINE;
             let far = 100 << 30;
             for near in [here, here + at, here + far, here.saturating_sub(far)] {
-                assert_eq!(Place(near).line(meant), line);
+                assert_eq!(SlotAddress(near).line(meant), line);
             }
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     fn keys_may_be_there_or_not_and_more_than_fit() {
         let container = Container::new(&SETTINGS, 1);
         container.own(Segment(0));
-        let keys: Vec<Vec<u8>> = (0..3 * AHEAD_MAX).map(|key| vec![7; key]).collect();
+        let keys: Vec<Vec<u8>> = (0..3 * PREFETCH_MAX).map(|key| vec![7; key]).collect();
         for (nth, key) in keys.iter().enumerate().step_by(2) {
             let entry = Entry {
                 value: Bytes::from(vec![1; nth * 500]),
@@ -148,11 +148,11 @@ mod tests {
             container.put(Segment(0), key, entry, Time::ZERO).unwrap();
         }
         for segment in [Segment(0), Segment(1)] {
-            for chunk in keys.chunks(2 * AHEAD_MAX) {
-                container.look_ahead(chunk.iter().map(|key| (segment, &key[..])));
+            for chunk in keys.chunks(2 * PREFETCH_MAX) {
+                container.prefetch(chunk.iter().map(|key| (segment, &key[..])));
             }
         }
-        container.look_ahead([]);
+        container.prefetch([]);
         for (nth, key) in keys.iter().enumerate() {
             let value = container.get_value(Segment(0), key, || Time::ZERO);
             assert_eq!(value.map(|value| value.len()), (nth % 2 == 0).then_some(nth * 500));
@@ -172,7 +172,7 @@ mod tests {
             lifetime: max_idle,
         };
         container.put(Segment(0), b"key", entry.clone(), Time::ZERO).unwrap();
-        container.look_ahead([(Segment(0), &b"key"[..])]);
+        container.prefetch([(Segment(0), &b"key"[..])]);
         assert_eq!(container.peek(Segment(0), b"key"), Some(entry));
     }
 }
