@@ -24,6 +24,7 @@ mod operation;
 mod persistence;
 mod placement;
 mod publication;
+mod replica;
 mod topology;
 mod version;
 mod wire;

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
-use super::caller::RESEND_AFTER;
-use super::response_window::{ResponseWindow, Slot};
 use crate::command::{Ack, CacheId, Call};
+use crate::node::response_window::{ResponseWindow, Slot};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
+use crate::replica::write::caller::RESEND_AFTER;
 use crate::{Flags, Segment, Version};
 
 /// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each write among them. A

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-use super::calls::Calls;
-use super::computations::Computations;
-use super::memory::Memory;
-use super::records::Watermarks;
-use super::responses::{Held, Responses};
-use super::silence::Silence;
-use super::waiting_events::WaitingEvents;
-use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Call, Command};
 use crate::injected_bugs::InjectedBug;
 use crate::merge::{MergeFn, MergePolicy};
+use crate::node::calls::Calls;
+use crate::node::memory::Memory;
+use crate::node::responses::{Held, Responses};
+use crate::node::silence::Silence;
+use crate::node::{Frame, NodeEvent};
 use crate::persistence::StoreRequest;
+use crate::replica::events::waiting_events::WaitingEvents;
+use crate::replica::iterate::computations::Computations;
+use crate::replica::write::records::Watermarks;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
@@ -26,7 +26,7 @@ use crate::{Ballot, CacheConfig, OpenError, Topology};
 /// even if it has closed this one.
 const PARTED_FOR: Duration = Duration::from_secs(60);
 
-/// The part of a [`super::Node`] that its caches use.
+/// The part of a [`crate::node::Node`] that its caches use.
 pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
@@ -139,8 +139,8 @@ impl Cx {
             merges: BTreeMap::new(),
             counters: Counters::default(),
             memory: Memory::default(),
-            chunk_bytes: super::transfer::CHUNK_BYTES,
-            pulls_max: super::transfer::PULLS_MAX as usize,
+            chunk_bytes: crate::replica::transfer::state_consumer::CHUNK_BYTES,
+            pulls_max: crate::replica::transfer::state_consumer::PULLS_MAX as usize,
             #[cfg(feature = "planted")]
             planted: None,
             next_mortal: None,
@@ -186,7 +186,7 @@ impl Cx {
     }
 
     /// Appends to the frames for another member, and marks that it has frames to send.
-    pub(super) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
+    pub(crate) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
         let outbox = match self.outbox.get_mut(to) {
             Some(outbox) => outbox,
             None => self.outbox.entry(to.clone()).or_default(),
@@ -203,7 +203,7 @@ impl Cx {
     }
 
     /// Notes whether there is room for a member now, and how many bytes it may be sent until the next call.
-    pub(super) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
+    pub(crate) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
         self.burst = burst;
         let written = self.outbox.get_mut(member).map_or(0, |outbox| {
             outbox.written = outbox.frames.len() as u64;
@@ -217,12 +217,12 @@ impl Cx {
     }
 
     /// Returns the next waiting read of a member, if there is room for its response.
-    pub(super) fn next_read(&mut self, from: &Address) -> Option<Command> {
+    pub(crate) fn next_read(&mut self, from: &Address) -> Option<Command> {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }
 
     /// Returns whether a read of another member is not carried out now: it waits for room, or its response is on its way.
-    pub(super) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
+    pub(crate) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
         if call.is_repeated && self.responses.is_answered(from, call.number, self.now) {
             self.counters.answered_once += 1;
             return true;
@@ -269,7 +269,7 @@ impl Cx {
     }
 
     /// Returns the bytes of frames to a member that were not taken yet.
-    pub(super) fn unsent_bytes(&self, member: &Address) -> usize {
+    pub(crate) fn unsent_bytes(&self, member: &Address) -> usize {
         self.outbox.get(member).map_or(0, |outbox| outbox.frames.len())
     }
 

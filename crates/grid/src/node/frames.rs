@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
-use super::Node;
 use crate::PREFETCH_MAX;
 use crate::command::Command;
+use crate::node::Node;
 use crate::wire::{FrameError, FrameReader};
 
 impl Node {

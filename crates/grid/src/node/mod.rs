@@ -7,46 +7,17 @@
 //!
 //! The guarantees are in `docs/design/2026-11-grid.md`.
 
-mod activation;
-mod alone;
-mod answer;
-mod backup;
-mod cache;
-mod caller;
-mod calls;
-mod computations;
-mod cx;
-mod entries;
-mod expiry;
-mod foreigners;
-mod frames;
-mod giving;
-mod handover;
-mod idle;
-mod install;
-mod invalidation;
-mod iteration;
-mod leftovers;
-mod listener;
-mod listener_table;
-mod listeners;
-mod memory;
-mod merging;
-mod observed;
-mod owed;
-mod persistence;
-mod primary;
-mod promise;
-mod publisher;
-mod records;
-mod response_window;
-mod responses;
-mod silence;
-mod streams;
-mod telling;
-mod transfer;
-mod uses;
-mod waiting_events;
+pub(crate) mod calls;
+pub(crate) mod cx;
+pub(crate) mod frames;
+pub(crate) mod memory;
+pub(crate) mod promise;
+pub(crate) mod response_window;
+pub(crate) mod responses;
+pub(crate) mod silence;
+pub(crate) mod stats;
+pub(crate) mod streams;
+pub(crate) mod wire_version;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,20 +32,20 @@ use crate::event::ListenerId;
 use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, ReduceFn, TransformFn};
+use crate::replica::CacheReplica;
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, StoreSettings, Topology,
 };
-use cache::Cache;
 use calls::InFlight;
 
-pub use computations::{Computation, Computed};
+pub use crate::replica::events::waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use crate::replica::iterate::computations::{Computation, Computed};
+pub use crate::replica::transfer::state_consumer::TRANSFER_BUDGET;
 pub use cx::Counters;
 pub(crate) use cx::Cx;
-pub use observed::{Load, Progress, ResponseLoad};
 pub use response_window::ResponseLimits;
-pub use transfer::TRANSFER_BUDGET;
-pub use waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use stats::{Load, Progress, ResponseLoad};
 
 /// The interval at which overdue requests are checked.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
@@ -159,20 +130,20 @@ impl Default for SubmitOptions {
 
 /// A member of the grid.
 pub struct Node {
-    cx: Cx,
-    caches: BTreeMap<CacheId, Cache>,
-    coordinator: Coordinator,
+    pub(crate) cx: Cx,
+    pub(crate) caches: BTreeMap<CacheId, CacheReplica>,
+    pub(crate) coordinator: Coordinator,
     /// The newest topology of each cache from a member whose view, as coordinator, is not here yet.
-    early: BTreeMap<CacheId, (Address, Ballot, Topology)>,
+    pub(crate) early: BTreeMap<CacheId, (Address, Ballot, Topology)>,
     /// The member that has requested this member's status before that view, and its ballot.
-    asked: Option<(Address, Ballot)>,
-    look_after: Option<Time>,
+    pub(crate) asked: Option<(Address, Ballot)>,
+    pub(crate) look_after: Option<Time>,
     /// The next time at which entries may have expired.
-    expire_at: Option<Time>,
-    next_iteration: u64,
-    next_listener: u64,
+    pub(crate) expire_at: Option<Time>,
+    pub(crate) next_iteration: u64,
+    pub(crate) next_listener: u64,
     /// An empty buffer for the next frame's commands.
-    commands: Vec<Command>,
+    pub(crate) commands: Vec<Command>,
 }
 
 impl Node {
@@ -194,13 +165,14 @@ impl Node {
 
     /// Sets the bytes of entries in a chunk of a state transfer. The default and maximum is the size that fits a packet.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
-        self.cx.chunk_bytes = bytes.clamp(1, transfer::CHUNK_BYTES);
+        self.cx.chunk_bytes = bytes.clamp(1, crate::replica::transfer::state_consumer::CHUNK_BYTES);
     }
 
     /// Sets the bytes of segments in transfer to this member at a time, for each cache. The default and maximum is
     /// [`TRANSFER_BUDGET`].
     pub fn set_transfer_budget(&mut self, bytes: u32) {
-        let pulls = (bytes / transfer::CHUNK_BYTES).clamp(1, transfer::PULLS_MAX);
+        let pulls = (bytes / crate::replica::transfer::state_consumer::CHUNK_BYTES)
+            .clamp(1, crate::replica::transfer::state_consumer::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
     }
@@ -284,8 +256,9 @@ impl Node {
         // In an invalidation cache, each member has entries of its own, so the capacity factor does not apply.
         let capacity =
             if config.mode == CacheMode::Invalidation { CapacityFactor::default() } else { member.capacity };
-        let mut cache = Cache::new(config, CacheMember { capacity, ..member }, container);
-        cache.persistence = backing.map(|backing| Box::new(persistence::Persistence::new(backing)));
+        let mut cache = CacheReplica::new(config, CacheMember { capacity, ..member }, container);
+        cache.persistence =
+            backing.map(|backing| Box::new(crate::replica::store::writes::Persistence::new(backing)));
         if cache.is_local() {
             let first = cache.first_topology(&self.cx);
             cache.install(&mut self.cx, first);
@@ -447,7 +420,7 @@ impl Node {
         self.work();
     }
 
-    fn handle(&mut self, from: &Address, command: Command) {
+    pub(crate) fn handle(&mut self, from: &Address, command: Command) {
         let id = command.cache;
         match command.body {
             Body::ToCoordinator(told) => {
@@ -456,7 +429,7 @@ impl Node {
             Body::StatusRequest { ballot } => self.tell_status(from, ballot),
             Body::Memory { shortage } => self.cx.memory.note_member(from, shortage),
             // On other members, the name of a local cache denotes another cache.
-            _ if self.caches.get(&id).is_some_and(Cache::is_local) && *from != self.cx.local => {}
+            _ if self.caches.get(&id).is_some_and(CacheReplica::is_local) && *from != self.cx.local => {}
             Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
@@ -481,7 +454,7 @@ impl Node {
         }
     }
 
-    fn close(&mut self, id: CacheId) {
+    pub(crate) fn close(&mut self, id: CacheId) {
         self.cx.meet_again(None, id);
         if let Some(mut cache) = self.caches.remove(&id) {
             cache.put_down(&mut self.cx);
@@ -498,7 +471,7 @@ impl Node {
     }
 
     /// Removes expired entries periodically.
-    fn expire(&mut self) {
+    pub(crate) fn expire(&mut self) {
         let now = self.cx.now;
         if self.expire_at.is_none_or(|at| at > now) {
             return;
@@ -512,13 +485,13 @@ impl Node {
     }
 
     /// Returns when entries may have expired, including those that other members remove while they are primaries.
-    fn next_expiry(&self) -> Option<Time> {
+    pub(crate) fn next_expiry(&self) -> Option<Time> {
         let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
     /// Handles commands to this member like commands of other members.
-    fn work(&mut self) {
+    pub(crate) fn work(&mut self) {
         let local = self.cx.local.clone();
         loop {
             while let Some(command) = self.cx.inner.pop_front() {
@@ -537,7 +510,7 @@ impl Node {
     }
 
     /// Notes that entries with an expiry were written.
-    fn note_mortals(&mut self) {
+    pub(crate) fn note_mortals(&mut self) {
         if let Some(next) = self.cx.next_mortal.take() {
             // The new expiry may precede all known ones.
             let next = next.max(self.cx.now + EXPIRE_EVERY);
@@ -545,8 +518,8 @@ impl Node {
         }
     }
 
-    fn is_anything_open(&self) -> bool {
-        let waits = |cache: &Cache| {
+    pub(crate) fn is_anything_open(&self) -> bool {
+        let waits = |cache: &CacheReplica| {
             cache.installed.is_none()
                 || cache.is_leaving
                 || cache.transfer.is_active()

@@ -3,14 +3,14 @@
 
 use consort_group::Address;
 
-use super::Node;
-use super::cache::Cache;
 use crate::command::{Body, CacheId, CacheStatus, Status, ToCoordinator};
 use crate::injected_bugs::InjectedBug;
+use crate::node::Node;
+use crate::replica::CacheReplica;
 use crate::{Ballot, Topology};
 
 impl Node {
-    pub(super) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
+    pub(crate) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
         if self.cx.coordinator.as_ref() != Some(from) {
             // Either the view that makes the sender coordinator is not here yet, or the sender does not know that it is no longer
             // coordinator. Only topologies of caches that are open here are kept, because the number of other caches is
@@ -31,7 +31,7 @@ impl Node {
     }
 
     /// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
-    pub(super) fn is_unasked(&self) -> bool {
+    pub(crate) fn is_unasked(&self) -> bool {
         let by = self.cx.promised.as_ref().map(|promised| &promised.by);
         !self.cx.has(InjectedBug::PromiseForgotten)
             && by.is_some_and(|by| self.cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
-    pub(super) fn look_for_coordinator(&mut self) {
+    pub(crate) fn look_for_coordinator(&mut self) {
         if self.is_unasked()
             && let Some((coordinator, promised)) = self.cx.coordinator.clone().zip(self.cx.promised.clone())
         {
@@ -58,7 +58,7 @@ impl Node {
 
     /// Reports the status to the coordinator. From then on no topology made under another ballot is installed, so that this
     /// member is not ahead of its report.
-    pub(super) fn tell_status(&mut self, to: &Address, ballot: Ballot) {
+    pub(crate) fn tell_status(&mut self, to: &Address, ballot: Ballot) {
         if self.cx.coordinator.as_ref() != Some(to) {
             self.asked = Some((to.clone(), ballot));
             return;
@@ -72,7 +72,7 @@ impl Node {
             return self.outbid(to, &ballot);
         }
         self.cx.promised = Some(ballot.clone());
-        let status = |cache: &Cache| CacheStatus {
+        let status = |cache: &CacheReplica| CacheStatus {
             config: cache.config.clone(),
             member: cache.member.clone(),
             topology: cache.topology().cloned(),

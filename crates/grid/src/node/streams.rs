@@ -2,14 +2,14 @@
 
 use consort_group::Time;
 
-use super::Node;
-#[cfg(doc)]
-use super::NodeEvent;
-use super::waiting_events::TakenEvents;
 use crate::command::CacheId;
 use crate::event::{ListenError, ListenOptions, ListenerId};
+use crate::node::Node;
+#[cfg(doc)]
+use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
+use crate::replica::events::waiting_events::TakenEvents;
 
 impl Node {
     /// Begins an iteration. No request is sent before the first [`Node::take`].
