@@ -38,7 +38,7 @@ pub(crate) struct Coordinator {
     /// The new members of the view whose status is not here yet.
     new: Option<StatusCollection>,
     /// The highest ballot that a member has promised to another coordinator.
-    outbid: u64,
+    report_higher_ballot: u64,
 }
 
 enum Role {
@@ -50,7 +50,7 @@ enum Role {
 impl Coordinator {
     pub(crate) fn new(local: Address) -> Self {
         let (led, restoring) = (BTreeMap::new(), BTreeMap::new());
-        Self { local, view: None, role: Role::Member, led, restoring, new: None, outbid: 0 }
+        Self { local, view: None, role: Role::Member, led, restoring, new: None, report_higher_ballot: 0 }
     }
 
     pub(crate) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
@@ -100,13 +100,13 @@ impl Coordinator {
         self.restoring.clear();
         self.new = None;
         let promised = cx.promised.as_ref().map_or(0, |promised| promised.number);
-        let number = promised.max(cx.leads.number).max(self.outbid).saturating_add(1);
+        let number = promised.max(cx.leads.number).max(self.report_higher_ballot).saturating_add(1);
         cx.leads = Ballot { number, by: self.local.clone() };
         self.role = Role::Collecting(StatusCollection::begin(cx, view));
     }
 
     /// Continues without a member that speaks another wire version: it has none of these caches, and will not respond.
-    pub(crate) fn go_on_without(&mut self, cx: &mut Cx, foreigner: &Address) {
+    pub(crate) fn resume_without(&mut self, cx: &mut Cx, foreigner: &Address) {
         let Some(view) = &self.view else { return };
         match &mut self.role {
             Role::Collecting(gathering) => {
@@ -141,7 +141,7 @@ impl Coordinator {
             (Role::Member, _) => {}
             // The member has responded to another coordinator before or after this one, so its status here is out of date.
             (_, ToCoordinator::Outbid(ballot)) if ballot > cx.leads => {
-                self.outbid = self.outbid.max(ballot.number);
+                self.report_higher_ballot = self.report_higher_ballot.max(ballot.number);
                 self.gather(cx);
             }
             (_, ToCoordinator::Outbid(_)) => {}
@@ -226,7 +226,7 @@ impl Coordinator {
             *number >= cx.leads.number && cx.leads.number < u64::MAX && !cx.has(InjectedBug::BallotsForgotten)
         };
         if let Some(number) = remembered.filter(is_above) {
-            self.outbid = self.outbid.max(number);
+            self.report_higher_ballot = self.report_higher_ballot.max(number);
             return self.gather(cx);
         }
         let Some(view) = &self.view else { return };

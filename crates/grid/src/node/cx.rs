@@ -24,7 +24,7 @@ use crate::{Ballot, CacheConfig, OpenError, Topology};
 /// How long a member of another partition receives no watermark of finished operations. By then it has noticed the partition,
 /// and has taken over the unfinished operations there. Until then it keeps records of this member's writes in other caches,
 /// even if it has closed this one.
-const PARTED_FOR: Duration = Duration::from_secs(60);
+const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
 /// The part of a [`crate::node::Node`] that its caches use.
 pub(crate) struct Cx {
@@ -148,7 +148,7 @@ impl Cx {
     }
 
     /// Notes the time at which an entry expires.
-    pub(crate) fn note_mortal(&mut self, end: Time) {
+    pub(crate) fn note_expiry(&mut self, end: Time) {
         self.next_mortal = Some(self.next_mortal.map_or(end, |next| next.min(end)));
     }
 
@@ -254,7 +254,7 @@ impl Cx {
     pub(crate) fn next_frame(&mut self) -> Option<Frame> {
         let all = self.calls.finished_below();
         while let Some(dest) = self.waiting.last() {
-            let is_parted = |(at, _): &(Time, _)| self.now.since(*at) < PARTED_FOR;
+            let is_parted = |(at, _): &(Time, _)| self.now.since(*at) < PARTITION_MEMORY;
             let finished = if self.parted.get(dest).is_some_and(is_parted) { 0 } else { all };
             if let Some(bytes) = self.outbox.get_mut(dest).and_then(|outbox| outbox.frames.next(finished)) {
                 return Some(Frame { dest: dest.clone(), bytes });
@@ -282,9 +282,9 @@ impl Cx {
     }
 
     /// Notes that a cache continues without a member, which may serve it in another partition.
-    pub(crate) fn part_from(&mut self, member: &Address, cache: CacheId) {
+    pub(crate) fn mark_partitioned(&mut self, member: &Address, cache: CacheId) {
         let now = self.now;
-        self.parted.retain(|_, (at, _)| now.since(*at) < PARTED_FOR);
+        self.parted.retain(|_, (at, _)| now.since(*at) < PARTITION_MEMORY);
         let (at, caches) = self.parted.entry(member.clone()).or_default();
         *at = now;
         caches.insert(cache);
@@ -292,7 +292,7 @@ impl Cx {
 
     /// Notes that a member is in the same partition of the cache again; or that the cache is closed here, if no member is
     /// named.
-    pub(crate) fn meet_again(&mut self, member: Option<&Address>, cache: CacheId) {
+    pub(crate) fn mark_rejoined(&mut self, member: Option<&Address>, cache: CacheId) {
         if self.parted.is_empty() {
             return;
         }
@@ -303,7 +303,7 @@ impl Cx {
     }
 
     /// Notes the watermark of this member's own operations; those of other members arrive with frames.
-    pub(crate) fn note_own_watermark(&mut self) {
+    pub(crate) fn record_own_watermark(&mut self) {
         let (local, finished) = (self.local.clone(), self.calls.finished_below());
         self.watermarks.heard(&local, finished);
     }
@@ -339,15 +339,15 @@ mod tests {
         cx.calls.finish(number, Err(crate::OperationError::Closed));
         let finished = told(&mut cx, &other);
         assert!(finished > 0);
-        cx.part_from(&other, CacheId(1));
-        cx.part_from(&other, CacheId(2));
+        cx.mark_partitioned(&other, CacheId(1));
+        cx.mark_partitioned(&other, CacheId(2));
         assert_eq!([told(&mut cx, &other), told(&mut cx, &third)], [0, finished]);
-        cx.meet_again(Some(&other), CacheId(1));
+        cx.mark_rejoined(Some(&other), CacheId(1));
         assert_eq!(told(&mut cx, &other), 0);
-        cx.meet_again(None, CacheId(2));
+        cx.mark_rejoined(None, CacheId(2));
         assert_eq!(told(&mut cx, &other), finished);
-        cx.part_from(&other, CacheId(1));
-        cx.now = Time::ZERO + PARTED_FOR;
+        cx.mark_partitioned(&other, CacheId(1));
+        cx.now = Time::ZERO + PARTITION_MEMORY;
         assert_eq!(told(&mut cx, &other), finished, "it may have closed the cache");
     }
 }

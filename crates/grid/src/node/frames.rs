@@ -22,7 +22,7 @@ impl Node {
         match result {
             Ok(()) => {}
             // The version is reported once.
-            Err(FrameError::OtherVersion { theirs, .. }) if !self.meet_foreigner(from, theirs) => {
+            Err(FrameError::OtherVersion { theirs, .. }) if !self.note_incompatible_member(from, theirs) => {
                 result = Ok(());
             }
             Err(_) => self.cx.counters.malformed += 1,

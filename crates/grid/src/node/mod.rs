@@ -263,12 +263,12 @@ impl Node {
             let first = cache.first_topology(&self.cx);
             cache.install(&mut self.cx, first);
         }
-        if let Some(error) = self.foreign_coordinator(&cache) {
+        if let Some(error) = self.incompatible_coordinator(&cache) {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
         if let Some(end) = cache.container.next_expiry() {
-            self.cx.note_mortal(end);
+            self.cx.note_expiry(end);
         }
         self.caches.insert(id, cache);
         self.work();
@@ -359,14 +359,16 @@ impl Node {
         }
         let segment = cache.config.segment_of(&key);
         let action = match action {
-            Action::Write(write) => match cache.write_alone(&mut self.cx, segment, &key, write, flags) {
-                Ok(result) => {
-                    let number = self.cx.calls.end_at_once(result.map(Outcome::Written));
-                    self.note_mortals();
-                    return Ok(number);
+            Action::Write(write) => {
+                match cache.write_as_sole_owner(&mut self.cx, segment, &key, write, flags) {
+                    Ok(result) => {
+                        let number = self.cx.calls.end_at_once(result.map(Outcome::Written));
+                        self.note_expiries();
+                        return Ok(number);
+                    }
+                    Err(write) => Action::Write(write),
                 }
-                Err(write) => Action::Write(write),
-            },
+            }
             read @ Action::Read(_) => read,
         };
         let mut call = InFlight::new(cache.id, segment, key, action, now, timeout);
@@ -455,17 +457,19 @@ impl Node {
     }
 
     pub(crate) fn close(&mut self, id: CacheId) {
-        self.cx.meet_again(None, id);
+        self.cx.mark_rejoined(None, id);
         if let Some(mut cache) = self.caches.remove(&id) {
-            cache.put_down(&mut self.cx);
+            cache.persist_on_close(&mut self.cx);
             for segment in cache.config.all_segments() {
                 cache.container.set_readable(segment, false);
             }
             cache.wake_readers(&mut self.cx);
         }
         for number in self.cx.calls.of(id) {
-            let may_be_done = self.cx.calls.get_mut(number).is_some_and(|call| call.may_be_done());
-            let error = if may_be_done { OperationError::Uncertain } else { OperationError::Closed };
+            let may_have_been_applied =
+                self.cx.calls.get_mut(number).is_some_and(|call| call.may_have_been_applied());
+            let error =
+                if may_have_been_applied { OperationError::Uncertain } else { OperationError::Closed };
             self.cx.calls.finish(number, Err(error));
         }
     }
@@ -506,11 +510,11 @@ impl Node {
         if self.look_after.is_none() && self.is_anything_open() {
             self.look_after = Some(self.cx.now + LOOK_AFTER);
         }
-        self.note_mortals();
+        self.note_expiries();
     }
 
     /// Notes that entries with an expiry were written.
-    pub(crate) fn note_mortals(&mut self) {
+    pub(crate) fn note_expiries(&mut self) {
         if let Some(next) = self.cx.next_mortal.take() {
             // The new expiry may precede all known ones.
             let next = next.max(self.cx.now + EXPIRE_EVERY);
@@ -528,10 +532,10 @@ impl Node {
                 || cache.has_waiting_reader()
                 || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
                 || !cache.listeners.is_settled()
-                || !cache.questions.is_empty()
+                || !cache.idle_probes.is_empty()
                 || cache.unsettled.is_some()
         };
-        self.is_unasked()
+        self.is_unknown_to_coordinator()
             || self.cx.memory.is_told_short()
             || !self.cx.calls.is_empty()
             || self.coordinator.is_waiting()
@@ -579,13 +583,13 @@ impl Node {
         self.look_for_coordinator();
         for cache in self.caches.values_mut() {
             cache.look_after(&mut self.cx);
-            cache.look_after_records(&mut self.cx);
-            cache.look_after_transfer(&mut self.cx);
-            cache.look_after_store(&mut self.cx);
-            cache.look_after_merge(&mut self.cx);
-            cache.look_after_iterations(&mut self.cx);
-            cache.look_after_listeners(&mut self.cx);
-            cache.look_after_questions(&mut self.cx);
+            cache.tick_records(&mut self.cx);
+            cache.tick_transfer(&mut self.cx);
+            cache.tick_store(&mut self.cx);
+            cache.tick_merge(&mut self.cx);
+            cache.tick_iterations(&mut self.cx);
+            cache.tick_listeners(&mut self.cx);
+            cache.tick_idle_probes(&mut self.cx);
             cache.ask_coordinator(&mut self.cx);
         }
         self.work();

@@ -23,7 +23,7 @@ impl Node {
         if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(InjectedBug::PromiseForgotten) {
             // A topology from before this member's promise to another coordinator must not be installed after that promise. Or
             // the sender has not requested the status yet.
-            return self.outbid(from, &ballot);
+            return self.report_higher_ballot(from, &ballot);
         }
         if let Some(cache) = self.caches.get_mut(&id) {
             cache.install(&mut self.cx, topology);
@@ -31,7 +31,7 @@ impl Node {
     }
 
     /// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
-    pub(crate) fn is_unasked(&self) -> bool {
+    pub(crate) fn is_unknown_to_coordinator(&self) -> bool {
         let by = self.cx.promised.as_ref().map(|promised| &promised.by);
         !self.cx.has(InjectedBug::PromiseForgotten)
             && by.is_some_and(|by| self.cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
@@ -40,7 +40,7 @@ impl Node {
 
     /// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
     pub(crate) fn look_for_coordinator(&mut self) {
-        if self.is_unasked()
+        if self.is_unknown_to_coordinator()
             && let Some((coordinator, promised)) = self.cx.coordinator.clone().zip(self.cx.promised.clone())
         {
             let told = ToCoordinator::Outbid(promised);
@@ -49,7 +49,7 @@ impl Node {
     }
 
     /// Reports the promised ballot to a coordinator with a lower ballot, so that the coordinator exceeds it.
-    fn outbid(&mut self, to: &Address, ballot: &Ballot) {
+    fn report_higher_ballot(&mut self, to: &Address, ballot: &Ballot) {
         if let Some(promised) = self.cx.promised.clone().filter(|promised| promised > ballot) {
             let told = ToCoordinator::Outbid(promised);
             self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(told));
@@ -69,7 +69,7 @@ impl Node {
         }
         let is_less = self.cx.promised.as_ref().is_some_and(|promised| *promised > ballot);
         if is_less && !self.cx.has(InjectedBug::PromiseForgotten) {
-            return self.outbid(to, &ballot);
+            return self.report_higher_ballot(to, &ballot);
         }
         self.cx.promised = Some(ballot.clone());
         let status = |cache: &CacheReplica| CacheStatus {

@@ -5,7 +5,7 @@ use consort_group::Address;
 use crate::Topology;
 use crate::command::CacheId;
 use crate::node::{Counters, Node};
-use crate::replica::write::records::Record;
+use crate::replica::write::records::WriteRecord;
 use crate::replica::{CacheReplica, SegmentState};
 
 /// The progress of a rebalance on one member.
@@ -109,7 +109,7 @@ impl Node {
         let calls = self.cx.calls.count();
         let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
         let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
-        let is_gone = |record: &&Record| {
+        let is_gone = |record: &&WriteRecord| {
             cache.topology().is_some_and(|topology| CacheReplica::is_orphan(topology, &record.operation))
         };
         let orphans = |segment: &SegmentState| segment.records.unfinished(&self.cx).filter(is_gone).count();

@@ -12,16 +12,16 @@ use crate::wire::VERSION;
 
 impl Node {
     /// Notes a frame of another version. Returns whether the version of that member is new.
-    pub(crate) fn meet_foreigner(&mut self, from: &Address, theirs: u8) -> bool {
+    pub(crate) fn note_incompatible_member(&mut self, from: &Address, theirs: u8) -> bool {
         if self.cx.foreigners.insert(from.clone(), theirs) == Some(theirs) {
             return false;
         }
         // Any frame of this version shows the other member that this one has another version, whichever member sent first.
         self.cx.send(from, CacheId(0), 0, Body::Left);
-        self.coordinator.go_on_without(&mut self.cx, from);
+        self.coordinator.resume_without(&mut self.cx, from);
         let joining = self.caches.iter().filter(|(_, cache)| cache.installed.is_none() && !cache.is_local());
         let refused: Vec<(CacheId, OpenError)> =
-            joining.filter_map(|(id, cache)| Some((*id, self.foreign_coordinator(cache)?))).collect();
+            joining.filter_map(|(id, cache)| Some((*id, self.incompatible_coordinator(cache)?))).collect();
         for (cache, error) in refused {
             self.close(cache);
             self.cx.events.push_back(NodeEvent::Refused { cache, error });
@@ -30,7 +30,7 @@ impl Node {
     }
 
     /// Returns the error of opening a cache, if the coordinator's version prevents that.
-    pub(crate) fn foreign_coordinator(&self, cache: &CacheReplica) -> Option<OpenError> {
+    pub(crate) fn incompatible_coordinator(&self, cache: &CacheReplica) -> Option<OpenError> {
         let member = self.cx.coordinator.clone().filter(|_| !cache.is_local())?;
         let theirs = *self.cx.foreigners.get(&member)?;
         let (cache, member) = (cache.config.name.clone(), member.into());

@@ -62,7 +62,7 @@ impl CacheReplica {
         }
         self.begin_life(cx);
         self.stop_reads(cx);
-        self.hand_uses(cx, before.as_ref());
+        self.send_last_uses(cx, before.as_ref());
         self.move_segments(cx);
         self.hand_over(cx);
         self.resend_records(cx);
@@ -71,7 +71,7 @@ impl CacheReplica {
         self.plan_merge(cx);
         self.redirect(cx);
         self.ask_anew(cx);
-        self.look_after_iterations(cx);
+        self.tick_iterations(cx);
         self.confirm(cx);
         if !self.is_restoring() {
             cx.events.push_back(NodeEvent::Installed { cache: self.id, topology: id });
@@ -108,19 +108,19 @@ impl CacheReplica {
             self.container.drop_segment(segment);
             *self.state(segment) = Default::default();
         }
-        self.give_up_store();
+        self.abandon_store();
         self.transfer = Default::default();
-        self.questions = Default::default();
+        self.idle_probes = Default::default();
         self.frozen = None;
         self.installed = None;
         self.begin_listening_anew(cx);
-        self.give_up_writes(cx);
+        self.abandon_writes(cx);
     }
 
     /// Gives up the writes that were sent, because their results cannot be known.
-    pub(crate) fn give_up_writes(&mut self, cx: &mut Cx) {
+    pub(crate) fn abandon_writes(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.id) {
-            if cx.calls.get_mut(number).is_some_and(|call| call.may_be_done()) {
+            if cx.calls.get_mut(number).is_some_and(|call| call.may_have_been_applied()) {
                 cx.calls.let_go(number);
             }
         }
@@ -218,13 +218,13 @@ impl CacheReplica {
         // A member that has returned has installed the topology before, and has taken over the unfinished operations of its
         // partition.
         for member in before.topology.addresses().filter(|member| topology.contains(member)) {
-            cx.meet_again(Some(member), id);
+            cx.mark_rejoined(Some(member), id);
         }
         if !self.merges() || before.topology.split_points == topology.split_points {
             return;
         }
         for member in before.topology.addresses().filter(|member| !topology.contains(member)) {
-            cx.part_from(member, id);
+            cx.mark_partitioned(member, id);
         }
     }
 

@@ -20,10 +20,10 @@ use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::replica::events::listeners::Listeners;
-use crate::replica::expiry::last_use::Awaited;
-use crate::replica::expiry::max_idle::Questions;
+use crate::replica::expiry::last_use::PendingLastUses;
+use crate::replica::expiry::max_idle::IdleProbes;
 use crate::replica::iterate::reader::Iteration;
-use crate::replica::merge::{Frozen, Merge};
+use crate::replica::merge::{Merge, PreMergeState};
 use crate::replica::store::writes::Persistence;
 use crate::replica::transfer::state_consumer::Transfer;
 use crate::replica::write::records::Records;
@@ -50,7 +50,7 @@ pub(crate) struct CacheReplica {
     pub(crate) transfer: Transfer,
     pub(crate) merge: Merge,
     /// The state from before this member came back with entries of its own, which are kept until they are merged.
-    pub(crate) frozen: Option<Frozen>,
+    pub(crate) frozen: Option<PreMergeState>,
     /// Commands of a later topology.
     pub(crate) deferred: VecDeque<(Address, Command)>,
     pub(crate) is_leaving: bool,
@@ -61,7 +61,7 @@ pub(crate) struct CacheReplica {
     pub(crate) costly: BTreeSet<Arc<str>>,
     pub(crate) persistence: Option<Box<Persistence>>,
     pub(crate) listeners: Listeners,
-    pub(crate) questions: Questions,
+    pub(crate) idle_probes: IdleProbes,
     /// The time to ask primaries for records of gone callers, if there may be such records.
     pub(crate) unsettled: Option<Time>,
 }
@@ -96,7 +96,7 @@ pub(crate) struct SegmentState {
     /// from before. Set until all entries of the segment's first owner are here.
     pub(crate) begun_again: Option<Version>,
     /// As the primary: the members that stopped returning entries and have not yet reported their last uses.
-    pub(crate) uses_awaited: Awaited,
+    pub(crate) pending_last_uses: PendingLastUses,
 }
 
 impl SegmentState {
@@ -135,7 +135,7 @@ impl CacheReplica {
             costly: BTreeSet::new(),
             persistence: None,
             listeners: Listeners::default(),
-            questions: Questions::default(),
+            idle_probes: IdleProbes::default(),
             unsettled: None,
         }
     }
@@ -238,7 +238,9 @@ impl CacheReplica {
             Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),
             Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
             Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
-            Body::Notify(tell) if is_ours(tell.segment) => self.handle_tell(cx, from, command.topology, tell),
+            Body::Notify(tell) if is_ours(tell.segment) => {
+                self.handle_notify(cx, from, command.topology, tell)
+            }
             Body::Idle { segment, key, version, number } if is_ours(segment) => {
                 self.handle_idle(cx, from, (segment, key), version, number);
             }

@@ -12,16 +12,16 @@ use crate::command::{Ack, Backup, Body, Effect, Notify, OperationId};
 use crate::event::{EntryEvent, EventKind, Previous, Scope};
 use crate::node::Cx;
 use crate::operation::{Outcome, Written};
-use crate::replica::write::records::{Did, Record};
+use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed};
 use crate::{Interest, Segment, Stored, Version};
 
 /// Returns the kind of a change's event. A removal of an absent entry is the removal of an expired entry.
-fn kind_of(did: Did, outcome: Option<&Outcome>) -> EventKind {
+fn kind_of(did: WriteEffect, outcome: Option<&Outcome>) -> EventKind {
     let was_present = matches!(outcome, Some(Outcome::Written(written)) if written.was_present);
     match (did, was_present) {
-        (Did::Put | Did::CopiedPut, false) => EventKind::Created,
-        (Did::Put | Did::CopiedPut, true) => EventKind::Modified,
+        (WriteEffect::Put | WriteEffect::CopiedPut, false) => EventKind::Created,
+        (WriteEffect::Put | WriteEffect::CopiedPut, true) => EventKind::Modified,
         (_, true) => EventKind::Removed,
         (_, false) => EventKind::Expired,
     }
@@ -58,7 +58,7 @@ impl Notify {
             operation: backup.operation.clone(),
             key: backup.key.clone(),
             version: backup.version,
-            kind: kind_of(Did::of(&backup.effect), backup.outcome.as_ref()),
+            kind: kind_of(WriteEffect::of(&backup.effect), backup.outcome.as_ref()),
             value: value_of(&backup.effect),
             previous: previous_of(backup.outcome.as_ref()),
             acks: backup.acks,
@@ -74,8 +74,8 @@ impl Notify {
 }
 
 impl Installed {
-    /// Returns the notifier, as [`CacheReplica::teller`].
-    pub(crate) fn teller(&self, segment: Segment) -> Option<&Address> {
+    /// Returns the notifier, as [`CacheReplica::notifier`].
+    pub(crate) fn notifier(&self, segment: Segment) -> Option<&Address> {
         let primary = self.writes.primary(segment);
         self.writes.owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
     }
@@ -112,12 +112,12 @@ impl CacheReplica {
 
     /// Returns the notifier of listening members that are not write owners: one of the backups, or the primary if there is none.
     /// It stays the same throughout an epoch, in which the owners' order may change.
-    fn teller(&self, segment: Segment) -> Option<&Address> {
-        self.installed.as_ref()?.teller(segment)
+    fn notifier(&self, segment: Segment) -> Option<&Address> {
+        self.installed.as_ref()?.notifier(segment)
     }
 
     /// Notifies the primary's own listeners of its write. `is_new`: this member has ordered the write.
-    pub(crate) fn tell_own(&mut self, cx: &mut Cx, segment: Segment, record: &Record, is_new: bool) {
+    pub(crate) fn notify_local(&mut self, cx: &mut Cx, segment: Segment, record: &WriteRecord, is_new: bool) {
         let effect = self.effect_of(cx.now, segment, record);
         let tell = Notify {
             segment,
@@ -134,12 +134,12 @@ impl CacheReplica {
         if is_new && !record.is_silent {
             self.offer(cx, Scope::Local, &tell.event());
         }
-        self.tell_here(cx, tell);
+        self.notify_local_listeners(cx, tell);
     }
 
     /// Sends events to members with listeners, as the only write owner. The last of these members sends the outcome to the
     /// caller.
-    pub(crate) fn tell_others(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
+    pub(crate) fn notify_remote(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
         for (nth, (member, interest)) in apart.iter().enumerate() {
             let mut tell = Notify::of(backup);
             if *interest < Interest::Entries || tell.is_silent {
@@ -157,7 +157,7 @@ impl CacheReplica {
 
     /// Forwards an event of the primary, as a write owner. The caller waits for all members notified here. The primary may have
     /// counted fewer: in its own partition it may have made a topology of the same number without a member that it found stalled.
-    pub(crate) fn pass_on(&mut self, cx: &mut Cx, backup: &mut Backup) {
+    pub(crate) fn forward(&mut self, cx: &mut Cx, backup: &mut Backup) {
         // A merge brings versions of another partition; listeners receive a gap event when the merge is over.
         if backup.effect == Effect::Nothing || backup.effect.is_copied() {
             return;
@@ -165,14 +165,14 @@ impl CacheReplica {
         self.add_previous(cx, backup);
         if !self.listeners.is_idle() {
             let tell = copied(&Notify::of(backup));
-            self.tell_here(cx, tell);
+            self.notify_local_listeners(cx, tell);
         }
-        if self.teller(backup.segment) == Some(&cx.local) {
+        if self.notifier(backup.segment) == Some(&cx.local) {
             let apart = self.listening_apart(backup.segment);
             let owners = self.write_owners(backup.segment).count() - usize::from(!self.is_backed());
             backup.acks = backup.acks.max((owners + apart.len()) as u16);
             let silent = Backup { tells: false, ..backup.clone() };
-            self.tell_others(cx, &silent, &apart);
+            self.notify_remote(cx, &silent, &apart);
         }
     }
 
@@ -182,7 +182,7 @@ impl CacheReplica {
         if !self.tells_previous() {
             return;
         }
-        let kind = kind_of(Did::of(&backup.effect), backup.outcome.as_ref());
+        let kind = kind_of(WriteEffect::of(&backup.effect), backup.outcome.as_ref());
         let Some(Outcome::Written(Written { previous: previous @ None, .. })) = &mut backup.outcome else {
             return;
         };
@@ -194,16 +194,16 @@ impl CacheReplica {
     }
 
     /// Handles an event, as a member with listeners.
-    pub(crate) fn handle_tell(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Notify) {
+    pub(crate) fn handle_notify(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Notify) {
         let epoch = self.topology().map_or(u32::MAX, |own| own.epoch(tell.segment));
-        if topology < epoch || self.teller(tell.segment) != Some(from) {
+        if topology < epoch || self.notifier(tell.segment) != Some(from) {
             // The member responsible sends the event again.
             cx.counters.outdated += 1;
             return;
         }
         let OperationId { caller, number } = tell.operation.clone();
         let ack = Ack { number, epoch, acks: tell.acks, outcome: tell.outcome.take() };
-        self.tell_here(cx, copied(&tell));
+        self.notify_local_listeners(cx, copied(&tell));
         if caller == cx.local {
             let local = cx.local.clone();
             cx.calls.ack(&local, ack);
@@ -224,10 +224,10 @@ impl CacheReplica {
         for segment in segments.iter().filter(is_current) {
             let is_owner = installed.writes.owners(*segment).any(|owner| *owner == cx.local);
             let is_primary = installed.writes.primary(*segment) == Some(from);
-            if is_owner && is_primary || !is_owner && self.teller(*segment) == Some(from) {
+            if is_owner && is_primary || !is_owner && self.notifier(*segment) == Some(from) {
                 ours.push(*segment);
             }
-            if is_owner && is_primary && self.teller(*segment) == Some(&cx.local) {
+            if is_owner && is_primary && self.notifier(*segment) == Some(&cx.local) {
                 to_pass_on.push(*segment);
             }
         }
@@ -252,14 +252,14 @@ impl CacheReplica {
         if !self.is_listened() {
             return;
         }
-        let is_alone = |segment: &&Segment| self.teller(**segment) == Some(&cx.local);
+        let is_alone = |segment: &&Segment| self.notifier(**segment) == Some(&cx.local);
         let alone: Vec<Segment> = segments.iter().filter(is_alone).copied().collect();
         self.pass_on_marks(cx, &alone);
         self.mark(cx, self.topology_id(), segments);
     }
 
-    /// Reports to the coordinator the members with listeners that have delayed a write of this member beyond `DEAF_AFTER`.
-    pub(crate) fn look_for_the_deaf(&self, cx: &mut Cx) {
+    /// Reports to the coordinator the members with listeners that have delayed a write of this member beyond `LISTENER_ACK_TIMEOUT`.
+    pub(crate) fn detect_stalled_listeners(&self, cx: &mut Cx) {
         let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
             return;
         };
@@ -267,7 +267,7 @@ impl CacheReplica {
         for number in cx.calls.of(self.id) {
             let (now, local) = (cx.now, cx.local.clone());
             let Some(call) = cx.calls.get_mut(number) else { continue };
-            let is_late = now.since(call.began.max(installed.at)) >= DEAF_AFTER && call.is_write();
+            let is_late = now.since(call.began.max(installed.at)) >= LISTENER_ACK_TIMEOUT && call.is_write();
             let segment = call.segment;
             if !is_late || !call.knows(installed.topology.epoch(segment)) {
                 continue;
@@ -291,7 +291,7 @@ impl CacheReplica {
 
 /// The time that a write waits for a member with listeners after all owners have acknowledged. Stopped members are removed from
 /// the view after many times as long; writes of other members' entries must not wait for that.
-const DEAF_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
+const LISTENER_ACK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Returns the outcome of an expiry: no entry was present. Listeners receive `previous`.
 pub(crate) fn expired(version: Version, previous: Option<Stored>) -> Outcome {

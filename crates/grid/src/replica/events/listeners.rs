@@ -53,22 +53,22 @@ pub(crate) struct Listeners {
     /// For each segment, the last topology under which its primary has reported that it has sent every earlier event.
     marked: Vec<u32>,
     /// For each segment, the owners that have every delivered write.
-    holders: Vec<Option<Holders>>,
-    told: BTreeMap<Segment, ToldOf>,
+    holders: Vec<Option<EventHolders>>,
+    told: BTreeMap<Segment, DeliveredVersions>,
     /// The time since which no listener of the cluster's changes exists.
     idle_since: Option<Time>,
 }
 
 /// The delivered versions of a segment, of those that may be sent again.
 #[derive(Default)]
-struct ToldOf {
+struct DeliveredVersions {
     /// Each version below it was delivered, or never will be.
     floor: Version,
     /// The first and the last version of each run above the floor, in order.
     runs: Vec<(Version, Version)>,
 }
 
-enum News {
+enum EventSource {
     /// The version follows the delivered ones.
     Fresh,
     /// The same primary has ordered versions between the last delivered one and this one, and these have not arrived.
@@ -79,23 +79,23 @@ enum News {
     Late,
 }
 
-impl ToldOf {
+impl DeliveredVersions {
     /// Returns the newest delivered version.
     fn newest(&self) -> Version {
         self.runs.last().map_or(self.floor, |run| run.1)
     }
 
     /// Notes a received version of a segment. `primary_term` is the topology since which the segment's primary is the same.
-    fn take(&mut self, version: Version, primary_term: u32) -> News {
+    fn take(&mut self, version: Version, primary_term: u32) -> EventSource {
         let is_next = |last: &Version| last.topology() < primary_term || version.count() <= last.count() + 1;
         let is_ahead =
             version.topology() >= primary_term && self.runs.last().is_some_and(|(_, last)| !is_next(last));
         match self.runs.last_mut() {
-            _ if version < self.floor => return News::Known,
+            _ if version < self.floor => return EventSource::Known,
             Some((_, last)) if version.0 == last.0 + 1 => *last = version,
             Some((_, last)) if version <= *last => {
                 let is_in = |&(first, last): &(Version, Version)| first <= version && version <= last;
-                return if self.runs.iter().any(is_in) { News::Known } else { News::Late };
+                return if self.runs.iter().any(is_in) { EventSource::Known } else { EventSource::Late };
             }
             _ => self.runs.push((version, version)),
         }
@@ -103,7 +103,7 @@ impl ToldOf {
             let (_, last) = self.runs.remove(0);
             self.floor = Version(last.0 + 1);
         }
-        if is_ahead { News::Ahead } else { News::Fresh }
+        if is_ahead { EventSource::Ahead } else { EventSource::Fresh }
     }
 
     /// Raises the floor: each version below it was delivered, or never will be.
@@ -160,7 +160,7 @@ impl Listeners {
             let marked = self.marked.get(at).copied().unwrap_or(0);
             // Until the primary has sent every event again, only the earlier holders may have the delivered writes.
             if marked >= before.topology.epoch(segment) || self.holders[at].is_none() || forgets {
-                self.holders[at] = Some(Holders::of(before, segment, &cx.local));
+                self.holders[at] = Some(EventHolders::of(before, segment, &cx.local));
             }
             is_undone |= self.holders[at].as_ref().is_some_and(|holders| holders.are_lost(now, segment));
         }
@@ -268,8 +268,11 @@ impl CacheReplica {
                     Ok(Next::Items(items)) => {
                         for item in items {
                             let segment = self.config.segment_of(&item.key);
-                            let told =
-                                self.listeners.told.get(&segment).map_or(Version::NONE, ToldOf::newest);
+                            let told = self
+                                .listeners
+                                .told
+                                .get(&segment)
+                                .map_or(Version::NONE, DeliveredVersions::newest);
                             let [key, value] =
                                 [item.key, item.value].map(|part| bytes::Bytes::copy_from_slice(&part));
                             listener.offer_existing(key, value, item.version, told);
@@ -303,15 +306,15 @@ impl CacheReplica {
     }
 
     /// Delivers an event to the listeners of the cluster's changes, unless it was delivered before.
-    pub(crate) fn tell_here(&mut self, cx: &mut Cx, tell: Notify) {
+    pub(crate) fn notify_local_listeners(&mut self, cx: &mut Cx, tell: Notify) {
         if !self.listeners.notes_versions() {
             return;
         }
         let primary_term = self.topology().map_or(0, |topology| topology.primary_term(tell.segment));
         match self.listeners.told.entry(tell.segment).or_default().take(tell.version, primary_term) {
-            News::Known if !cx.has(InjectedBug::ToldAgain) => {}
+            EventSource::Known if !cx.has(InjectedBug::ToldAgain) => {}
             // An event that was lost with a link may never be sent again, because its primary may be lost as well.
-            News::Ahead => {
+            EventSource::Ahead => {
                 self.interrupt_listeners(cx, false);
                 if !tell.is_silent {
                     self.offer(cx, Scope::Cluster, &tell.event());
@@ -319,10 +322,10 @@ impl CacheReplica {
             }
             // A silent event is noted, so that a repetition is recognised.
             _ if tell.is_silent => {}
-            News::Fresh | News::Known => self.offer(cx, Scope::Cluster, &tell.event()),
+            EventSource::Fresh | EventSource::Known => self.offer(cx, Scope::Cluster, &tell.event()),
             // A link was interrupted or full for a short time, and the event has been sent again. A newer event of its key may
             // have been delivered.
-            News::Late => self.interrupt_listeners(cx, false),
+            EventSource::Late => self.interrupt_listeners(cx, false),
         }
     }
 
@@ -390,7 +393,7 @@ impl CacheReplica {
             }
         }
         self.settle_listeners(cx);
-        self.look_after_listeners(cx);
+        self.tick_listeners(cx);
         self.wake_for_state(cx);
     }
 
@@ -453,7 +456,7 @@ impl CacheReplica {
     }
 
     /// Reports this member's interest until the topology has it, and wakes readers that may continue.
-    pub(crate) fn look_after_listeners(&mut self, cx: &mut Cx) {
+    pub(crate) fn tick_listeners(&mut self, cx: &mut Cx) {
         self.announce_interest(cx);
         self.wake_for_state(cx);
     }
@@ -521,16 +524,16 @@ type Holder = (Address, u32);
 /// The two owners that have every write of a segment delivered here since the last full resend: the primary, and the owner that
 /// sent the events. If this member is an owner, it takes the place of the sender.
 #[derive(Clone, Debug)]
-struct Holders([Option<Holder>; 2]);
+struct EventHolders([Option<Holder>; 2]);
 
-impl Holders {
+impl EventHolders {
     fn of(installed: &Installed, segment: Segment, local: &Address) -> Self {
         let holder = |member: Option<&Address>| {
             let since = installed.topology.membership(member?)?.since;
             Some((member?.clone(), since))
         };
         let own = installed.writes.owners(segment).find(|owner| *owner == local);
-        Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.teller(segment)))])
+        Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.notifier(segment)))])
     }
 
     /// Returns whether neither owns the segment any more, at least one of them because it is lost. The present owners may then

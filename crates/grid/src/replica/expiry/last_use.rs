@@ -24,19 +24,19 @@ use crate::{Container, Segment, Version};
 const USES_MAX: usize = 262_144;
 
 /// The time that a primary waits for former read owners, because last uses lost with a broken link are not sent again.
-const AWAITED_FOR: Duration = Duration::from_secs(5);
+const LAST_USE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The former read owners of a segment that have not sent their last uses.
 #[derive(Default)]
-pub(crate) struct Awaited {
+pub(crate) struct PendingLastUses {
     owners: Vec<Address>,
     since: Time,
 }
 
-impl Awaited {
+impl PendingLastUses {
     /// Returns whether no further last uses are expected.
     pub(crate) fn is_over(&self, now: Time) -> bool {
-        self.owners.is_empty() || now.since(self.since) >= AWAITED_FOR
+        self.owners.is_empty() || now.since(self.since) >= LAST_USE_TIMEOUT
     }
 }
 
@@ -46,10 +46,10 @@ type Use = (Bytes, Version, Duration);
 impl CacheReplica {
     /// Sends, with a new topology, the last uses that only this member knows, while the dropped segments are still here. Begins
     /// to wait for those of other members.
-    pub(crate) fn hand_uses(&mut self, cx: &mut Cx, before: Option<&Installed>) {
+    pub(crate) fn send_last_uses(&mut self, cx: &mut Cx, before: Option<&Installed>) {
         // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
         // did not arrive as writes.
-        let may_have = self.is_shared() && (self.questions.may_arise || self.is_backed());
+        let may_have = self.is_shared() && (self.idle_probes.may_arise || self.is_backed());
         let is_told = may_have && !cx.has(InjectedBug::UsesKept);
         let Some(installed) = self.installed.as_ref().filter(|_| is_told) else { return };
         let topology = &installed.topology;
@@ -57,7 +57,7 @@ impl CacheReplica {
         let mut told: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         let mut uses: Vec<(Address, Segment, Use)> = Vec::new();
         for segment in installed.writes.segments() {
-            let awaited = &mut self.segments[usize::from(segment.0)].uses_awaited;
+            let awaited = &mut self.segments[usize::from(segment.0)].pending_last_uses;
             let is_primary = installed.writes.primary(segment) == Some(&cx.local);
             let is_here = |one: &Address| topology.contains(one) && !topology.away().contains(one);
             awaited.owners.retain(|owner| is_primary && is_here(owner));
@@ -93,7 +93,7 @@ impl CacheReplica {
     pub(crate) fn handle_last_uses(&mut self, cx: &mut Cx, from: &Address, segments: &[Segment]) {
         let mut is_heard = false;
         for segment in segments {
-            let awaited = &mut self.state(*segment).uses_awaited;
+            let awaited = &mut self.state(*segment).pending_last_uses;
             let count = awaited.owners.len();
             awaited.owners.retain(|owner| owner != from);
             is_heard |= awaited.owners.len() < count && awaited.owners.is_empty();

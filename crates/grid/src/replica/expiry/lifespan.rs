@@ -14,7 +14,7 @@ use crate::event::EventKind;
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::operation::ago;
-use crate::replica::write::records::{Did, Record};
+use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed};
 use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
@@ -139,9 +139,10 @@ impl CacheReplica {
             version,
             told.map(|entry| Stored::of(entry, cx.now)),
         );
-        let record = Record { operation, key, version, did: Did::Remove, outcome, is_silent: false };
+        let record =
+            WriteRecord { operation, key, version, did: WriteEffect::Remove, outcome, is_silent: false };
         self.state(segment).records.push(record.clone(), &cx.watermarks);
-        self.tell_own(cx, segment, &record, true);
+        self.notify_local(cx, segment, &record, true);
         self.back_up_record(cx, segment, record);
     }
 }

@@ -35,15 +35,15 @@ const CALLS_PER_QUESTION_MAX: usize = 4_096;
 
 /// The open questions of a member, each about an entry that may have expired.
 #[derive(Default)]
-pub(crate) struct Questions {
-    open: BTreeMap<Place, Question>,
+pub(crate) struct IdleProbes {
+    open: BTreeMap<Place, IdleProbe>,
     /// The number of the last question. An answer to an earlier question about the same entry may no longer hold.
     last: u64,
     /// Whether the cache has had an entry with a `max_idle` here. Without one, no call has to ask.
     pub(crate) may_arise: bool,
 }
 
-struct Question {
+struct IdleProbe {
     version: Version,
     number: u64,
     asked: Time,
@@ -51,17 +51,17 @@ struct Question {
     silent: Vec<Address>,
     /// The members that have asked this one.
     asking: Vec<Address>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingProbe>,
 }
 
 /// A call, and the topology with which it was accepted.
-struct Waiting {
+struct PendingProbe {
     from: Address,
     topology: u32,
     call: Call,
 }
 
-impl Questions {
+impl IdleProbes {
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -83,7 +83,7 @@ impl CacheReplica {
     /// Returns whether a call has to wait for the decision whether its key's entry has expired.
     pub(crate) fn must_ask(&mut self, cx: &mut Cx, segment: Segment, call: &Call) -> bool {
         // Entries loaded from a store did not arrive as writes.
-        let may_arise = self.questions.may_arise || self.is_backed();
+        let may_arise = self.idle_probes.may_arise || self.is_backed();
         if !may_arise || !self.is_shared() || call.flags.contains(Flags::LOCAL) {
             return false;
         }
@@ -105,11 +105,11 @@ impl CacheReplica {
         let place = (segment, Bytes::copy_from_slice(&call.key));
         let topology = self.topology_id();
         let Some(question) = self.question(cx, place, version, None) else { return };
-        let is_same = |one: &&mut Waiting| one.from == *from && one.call.number == call.number;
+        let is_same = |one: &&mut PendingProbe| one.from == *from && one.call.number == call.number;
         let has_room = question.waiting.len() < CALLS_PER_QUESTION_MAX;
         match question.waiting.iter_mut().find(is_same) {
             Some(waiting) => (waiting.topology, waiting.call) = (topology, call),
-            None if has_room => question.waiting.push(Waiting { from: from.clone(), topology, call }),
+            None if has_room => question.waiting.push(PendingProbe { from: from.clone(), topology, call }),
             None => cx.counters.overflowed += 1,
         }
     }
@@ -126,7 +126,7 @@ impl CacheReplica {
     /// Returns whether this member decides about a segment's entries, and waits for no last uses of members that it cannot ask
     /// any more.
     fn judges(&mut self, cx: &Cx, segment: Segment) -> bool {
-        self.orders(cx, segment) && self.state(segment).uses_awaited.is_over(cx.now)
+        self.orders(cx, segment) && self.state(segment).pending_last_uses.is_over(cx.now)
     }
 
     /// Removes an expired entry if this member is the only write owner. Returns whether it is.
@@ -151,10 +151,10 @@ impl CacheReplica {
         place: Place,
         version: Version,
         asking: Option<&Address>,
-    ) -> Option<&mut Question> {
-        let is_known = self.questions.open.get(&place).is_some_and(|one| one.version == version);
+    ) -> Option<&mut IdleProbe> {
+        let is_known = self.idle_probes.open.get(&place).is_some_and(|one| one.version == version);
         if !is_known {
-            if self.questions.open.len() >= QUESTIONS_MAX {
+            if self.idle_probes.open.len() >= QUESTIONS_MAX {
                 cx.counters.overflowed += 1;
                 return None;
             }
@@ -164,19 +164,19 @@ impl CacheReplica {
                 true => self.others(cx, *segment).cloned().collect(),
                 false => self.primary(*segment).cloned().into_iter().collect(),
             };
-            self.questions.last += 1;
-            let number = self.questions.last;
+            self.idle_probes.last += 1;
+            let number = self.idle_probes.last;
             for owner in &silent {
                 self.send(cx, owner, Body::Idle { segment: *segment, key: key.clone(), version, number });
             }
             let (asking, waiting) = (Vec::new(), Vec::new());
-            let question = Question { version, number, asked: cx.now, silent, asking, waiting };
-            if let Some(before) = self.questions.open.insert(place.clone(), question) {
+            let question = IdleProbe { version, number, asked: cx.now, silent, asking, waiting };
+            if let Some(before) = self.idle_probes.open.insert(place.clone(), question) {
                 // The earlier question was about a replaced entry: its calls find the new one.
                 self.take_again(cx, before.waiting);
             }
         }
-        let question = self.questions.open.get_mut(&place)?;
+        let question = self.idle_probes.open.get_mut(&place)?;
         if let Some(asking) = asking.filter(|asking| !question.asking.contains(asking)) {
             question.asking.push(asking.clone());
         }
@@ -217,14 +217,14 @@ impl CacheReplica {
             let at = if cx.has(InjectedBug::UseRenewed) { cx.now } else { ago(cx.now, idle) };
             self.container.touch(segment, &key, at);
         }
-        if self.questions.open.get(&place).is_none_or(|question| question.version != version) {
+        if self.idle_probes.open.get(&place).is_none_or(|question| question.version != version) {
             return;
         }
         if idle.is_some() {
             return self.answer(cx, &place, idle);
         }
         let is_primarys = self.primary(segment) == Some(from);
-        if let Some(question) = self.questions.open.get_mut(&place)
+        if let Some(question) = self.idle_probes.open.get_mut(&place)
             && (question.number == number || is_primarys)
         {
             question.silent.retain(|owner| owner != from);
@@ -234,7 +234,7 @@ impl CacheReplica {
 
     /// Expires an entry if all owners have answered that they have not used it.
     fn end_if_answered(&mut self, cx: &mut Cx, place: &Place) {
-        let is_answered = self.questions.open.get(place).is_some_and(|one| one.silent.is_empty());
+        let is_answered = self.idle_probes.open.get(place).is_some_and(|one| one.silent.is_empty());
         let (segment, key) = place;
         if !is_answered {
             return;
@@ -253,7 +253,7 @@ impl CacheReplica {
 
     /// Closes a question. The primary sends the result to all write owners and to the members that have asked.
     fn answer(&mut self, cx: &mut Cx, place: &Place, idle: Option<Duration>) {
-        let Some(question) = self.questions.open.remove(place) else { return };
+        let Some(question) = self.idle_probes.open.remove(place) else { return };
         let (segment, key) = place;
         if self.is_primary(&cx.local, *segment) {
             let mut told: Vec<Address> = self.others(cx, *segment).cloned().collect();
@@ -272,24 +272,24 @@ impl CacheReplica {
         self.take_again(cx, question.waiting);
     }
 
-    fn take_again(&mut self, cx: &mut Cx, waiting: Vec<Waiting>) {
-        for Waiting { from, topology, call } in waiting {
+    fn take_again(&mut self, cx: &mut Cx, waiting: Vec<PendingProbe>) {
+        for PendingProbe { from, topology, call } in waiting {
             self.take_call(cx, &from, topology, call);
         }
     }
 
     /// Closes all questions and handles their calls again, because the owners to ask may differ under a new topology.
     pub(crate) fn ask_anew(&mut self, cx: &mut Cx) {
-        for (_, question) in std::mem::take(&mut self.questions.open) {
+        for (_, question) in std::mem::take(&mut self.idle_probes.open) {
             self.take_again(cx, question.waiting);
         }
     }
 
     /// Handles the calls of late questions again, which ask anew if still needed.
-    pub(crate) fn look_after_questions(&mut self, cx: &mut Cx) {
+    pub(crate) fn tick_idle_probes(&mut self, cx: &mut Cx) {
         let now = cx.now;
-        let late = self.questions.open.extract_if(.., |_, one| now.since(one.asked) >= RESEND_AFTER);
-        let late: Vec<Question> = late.map(|(_, question)| question).collect();
+        let late = self.idle_probes.open.extract_if(.., |_, one| now.since(one.asked) >= RESEND_AFTER);
+        let late: Vec<IdleProbe> = late.map(|(_, question)| question).collect();
         for question in late {
             self.take_again(cx, question.waiting);
         }

@@ -13,14 +13,14 @@ use crate::replica::CacheReplica;
 use crate::wire::FetchedItems;
 
 /// The items gathered so far.
-pub(crate) enum Answer {
-    Here(Gathered),
+pub(crate) enum BatchBuilder {
+    Here(LocalBatch),
     Elsewhere(FetchedItems),
 }
 
 /// Items for a reader on this member.
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub(crate) struct LocalBatch {
     /// Items for a reader that takes them.
     made: Vec<Item>,
     /// Items for a reader that reads them in place.
@@ -71,12 +71,12 @@ impl Value<'_> {
 }
 
 /// A position in the gathered items.
-pub(crate) struct Mark {
+pub(crate) struct Checkpoint {
     count: usize,
     written: (u32, usize),
 }
 
-impl Answer {
+impl BatchBuilder {
     /// Returns an answer for a reader on another member, with room for `room` bytes of items.
     pub(crate) fn elsewhere(cache: &CacheReplica, room: usize) -> Self {
         Self::Elsewhere(FetchedItems::begin(cache.id, cache.topology_id(), room))
@@ -86,7 +86,7 @@ impl Answer {
     pub(crate) fn here(items: usize, is_owned: bool) -> Self {
         let (items, made) = if is_owned { (items, 0) } else { (0, items) };
         let (items, made) = (Vec::with_capacity(items), Vec::with_capacity(made));
-        Self::Here(Gathered { made, items, is_owned, ..Gathered::default() })
+        Self::Here(LocalBatch { made, items, is_owned, ..LocalBatch::default() })
     }
 
     /// Returns the number of items so far.
@@ -104,18 +104,18 @@ impl Answer {
         }
     }
 
-    pub(crate) fn mark(&mut self) -> Mark {
+    pub(crate) fn mark(&mut self) -> Checkpoint {
         let written = match self {
             Self::Here(_) => (0, 0),
             Self::Elsewhere(written) => written.mark(),
         };
-        Mark { count: self.len(), written }
+        Checkpoint { count: self.len(), written }
     }
 
     /// Removes the items that were pushed since the mark.
-    pub(crate) fn cut(&mut self, mark: &Mark) {
+    pub(crate) fn cut(&mut self, mark: &Checkpoint) {
         match self {
-            Self::Here(Gathered { made, items, keys, ends, .. }) => {
+            Self::Here(LocalBatch { made, items, keys, ends, .. }) => {
                 made.truncate(mark.count);
                 items.truncate(mark.count);
                 ends.truncate(ends.partition_point(|(nth, _)| *nth < mark.count));
@@ -142,7 +142,7 @@ impl Answer {
     }
 }
 
-impl Gathered {
+impl LocalBatch {
     fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
         if self.is_owned { self.hold(key, value, version) } else { self.make(key, value, version) }
     }
@@ -209,7 +209,7 @@ mod tests {
         container
     }
 
-    fn fill(container: &Container, answer: &mut Answer) {
+    fn fill(container: &Container, answer: &mut BatchBuilder) {
         let all = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
         let push = |visited: Visited<'_>| answer.push(visited.key(), Value::Of(visited), visited.version());
         assert_eq!(container.visit(SEGMENT, Cursor::START, all, Time::ZERO, push), Ok(None));
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn s004_6_items_are_written_once_where_they_are_sent_from_and_come_back() {
         let container = container();
-        let mut answer = Answer::Elsewhere(FetchedItems::begin(CacheId(7), 5, ENTRIES * 120));
+        let mut answer = BatchBuilder::Elsewhere(FetchedItems::begin(CacheId(7), 5, ENTRIES * 120));
         let used = allocation_counter::measure(|| fill(&container, &mut answer));
         assert_eq!(used.count_total, 0, "{used:?}");
         let mark = answer.mark();
@@ -227,12 +227,12 @@ mod tests {
 
         let mut fetched = Fetched::nothing(3, 4);
         fetched.parts.push(Part { segment: SEGMENT, count: ENTRIES as u32, end: PartEnd::Complete });
-        let Answer::Elsewhere(written) = answer else { unreachable!("it was made so") };
+        let BatchBuilder::Elsewhere(written) = answer else { unreachable!("it was made so") };
         let mut frames = FrameWriter::default();
         frames.push_long(written.end(&fetched));
         let mut reader = FrameReader::new(frames.next(0).unwrap()).unwrap();
 
-        let mut here = Answer::Here(Gathered::default());
+        let mut here = BatchBuilder::Here(LocalBatch::default());
         fill(&container, &mut here);
         let body = Body::Fetched(here.with(fetched));
         assert_eq!(reader.next(), Ok(Some(Command { cache: CacheId(7), topology: 5, body: body.clone() })));
@@ -248,8 +248,8 @@ mod tests {
     fn items_of_a_reader_here_have_their_keys_whatever_their_values_are_and_however_many_are_taken_back() {
         let container = container();
         for (made_until, is_owned) in (0..6).flat_map(|until| [(until, false), (until, true)]) {
-            let mut answer = Answer::here(0, is_owned);
-            let push = |answer: &mut Answer, nth: usize| {
+            let mut answer = BatchBuilder::here(0, is_owned);
+            let push = |answer: &mut BatchBuilder, nth: usize| {
                 let one = ChunkLimits { entries_max: 1, bytes_max: usize::MAX };
                 let at = Cursor { slot: nth as u32, before: u64::MAX - 1 };
                 let give = |visited: Visited<'_>| {

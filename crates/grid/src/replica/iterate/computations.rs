@@ -17,9 +17,9 @@ use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{FETCH_BYTES, Projection};
 use crate::replica::CacheReplica;
-use crate::replica::iterate::batch_builder::{Answer, Value};
+use crate::replica::iterate::batch_builder::{BatchBuilder, Value};
 use crate::replica::iterate::publisher::{Function, LOOKS_MAX};
-use crate::replica::store::loads::{Found, LOAD_KEYS, Waiting};
+use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::{Entry, Node, Segment, Version};
 
 /// The limit of requests that wait for their function. One more is refused: its reader receives the error that this member is
@@ -71,8 +71,8 @@ pub struct Computation {
     topology: u32,
     fetch: Fetch,
     function: Function,
-    gathered: Vec<Gathered>,
-    answer: Answer,
+    gathered: Vec<LocalBatch>,
+    answer: BatchBuilder,
 }
 
 /// The result of a step, for [`Node::finish_computation`].
@@ -81,11 +81,11 @@ pub struct Computed {
     topology: u32,
     fetch: Fetch,
     fetched: Fetched,
-    answer: Answer,
+    answer: BatchBuilder,
 }
 
 /// Entries of a segment.
-struct Gathered {
+struct LocalBatch {
     segment: Segment,
     entries: Vec<(Cursor, Bytes, Entry)>,
     end: PartEnd,
@@ -95,7 +95,7 @@ struct Gathered {
 
 /// The entries gathered for a step.
 enum Gathering {
-    Done(Vec<Gathered>),
+    Done(Vec<LocalBatch>),
     /// No entries, until these values are loaded.
     Missing(Vec<((Segment, Bytes), Version)>),
 }
@@ -106,7 +106,7 @@ impl Computation {
         let Self { key, topology, fetch, function, gathered, mut answer } = self;
         let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
         let (mut bytes, mut looks) = (0, 0_usize);
-        for Gathered { segment, entries, end, next } in gathered {
+        for LocalBatch { segment, entries, end, next } in gathered {
             let (mut count, mut reduced) = (0, Vec::new());
             let mut stopped_at = None;
             for (at, entry_key, entry) in entries {
@@ -230,18 +230,21 @@ impl CacheReplica {
             cx.computations.running.remove(&key);
             let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
             fetched.applied = Applied::Unknown;
-            Answer::here(0, false).send(cx, self, &from, fetched);
+            BatchBuilder::here(0, false).send(cx, self, &from, fetched);
             return None;
         };
         match self.gather(cx, &fetch, &loaded) {
             Gathering::Missing(missing) => {
                 cx.computations.running.remove(&key);
-                self.load(cx, missing, Waiting::Fetch { from, fetch });
+                self.load(cx, missing, AwaitingLoad::Fetch { from, fetch });
                 None
             }
             Gathering::Done(gathered) => {
-                let answer =
-                    if from == cx.local { Answer::here(0, false) } else { Answer::elsewhere(self, 0) };
+                let answer = if from == cx.local {
+                    BatchBuilder::here(0, false)
+                } else {
+                    BatchBuilder::elsewhere(self, 0)
+                };
                 Some(Computation { key, topology: self.topology_id(), fetch, function, gathered, answer })
             }
         }
@@ -249,12 +252,13 @@ impl CacheReplica {
 
     /// Gathers the entries of the segments that a request names, up to the limit of a step.
     fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> Gathering {
-        let mut gathered: Vec<Gathered> = Vec::new();
+        let mut gathered: Vec<LocalBatch> = Vec::new();
         let mut cursor = fetch.cursor.map(Cursor::from);
         let (mut bytes, mut looks, mut missing) = (0, 0, Vec::new());
         for &segment in &fetch.segments {
             let at = cursor.take().unwrap_or(Cursor::START);
-            let mut of_segment = Gathered { segment, entries: Vec::new(), end: PartEnd::Refused, next: None };
+            let mut of_segment =
+                LocalBatch { segment, entries: Vec::new(), end: PartEnd::Refused, next: None };
             if self.is_published(cx, segment) {
                 self.gather_segment(cx, at, &mut of_segment, loaded, (&mut bytes, &mut looks), &mut missing);
             }
@@ -276,7 +280,7 @@ impl CacheReplica {
         &self,
         cx: &Cx,
         mut at: Cursor,
-        gathered: &mut Gathered,
+        gathered: &mut LocalBatch,
         loaded: &Found,
         (bytes, looks): (&mut usize, &mut usize),
         missing: &mut Vec<((Segment, Bytes), Version)>,

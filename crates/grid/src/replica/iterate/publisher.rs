@@ -16,10 +16,10 @@ use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{FETCH_BYTES, Projection, ReduceFn, Transform, TransformFn};
 use crate::replica::CacheReplica;
-use crate::replica::iterate::batch_builder::{Answer, Value};
-use crate::replica::store::loads::{Found, LOAD_KEYS, Waiting};
+use crate::replica::iterate::batch_builder::{BatchBuilder, Value};
+use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::store::writes::Place;
-use crate::replica::write::records::{Did, Record};
+use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
 /// The bytes of an item besides its key and its value: two lengths and a version.
@@ -59,15 +59,15 @@ impl CacheReplica {
         let mut missing = Vec::new();
         let is_only = fetch.is_only;
         let mut answer = if *from == cx.local {
-            Answer::here(self.items_at_most(&fetch), false)
+            BatchBuilder::here(self.items_at_most(&fetch), false)
         } else {
-            Answer::elsewhere(self, self.room(&fetch))
+            BatchBuilder::elsewhere(self, self.room(&fetch))
         };
         let fetched = self.fetch(cx, fetch, &loaded, &mut missing, &mut answer);
         match again {
             // If the iteration has advanced, its items so far are sent first.
             Some(fetch) if !missing.is_empty() && fetched.parts.len() == 1 && fetched.cursor == begun => {
-                self.load(cx, missing, Waiting::Fetch { from: from.clone(), fetch });
+                self.load(cx, missing, AwaitingLoad::Fetch { from: from.clone(), fetch });
             }
             _ => {
                 answer.send(cx, self, from, fetched);
@@ -132,9 +132,15 @@ impl CacheReplica {
     }
 
     /// Returns the removals that an owner may not have received.
-    fn removals_under_way<'c>(&'c self, cx: &'c Cx, segment: Segment) -> impl Iterator<Item = &'c Record> {
+    fn removals_under_way<'c>(
+        &'c self,
+        cx: &'c Cx,
+        segment: Segment,
+    ) -> impl Iterator<Item = &'c WriteRecord> {
         let records = &self.segments[usize::from(segment.0)].records;
-        records.unfinished(cx).filter(|record| matches!(record.did, Did::Remove | Did::CopiedRemoval))
+        records
+            .unfinished(cx)
+            .filter(|record| matches!(record.did, WriteEffect::Remove | WriteEffect::CopiedRemoval))
     }
 
     /// Collects the response to a request, up to the first `missing` value. The items go into the answer.
@@ -144,7 +150,7 @@ impl CacheReplica {
         fetch: Fetch,
         loaded: &Found,
         missing: &mut Vec<(Place, Version)>,
-        answer: &mut Answer,
+        answer: &mut BatchBuilder,
     ) -> Fetched {
         let Fetch { iteration, nth, segments, cursor, items_max, projection, transform, is_only: _ } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);

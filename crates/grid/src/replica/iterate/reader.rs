@@ -18,7 +18,7 @@ use crate::node::NodeEvent;
 use crate::operation::{OperationError, ReadFrom};
 use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication};
 use crate::replica::CacheReplica;
-use crate::replica::iterate::batch_builder::Answer;
+use crate::replica::iterate::batch_builder::BatchBuilder;
 use crate::replica::store::loads::Found;
 use crate::replica::write::caller::{RESEND_AFTER, RESEND_AFTER_MAX};
 
@@ -34,7 +34,7 @@ const OWN_PART: usize = 8;
 
 /// The limit of items of a request to the only member asked, which has two requests at a time. It gathers one answer while the
 /// reader consumes the other. This many small entries stay in a CPU's own cache.
-const ALONE_MAX: usize = 640;
+const SEQUENTIAL_BATCH_MAX: usize = 640;
 
 /// An iteration that this member reads.
 pub(crate) struct Iteration {
@@ -393,9 +393,9 @@ impl CacheReplica {
             let is_alone = lanes_max == 1 && member != cx.local && share > 1 && segments.len() > 1;
             if is_alone {
                 let rest = segments.split_off(segments.len() / 2);
-                iteration.lanes.push(Lane::new(member.clone(), rest, (share / 2).min(ALONE_MAX)));
+                iteration.lanes.push(Lane::new(member.clone(), rest, (share / 2).min(SEQUENTIAL_BATCH_MAX)));
             }
-            let share = if is_alone { share.div_ceil(2).min(ALONE_MAX) } else { share };
+            let share = if is_alone { share.div_ceil(2).min(SEQUENTIAL_BATCH_MAX) } else { share };
             iteration.lanes.push(Lane::new(member, segments, share));
         }
     }
@@ -424,7 +424,7 @@ impl CacheReplica {
         lane.state = LaneState::Asked { nth: asked, at: cx.now, patience };
         if lane.member == cx.local && self.container.passive_len() == 0 && !self.is_costly(&fetch) {
             let local = cx.local.clone();
-            let mut answer = Answer::here(self.items_at_most(&fetch), iteration.publication.whole);
+            let mut answer = BatchBuilder::here(self.items_at_most(&fetch), iteration.publication.whole);
             let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new(), &mut answer);
             accept(iteration, &local, answer.with(fetched));
         } else {
@@ -479,7 +479,7 @@ impl CacheReplica {
 
     /// Gives up lanes whose member has gone, and repeats requests that have no answer for long. Runs after a new topology and
     /// periodically.
-    pub(crate) fn look_after_iterations(&mut self, cx: &mut Cx) {
+    pub(crate) fn tick_iterations(&mut self, cx: &mut Cx) {
         for (id, mut iteration) in std::mem::take(&mut self.iterations) {
             let Some(topology) = self.topology() else {
                 self.iterations.insert(id, iteration);

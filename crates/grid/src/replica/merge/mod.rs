@@ -17,15 +17,15 @@ use crate::injected_bugs::InjectedBug;
 use crate::merge::{KeyState, MergePolicy, PartitionSide, Resolution, SideId, decide};
 use crate::node::Cx;
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
-use crate::replica::store::loads::{LOAD_KEYS, Waiting};
+use crate::replica::store::loads::{AwaitingLoad, LOAD_KEYS};
 use crate::replica::transfer::state_consumer::PULL_AGAIN_AFTER;
 use crate::replica::write::primary::Origin;
-use crate::replica::write::records::{Did, Record};
+use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed};
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
 /// The state from before the merge of a member that has rejoined.
-pub(crate) struct Frozen {
+pub(crate) struct PreMergeState {
     /// The id of the topology with which it has rejoined.
     since: u32,
     pub(crate) topology: Topology,
@@ -38,7 +38,7 @@ pub(crate) struct Frozen {
 #[derive(Default)]
 pub(crate) struct Merge {
     todo: VecDeque<Segment>,
-    active: BTreeMap<Segment, Vec<Collection>>,
+    active: BTreeMap<Segment, Vec<PartitionEntries>>,
     /// Segments that wait for values of this member that only the store has.
     loading: BTreeSet<Segment>,
     /// Partitions that are merged, by segment.
@@ -52,7 +52,7 @@ impl Merge {
 }
 
 /// The entries that one partition has of a segment.
-struct Collection {
+struct PartitionEntries {
     side: PartitionSide,
     /// The members to request the entries from: the first, and if that has none, the next.
     givers: VecDeque<Address>,
@@ -64,7 +64,7 @@ struct Collection {
     history: Option<SegmentHistory>,
 }
 
-impl Collection {
+impl PartitionEntries {
     fn is_complete(&self) -> bool {
         self.history.is_some() || self.givers.is_empty()
     }
@@ -159,7 +159,7 @@ impl CacheReplica {
     /// have must not return, if the key was removed or the put value has expired since.
     fn note_unfinished(&mut self, segment: Segment) {
         let records = self.segments[usize::from(segment.0)].records.iter();
-        let written = records.filter(|record| !matches!(record.did, Did::Clear));
+        let written = records.filter(|record| !matches!(record.did, WriteEffect::Clear));
         let written: Vec<_> = written.map(|record| (record.key.clone(), record.version)).collect();
         for (key, version) in written {
             if self.container.version_of(segment, &key) < version {
@@ -183,10 +183,10 @@ impl CacheReplica {
     pub(crate) fn freeze(&mut self, cx: &mut Cx, since: u32) {
         let Some(installed) = self.installed.take() else { return };
         let frozen = match self.frozen.take() {
-            Some(frozen) => Frozen { since, ..frozen },
+            Some(frozen) => PreMergeState { since, ..frozen },
             None => {
                 let partial = self.transfer.lacking(&installed.topology);
-                Frozen { since, topology: installed.topology, partial }
+                PreMergeState { since, topology: installed.topology, partial }
             }
         };
         self.frozen = Some(frozen);
@@ -201,12 +201,13 @@ impl CacheReplica {
         self.transfer = Default::default();
         self.merge = Merge::default();
         self.begin_listening_anew(cx);
-        self.give_up_writes(cx);
+        self.abandon_writes(cx);
     }
 
     /// Drops the frozen state when its merge is over.
     pub(crate) fn thaw(&mut self, topology: &Topology) {
-        let is_over = |frozen: &Frozen| !topology.merging.iter().any(|side| side.since == frozen.since);
+        let is_over =
+            |frozen: &PreMergeState| !topology.merging.iter().any(|side| side.since == frozen.since);
         if self.frozen.as_ref().is_some_and(is_over) {
             self.frozen = None;
         }
@@ -250,11 +251,11 @@ impl CacheReplica {
                 }
             }
         }
-        self.go_on_merging(cx);
+        self.resume_merge(cx);
     }
 
     /// Repeats overdue requests, and resumes merges that were waiting.
-    pub(crate) fn look_after_merge(&mut self, cx: &mut Cx) {
+    pub(crate) fn tick_merge(&mut self, cx: &mut Cx) {
         if self.topology().is_none_or(|topology| topology.merging.is_empty()) {
             return;
         }
@@ -275,13 +276,14 @@ impl CacheReplica {
         for (segment, side) in asks {
             self.collect(cx, segment, side);
         }
-        self.go_on_merging(cx);
+        self.resume_merge(cx);
     }
 
     /// Merges complete segments, requests more, and reports to the coordinator when all segments are merged.
-    fn go_on_merging(&mut self, cx: &mut Cx) {
+    fn resume_merge(&mut self, cx: &mut Cx) {
         loop {
-            let is_ready = |collections: &[Collection]| collections.iter().all(Collection::is_complete);
+            let is_ready =
+                |collections: &[PartitionEntries]| collections.iter().all(PartitionEntries::is_complete);
             let ready = self.merge.active.iter().filter(|(_, collections)| is_ready(collections));
             let ready: Vec<Segment> = ready.map(|(segment, _)| *segment).collect();
             for segment in ready {
@@ -302,8 +304,8 @@ impl CacheReplica {
         let Some(topology) = self.topology() else { return };
         let done = self.merge.done.get(&segment);
         let left = topology.merging.iter().filter(|side| done.is_none_or(|done| !done.contains(&side.id())));
-        let collections: Vec<Collection> = left
-            .map(|side| Collection {
+        let collections: Vec<PartitionEntries> = left
+            .map(|side| PartitionEntries {
                 givers: side.givers(segment).filter(|giver| topology.contains(giver)).cloned().collect(),
                 side: side.clone(),
                 cursor: None,
@@ -319,7 +321,7 @@ impl CacheReplica {
         }
     }
 
-    fn collection(&mut self, segment: Segment, side: SideId) -> Option<&mut Collection> {
+    fn collection(&mut self, segment: Segment, side: SideId) -> Option<&mut PartitionEntries> {
         self.merge.active.get_mut(&segment)?.iter_mut().find(|one| one.side.id() == side)
     }
 
@@ -363,7 +365,7 @@ impl CacheReplica {
         }
         collection.asked = now;
         if collection.is_complete() {
-            self.go_on_merging(cx);
+            self.resume_merge(cx);
         } else {
             self.collect(cx, segment, side);
         }
@@ -391,7 +393,7 @@ impl CacheReplica {
                     lacking.take(LOAD_KEYS).map(|key| ((segment, key.clone()), version(&key))).collect();
                 self.merge.active.insert(segment, collections);
                 self.merge.loading.insert(segment);
-                return self.load(cx, asked, Waiting::Merge(segment));
+                return self.load(cx, asked, AwaitingLoad::Merge(segment));
             }
             if cx.calls.is_full() {
                 self.merge.active.insert(segment, collections);
@@ -495,11 +497,11 @@ impl CacheReplica {
     pub(crate) fn merge_loaded(&mut self, cx: &mut Cx, segment: Segment, is_loaded: bool) {
         self.merge.loading.remove(&segment);
         if is_loaded {
-            self.go_on_merging(cx);
+            self.resume_merge(cx);
         }
     }
 
-    fn merge_key(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, collections: &[Collection]) {
+    fn merge_key(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, collections: &[PartitionEntries]) {
         let history = &self.segments[usize::from(segment.0)].history;
         let own = match self.kept(cx.now, segment, key) {
             Some(entry) => KeyState::Entry(Stored::of(entry, cx.now)),
@@ -516,7 +518,8 @@ impl CacheReplica {
             KeyState::Nothing => 0,
         };
         // An entry written since a partition has rejoined is newer than the entries of that partition.
-        let sides: Vec<&Collection> = collections.iter().filter(|one| one.side.since > written).collect();
+        let sides: Vec<&PartitionEntries> =
+            collections.iter().filter(|one| one.side.since > written).collect();
         if sides.is_empty() {
             return;
         }
@@ -557,7 +560,7 @@ impl CacheReplica {
         let number = self.open_own(cx, segment, key);
         let operation = OperationId { caller: cx.local.clone(), number };
         let write = Write { condition: Condition::Always, change, wants_previous: false };
-        self.carry_out(cx, segment, operation, key.clone(), write, Origin::Merge);
+        self.execute(cx, segment, operation, key.clone(), write, Origin::Merge);
     }
 
     /// Copies an entry or a removal of another partition with its own version. A new version of this partition would count as
@@ -572,11 +575,11 @@ impl CacheReplica {
         self.apply(cx, segment, key, version, effect.clone());
         let written = Written { is_done: true, was_present: false, version, previous: None };
         let outcome = Outcome::Written(written);
-        let record = Record {
+        let record = WriteRecord {
             operation: operation.clone(),
             key: key.clone(),
             version,
-            did: Did::of(&effect),
+            did: WriteEffect::of(&effect),
             outcome: outcome.clone(),
             // Silent also when the record is sent again: listeners receive a gap event when the merge is over.
             is_silent: true,

@@ -33,10 +33,10 @@ pub(crate) type Found = BTreeMap<Place, Entry>;
 /// A load, and the requests that wait for it.
 pub(crate) struct Loading {
     asked: Vec<(Place, Version)>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<AwaitingLoad>,
 }
 
-pub(crate) enum Waiting {
+pub(crate) enum AwaitingLoad {
     Call { from: Address, topology: u32, call: Call },
     Pull { from: Address, pull: Pull, found: Found },
     Fetch { from: Address, fetch: Fetch },
@@ -69,7 +69,7 @@ impl CacheReplica {
     pub(crate) fn load_for_call(&mut self, cx: &mut Cx, segment: Segment, from: &Address, call: Call) {
         let place = (segment, Bytes::copy_from_slice(&call.key));
         let version = self.container.version_of(segment, &call.key);
-        let waiting = Waiting::Call { from: from.clone(), topology: self.topology_id(), call };
+        let waiting = AwaitingLoad::Call { from: from.clone(), topology: self.topology_id(), call };
         let Some(persistence) = &mut self.persistence else { return };
         let is_same = |loading: &&mut Loading| {
             matches!(&loading.asked[..], [(other, asked)] if *other == place && *asked == version)
@@ -83,7 +83,7 @@ impl CacheReplica {
     }
 
     /// Requests values from the store.
-    pub(crate) fn load(&mut self, cx: &mut Cx, asked: Vec<(Place, Version)>, waiting: Waiting) {
+    pub(crate) fn load(&mut self, cx: &mut Cx, asked: Vec<(Place, Version)>, waiting: AwaitingLoad) {
         let Some(persistence) = &mut self.persistence else { return };
         if persistence.loads.len() >= LOADS_MAX {
             cx.counters.overflowed += 1;
@@ -115,8 +115,9 @@ impl CacheReplica {
                 }
             }
         }
-        let is_for_calls =
-            waiting.iter().any(|waiting| matches!(waiting, Waiting::Call { .. } | Waiting::Merge(_)));
+        let is_for_calls = waiting
+            .iter()
+            .any(|waiting| matches!(waiting, AwaitingLoad::Call { .. } | AwaitingLoad::Merge(_)));
         if is_for_calls {
             self.activate(cx, &found);
         }
@@ -131,7 +132,13 @@ impl CacheReplica {
         }
     }
 
-    fn go_on_with(&mut self, cx: &mut Cx, waiting: Waiting, loaded: &Found, failure: Option<&StoreFailure>) {
+    fn go_on_with(
+        &mut self,
+        cx: &mut Cx,
+        waiting: AwaitingLoad,
+        loaded: &Found,
+        failure: Option<&StoreFailure>,
+    ) {
         let error = failure
             .map(|why| OperationError::StoreReadFailed { member: cx.local.clone().into(), why: why.clone() });
         let with = |mut found: Found| {
@@ -139,17 +146,17 @@ impl CacheReplica {
             found
         };
         match (waiting, error) {
-            (Waiting::Call { from, topology, call }, None) => self.take_call(cx, &from, topology, call),
-            (Waiting::Call { from, call, .. }, Some(error)) => {
+            (AwaitingLoad::Call { from, topology, call }, None) => self.take_call(cx, &from, topology, call),
+            (AwaitingLoad::Call { from, call, .. }, Some(error)) => {
                 self.reply(cx, &from, call.number, Reply::Failed(error));
             }
-            (Waiting::Pull { from, pull, found }, None) => self.give(cx, &from, pull, with(found)),
+            (AwaitingLoad::Pull { from, pull, found }, None) => self.send_chunk(cx, &from, pull, with(found)),
             // The member requests it again, perhaps from another owner. A member that merges would take a refusal for an empty
             // segment.
-            (Waiting::Pull { .. }, Some(_)) => {}
-            (Waiting::Merge(segment), failure) => self.merge_loaded(cx, segment, failure.is_none()),
-            (Waiting::Fetch { from, fetch }, None) => self.publish(cx, &from, fetch, loaded.clone()),
-            (Waiting::Fetch { from, fetch }, Some(error)) => self.fail_fetch(cx, &from, fetch, error),
+            (AwaitingLoad::Pull { .. }, Some(_)) => {}
+            (AwaitingLoad::Merge(segment), failure) => self.merge_loaded(cx, segment, failure.is_none()),
+            (AwaitingLoad::Fetch { from, fetch }, None) => self.publish(cx, &from, fetch, loaded.clone()),
+            (AwaitingLoad::Fetch { from, fetch }, Some(error)) => self.fail_fetch(cx, &from, fetch, error),
         }
     }
 

@@ -130,7 +130,7 @@ mod tests {
 
     fn pass_second(cache: &mut CacheReplica, cx: &mut Cx) {
         cx.now = cx.now + Duration::from_secs(1);
-        cache.look_after_store(cx);
+        cache.tick_store(cx);
     }
 
     fn refuses(cache: &CacheReplica, cx: &Cx, segment: Segment, change: &Change) -> bool {

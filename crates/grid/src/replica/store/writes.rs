@@ -421,8 +421,8 @@ impl CacheReplica {
     }
 
     /// Retries refused writes, and drops held values that are no longer needed.
-    pub(crate) fn look_after_store(&mut self, cx: &mut Cx) {
-        cx.note_own_watermark();
+    pub(crate) fn tick_store(&mut self, cx: &mut Cx) {
+        cx.record_own_watermark();
         let segments = &mut self.segments;
         let Some(persistence) = &mut self.persistence else { return };
         let (unsaved, writing) = (&persistence.unsaved, &persistence.writing);
@@ -477,7 +477,7 @@ impl CacheReplica {
     }
 
     /// Marks the store's entries as stale, because other members have continued without them.
-    pub(crate) fn give_up_store(&mut self) {
+    pub(crate) fn abandon_store(&mut self) {
         if let Some(persistence) = &mut self.persistence {
             persistence.remembered = None;
             persistence.is_stale = true;
@@ -542,7 +542,7 @@ impl CacheReplica {
 
     /// Persists the state as the cache closes here. A member that owns segments keeps their entries for its restart. A member
     /// that has handed over all segments clears its store, and waits for the other members at its restart.
-    pub(crate) fn put_down(&mut self, cx: &mut Cx) {
+    pub(crate) fn persist_on_close(&mut self, cx: &mut Cx) {
         let Some(topology) = self.topology().filter(|_| self.is_backed()) else { return };
         if topology.read_owners().segments_of(&cx.local).next().is_none() {
             self.remember(cx, true);

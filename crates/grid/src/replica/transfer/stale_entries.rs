@@ -22,7 +22,7 @@ const GATHERED: ChunkLimits = ChunkLimits { entries_max: 4_096, bytes_max: usize
 impl CacheReplica {
     /// Gathers the keys that a segment has from an earlier incarnation, before it is fetched from its first owner: none of them
     /// has arrived yet. If the segment is fetched anew, keys that had arrived stay so.
-    pub(crate) fn gather_leftovers(&mut self, segment: Segment) {
+    pub(crate) fn mark_stale(&mut self, segment: Segment) {
         let Some(begun) = self.state(segment).begun_again.filter(|_| !self.is_restoring()) else { return };
         if self.transfer.leftovers.contains_key(&segment) {
             return;
@@ -41,7 +41,7 @@ impl CacheReplica {
     }
 
     /// Notes keys of a segment whose entries have arrived.
-    pub(crate) fn note_come<'a>(&mut self, segment: Segment, keys: impl Iterator<Item = &'a [u8]>) {
+    pub(crate) fn unmark_received<'a>(&mut self, segment: Segment, keys: impl Iterator<Item = &'a [u8]>) {
         if let Some(leftovers) = self.transfer.leftovers.get_mut(&segment) {
             keys.for_each(|key| {
                 leftovers.remove(key);
@@ -50,7 +50,7 @@ impl CacheReplica {
     }
 
     /// Removes the entries of a segment that have not arrived, once the transfer is complete.
-    pub(crate) fn give_up_leftovers(&mut self, cx: &mut Cx, segment: Segment) {
+    pub(crate) fn remove_stale(&mut self, cx: &mut Cx, segment: Segment) {
         let Some(leftovers) = self.transfer.leftovers.remove(&segment) else { return };
         let Some(begun) = self.state(segment).begun_again.take() else { return };
         for key in leftovers {

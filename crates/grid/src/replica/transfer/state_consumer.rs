@@ -34,7 +34,7 @@ pub(crate) struct Transfer {
     /// The rebalance of this transfer.
     pub(crate) rebalance: u32,
     todo: VecDeque<Segment>,
-    active: BTreeMap<Segment, ActivePull>,
+    active: BTreeMap<Segment, InboundTransfer>,
     /// Segments whose next chunk is requested when memory is no longer critical.
     paused: Vec<Segment>,
     /// The last rebalance that is complete here.
@@ -50,7 +50,7 @@ pub(crate) struct Transfer {
     pub(crate) leftovers: BTreeMap<Segment, BTreeSet<Bytes>>,
 }
 
-struct ActivePull {
+struct InboundTransfer {
     from: Address,
     cursor: Option<(u64, u64)>,
     asked: Time,
@@ -66,7 +66,7 @@ impl Transfer {
 
     /// Returns about how many bytes are still to be received.
     pub(crate) fn bytes_left(&self) -> u64 {
-        let left = |pull: &ActivePull| match pull.bytes {
+        let left = |pull: &InboundTransfer| match pull.bytes {
             (come, Some(all)) => all.saturating_sub(come),
             (_, None) => self.average(),
         };
@@ -212,14 +212,14 @@ impl CacheReplica {
             // Senders alternate, so that they share the work.
             None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
         };
-        let pull = ActivePull { from, cursor: None, asked: cx.now, bytes: (0, None) };
-        self.gather_leftovers(segment);
+        let pull = InboundTransfer { from, cursor: None, asked: cx.now, bytes: (0, None) };
+        self.mark_stale(segment);
         self.ask(cx, segment, &pull);
         self.transfer.active.insert(segment, pull);
         true
     }
 
-    fn ask(&self, cx: &mut Cx, segment: Segment, pull: &ActivePull) {
+    fn ask(&self, cx: &mut Cx, segment: Segment, pull: &InboundTransfer) {
         let body = Pull {
             rebalance: self.transfer.rebalance,
             side: None,
@@ -239,7 +239,7 @@ impl CacheReplica {
     }
 
     /// Requests overdue chunks again.
-    pub(crate) fn look_after_transfer(&mut self, cx: &mut Cx) {
+    pub(crate) fn tick_transfer(&mut self, cx: &mut Cx) {
         if self.transfer.is_active() && cx.memory.is_critical() {
             return;
         }
@@ -285,7 +285,7 @@ impl CacheReplica {
     pub(crate) fn ask_again(&mut self, cx: &mut Cx, segment: Segment) {
         let Some(pull) = self.transfer.active.get_mut(&segment) else { return };
         pull.asked = cx.now;
-        let pull = ActivePull { from: pull.from.clone(), ..*pull };
+        let pull = InboundTransfer { from: pull.from.clone(), ..*pull };
         self.ask(cx, segment, &pull);
     }
 
@@ -320,7 +320,7 @@ impl CacheReplica {
             let forgotten = |(key, stored)| (key, Stored { age: Duration::ZERO, ..stored });
             entries = entries.parts().map(forgotten).collect();
         }
-        self.note_come(segment, entries.iter().map(|copy| copy.key));
+        self.unmark_received(segment, entries.iter().map(|copy| copy.key));
         if cx.has(InjectedBug::ChunkOverwrites) {
             for (key, stored) in entries.parts() {
                 let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
@@ -344,7 +344,7 @@ impl CacheReplica {
             }
             _ => {
                 self.transfer.end_pull(segment);
-                self.give_up_leftovers(cx, segment);
+                self.remove_stale(cx, segment);
                 self.note_pulled_from(segment);
                 self.pull_more(cx);
             }

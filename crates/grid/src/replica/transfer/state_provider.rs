@@ -10,7 +10,7 @@ use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::replica::CacheReplica;
-use crate::replica::store::loads::{Found, LOAD_KEYS, Waiting};
+use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::transfer::state_consumer::CHUNK_BYTES;
 use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};
@@ -38,11 +38,11 @@ enum Given {
 impl CacheReplica {
     /// Handles a request for a segment's entries.
     pub(crate) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
-        self.give(cx, from, pull, Found::new());
+        self.send_chunk(cx, from, pull, Found::new());
     }
 
     /// Sends a chunk, with values that were loaded for it.
-    pub(crate) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
+    pub(crate) fn send_chunk(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
         let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
         // Before this member knows of that rebalance, it does not send its writes to the requesting member. A topology with the
         // same id from another partition may lack that member.
@@ -69,7 +69,7 @@ impl CacheReplica {
             self.expire_untold(cx, |one| one == segment, cx.now);
         }
         let walk = GivenWalk { start, limits, alive_at };
-        if self.give_as_it_lies(cx, from, &pull, walk) {
+        if self.send_chunk_in_place(cx, from, &pull, walk) {
             return;
         }
         let found = loop {
@@ -88,12 +88,16 @@ impl CacheReplica {
                 Some((nth, ..)) if *nth > 0 && !loaded.is_empty() => limits.entries_max = *nth,
                 Some(_) => {
                     let asked = missing.into_iter().map(|(_, place, version)| (place, version)).collect();
-                    return self.load(cx, asked, Waiting::Pull { from: from.clone(), pull, found: loaded });
+                    return self.load(
+                        cx,
+                        asked,
+                        AwaitingLoad::Pull { from: from.clone(), pull, found: loaded },
+                    );
                 }
             }
         };
         let history = match found.next {
-            None => self.end_giving(cx, from, &pull),
+            None => self.finish_segment(cx, from, &pull),
             Some(_) => None,
         };
         let entries = found.entries.into_iter();
@@ -109,7 +113,7 @@ impl CacheReplica {
 
     /// Sends a chunk whose values are all in memory: they are written once, into the frames. Returns false, with no chunk sent,
     /// if values are missing or if writing blocked the segment's lock for too long.
-    fn give_as_it_lies(&mut self, cx: &mut Cx, from: &Address, pull: &Pull, walk: GivenWalk) -> bool {
+    fn send_chunk_in_place(&mut self, cx: &mut Cx, from: &Address, pull: &Pull, walk: GivenWalk) -> bool {
         if *from == cx.local || self.container.passive_len() > 0 {
             return false;
         }
@@ -139,14 +143,14 @@ impl CacheReplica {
             match given {
                 Ok(Some(Given::Written)) => return true,
                 // The records before it are written to the same frames.
-                Ok(Some(Given::IsLast)) => end = Some(self.end_giving(cx, from, pull)),
+                Ok(Some(Given::IsLast)) => end = Some(self.finish_segment(cx, from, pull)),
                 Ok(None | Some(Given::Not)) | Err(_) => return false,
             }
         }
     }
 
     /// Sends the records of a segment's writes before its last chunk. Returns the history of the segment.
-    fn end_giving(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<SegmentHistory> {
+    fn finish_segment(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<SegmentHistory> {
         if pull.side.is_none() && !cx.has(InjectedBug::RecordsNotGiven) {
             self.give_records(cx, from, pull.segment);
         }

@@ -6,7 +6,7 @@ use crate::command::{Ack, Backup, Effect};
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::replica::CacheReplica;
-use crate::replica::write::records::{Did, ORPHANED, Record};
+use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
 use crate::{Segment, Version};
 
 impl CacheReplica {
@@ -26,7 +26,7 @@ impl CacheReplica {
             return;
         }
         if self.is_listened() {
-            self.pass_on(cx, &mut backup);
+            self.forward(cx, &mut backup);
         }
         let Backup { mut operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
             backup;
@@ -50,7 +50,7 @@ impl CacheReplica {
                 self.invalidate(cx, segment, &key, &effect);
             }
         } else if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
-            let did = Did::of(&effect);
+            let did = WriteEffect::of(&effect);
             if let Some(record) = self.state(segment).records.of_write(&key, version) {
                 record.operation = operation;
             } else {
@@ -60,7 +60,7 @@ impl CacheReplica {
                 }
                 let key = bytes::Bytes::copy_from_slice(&key);
                 if let Some(outcome) = outcome.clone() {
-                    let record = Record { operation, key, version, did, outcome, is_silent };
+                    let record = WriteRecord { operation, key, version, did, outcome, is_silent };
                     self.state(segment).records.push(record, &cx.watermarks);
                 } else {
                     cx.counters.malformed += 1;
@@ -114,19 +114,28 @@ impl CacheReplica {
     }
 
     /// Returns the effect for write owners that may not have a record's write.
-    pub(crate) fn effect_of(&self, now: consort_group::Time, segment: Segment, record: &Record) -> Effect {
+    pub(crate) fn effect_of(
+        &self,
+        now: consort_group::Time,
+        segment: Segment,
+        record: &WriteRecord,
+    ) -> Effect {
         match record.did {
-            Did::Clear => return Effect::InvalidateAll,
+            WriteEffect::Clear => return Effect::InvalidateAll,
             _ if self.is_invalidation() => return Effect::Invalidate,
-            Did::Remove => return Effect::Remove,
-            Did::CopiedRemoval => return Effect::CopyRemoval,
-            Did::Put | Did::CopiedPut => {}
+            WriteEffect::Remove => return Effect::Remove,
+            WriteEffect::CopiedRemoval => return Effect::CopyRemoval,
+            WriteEffect::Put | WriteEffect::CopiedPut => {}
         }
         // An expired entry is sent, too: an owner that lacks it has the previous entry, and must not keep that.
         let is_it = |entry: &crate::Entry| entry.version == record.version && !entry.is_passive();
         if let Some(entry) = self.held(segment, &record.key).filter(is_it) {
             let stored = crate::Stored::of(entry, now);
-            return if record.did == Did::CopiedPut { Effect::Copy(stored) } else { Effect::Put(stored) };
+            return if record.did == WriteEffect::CopiedPut {
+                Effect::Copy(stored)
+            } else {
+                Effect::Put(stored)
+            };
         }
         // The value of this version is available as long as it has a record (`Records::need`).
         let records = &self.segments[usize::from(segment.0)].records;
@@ -177,11 +186,11 @@ mod tests {
         let stored = Stored { value, version, lifetime: Lifetime::FOREVER, age, idle };
         cache.apply(cx, SEGMENT, key, version, Effect::Put(stored));
         let written = Written { is_done: true, was_present: false, version, previous: None };
-        let record = Record {
+        let record = WriteRecord {
             operation: OperationId { caller: member(2), number: count },
             key: Bytes::from_static(key),
             version,
-            did: Did::Put,
+            did: WriteEffect::Put,
             outcome: Outcome::Written(written),
             is_silent: false,
         };
@@ -199,10 +208,10 @@ mod tests {
             let StoreRequest::Write { number, .. } = request else { panic!("{request:?}") };
             cache.handle_stored(&mut cx, number, Ok(()));
         }
-        cache.look_after_store(&mut cx);
+        cache.tick_store(&mut cx);
         assert!(cache.is_passive(SEGMENT, b"first"));
         cx.watermarks.retain(|_| false);
-        let records: Vec<Record> = cache.state(SEGMENT).records.iter().cloned().collect();
+        let records: Vec<WriteRecord> = cache.state(SEGMENT).records.iter().cloned().collect();
         let first = records.iter().filter(|record| &record.key[..] == b"first");
         first.map(|record| cache.effect_of(Time::ZERO, SEGMENT, record)).collect()
     }
@@ -234,7 +243,7 @@ mod tests {
         }
         cache.handle_stored(&mut cx, writes[2].0, Err("full".into()));
         cx.now = Time::ZERO + std::time::Duration::from_secs(2);
-        cache.look_after_store(&mut cx);
+        cache.tick_store(&mut cx);
         assert!(matches!(of_first(&mut cx)[..], [(_, true)]), "it is tried again");
     }
 

@@ -34,7 +34,7 @@ impl CacheReplica {
         };
         let (segment, is_write) = (call.segment, call.is_write());
         if let Some(error) = self.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
-            match call.may_be_done() {
+            match call.may_have_been_applied() {
                 // The write stays open until its result is known.
                 true => cx.calls.give_up(number, OperationError::Uncertain),
                 false => cx.calls.finish(number, Err(error)),
@@ -232,7 +232,7 @@ impl CacheReplica {
 
     /// Repeats operations that have waited long; those past their timeout fail.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
-        self.look_for_the_deaf(cx);
+        self.detect_stalled_listeners(cx);
         self.move_reads(cx);
         for number in cx.calls.of(self.id) {
             let now = cx.now;
@@ -241,7 +241,7 @@ impl CacheReplica {
             if call.is_awaited && call.deadline() <= now {
                 let error = OperationError::TimedOut(timeout);
                 // A write that was sent continues, because its owners must agree.
-                if call.may_be_done() {
+                if call.may_have_been_applied() {
                     cx.calls.give_up(number, error);
                 } else {
                     cx.calls.finish(number, Err(error));

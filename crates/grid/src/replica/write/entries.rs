@@ -44,10 +44,10 @@ impl CacheReplica {
     fn note_lifetime(&mut self, cx: &mut Cx, lifetime: Lifetime, age: Duration, idle: Duration) {
         for (span, past) in [(lifetime.lifespan, age), (lifetime.max_idle, idle)] {
             if let Some(span) = span {
-                cx.note_mortal(cx.now + span.saturating_sub(past));
+                cx.note_expiry(cx.now + span.saturating_sub(past));
             }
         }
-        self.questions.may_arise |= lifetime.max_idle.is_some();
+        self.idle_probes.may_arise |= lifetime.max_idle.is_some();
     }
 
     /// Writes an entry as the primary. Returns the previous entry, unless it had expired.
@@ -72,7 +72,7 @@ impl CacheReplica {
     /// Keeps an expired entry of another owner whose expiration was not reported yet. Neither the store nor this member needs
     /// its value.
     pub(crate) fn put_over(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
-        cx.note_mortal(cx.now);
+        cx.note_expiry(cx.now);
         // The entry without its value always fits.
         let _ = self.container.put_if_newer(segment, key, stored.into_entry(cx.now).passivated(), cx.now);
     }

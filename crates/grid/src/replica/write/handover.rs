@@ -11,7 +11,7 @@ use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::node::calls::InFlight;
 use crate::replica::write::caller::RESEND_AFTER;
-use crate::replica::write::records::{Did, ORPHANED, Record};
+use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed};
 use crate::{Segment, SegmentState};
 
@@ -75,7 +75,7 @@ impl CacheReplica {
     fn handed_segment(&mut self, cx: &mut Cx, segment: Segment) -> HandedSegment {
         let state = &mut self.segments[usize::from(segment.0)];
         state.records.prune(&cx.watermarks);
-        let records: Vec<Record> = state.records.iter().cloned().collect();
+        let records: Vec<WriteRecord> = state.records.iter().cloned().collect();
         let records = records
             .into_iter()
             .map(|record| HandedRecord {
@@ -116,7 +116,7 @@ impl CacheReplica {
             self.state(segment).missing.retain(|owner| owner != from);
             if self.state(segment).is_open() {
                 self.resend_records(cx);
-                self.look_after_merge(cx);
+                self.tick_merge(cx);
                 self.confirm(cx);
             }
         } else if is_pulled && self.write_owners(segment).any(|owner| *owner == cx.local) {
@@ -136,7 +136,7 @@ impl CacheReplica {
             if self.state(segment).records.of_write(&key, version).is_some() || is_finished {
                 continue;
             }
-            let did = Did::of(&effect);
+            let did = WriteEffect::of(&effect);
             self.apply(cx, segment, &key, version, effect);
             let key = bytes::Bytes::copy_from_slice(&key);
             let operation = match (is_gone, adopts) {
@@ -146,7 +146,7 @@ impl CacheReplica {
                 (true, false) => OperationId { number: ORPHANED, ..operation },
                 (false, _) => operation,
             };
-            let record = Record { operation, key, version, did, outcome, is_silent };
+            let record = WriteRecord { operation, key, version, did, outcome, is_silent };
             self.state(segment).records.push(record, &cx.watermarks);
         }
     }
@@ -171,12 +171,12 @@ impl CacheReplica {
             let is_new = std::mem::replace(&mut self.state(segment).resent, epoch) != epoch;
             let adopted = self.adopt(cx, segment);
             if is_new || adopted > 0 {
-                let mut records: Vec<Record> = self.state(segment).records.iter().cloned().collect();
+                let mut records: Vec<WriteRecord> = self.state(segment).records.iter().cloned().collect();
                 // Listeners receive events in the order of versions, and recognise known events by their versions.
                 records.sort_by_key(|record| record.version);
                 for record in records {
                     if !self.listeners.is_idle() {
-                        self.tell_own(cx, segment, &record, false);
+                        self.notify_local(cx, segment, &record, false);
                     }
                     if is_new || record.operation.caller == cx.local {
                         self.back_up_record(cx, segment, record);
@@ -226,7 +226,7 @@ impl CacheReplica {
     /// Asks the primaries of segments that have records of gone callers here. Most primaries have already sent them as their
     /// own, and have reported that these are all. A primary that knew that all was finished has sent no report. A report under
     /// another topology did not count, or was lost with a link.
-    pub(crate) fn look_after_records(&mut self, cx: &mut Cx) {
+    pub(crate) fn tick_records(&mut self, cx: &mut Cx) {
         if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
             return;
         }

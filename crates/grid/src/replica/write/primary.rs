@@ -7,7 +7,7 @@ use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::replica::CacheReplica;
-use crate::replica::write::records::{Did, Record};
+use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
 /// Returns the size of a value that exceeds the caller's limit for a response.
@@ -94,7 +94,7 @@ impl CacheReplica {
         if !self.state(segment).is_open() {
             return self.state(segment).park(cx, from, call);
         }
-        cx.note_own_watermark();
+        cx.record_own_watermark();
         let operation = OperationId { caller: from.clone(), number: call.number };
         if call.is_repeated && !cx.has(InjectedBug::RepeatedNotRecognised) {
             if cx.watermarks.is_finished(&operation) {
@@ -122,12 +122,12 @@ impl CacheReplica {
             }
             Action::Write(write) => {
                 let origin = Origin::Caller { flags: call.flags, response_bytes_max };
-                self.carry_out(cx, segment, operation, call.key, write, origin);
+                self.execute(cx, segment, operation, call.key, write, origin);
             }
         }
     }
 
-    pub(crate) fn carry_out(
+    pub(crate) fn execute(
         &mut self,
         cx: &mut Cx,
         segment: Segment,
@@ -178,13 +178,13 @@ impl CacheReplica {
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
         let (outcome, is_silent) = (Outcome::Written(written), flags.contains(Flags::SKIP_LISTENERS));
-        let record = Record { operation, key, version, did, outcome, is_silent };
+        let record = WriteRecord { operation, key, version, did, outcome, is_silent };
         let is_shared = !(flags.contains(Flags::LOCAL) && self.is_invalidation());
         if is_shared {
             self.state(segment).records.push(record.clone(), &cx.watermarks);
         }
-        if !self.listeners.is_idle() && did != Did::Clear {
-            self.tell_own(cx, segment, &record, true);
+        if !self.listeners.is_idle() && did != WriteEffect::Clear {
+            self.notify_local(cx, segment, &record, true);
         }
         if !is_shared {
             let OperationId { caller, number } = record.operation;
@@ -222,27 +222,27 @@ impl CacheReplica {
         key: &[u8],
         change: Change,
         version: Version,
-    ) -> Result<(Did, Option<Entry>), Full> {
+    ) -> Result<(WriteEffect, Option<Entry>), Full> {
         match change {
             Change::Put { value, lifetime } => {
                 let previous = self.put_new(cx, segment, key, value, version, lifetime)?;
                 self.note_put(segment, key, version);
-                Ok((Did::Put, previous))
+                Ok((WriteEffect::Put, previous))
             }
             Change::Remove => {
                 self.erase(cx, segment, key, version);
                 self.note_removal(segment, key, version);
-                Ok((Did::Remove, None))
+                Ok((WriteEffect::Remove, None))
             }
             Change::Clear => {
                 self.clear_here(cx);
-                Ok((Did::Clear, None))
+                Ok((WriteEffect::Clear, None))
             }
         }
     }
 
     /// Notifies a caller that does not wait for the other write owners that its write is applied here.
-    fn tell_ordered(&mut self, cx: &mut Cx, flags: Flags, record: &Record) {
+    fn tell_ordered(&mut self, cx: &mut Cx, flags: Flags, record: &WriteRecord) {
         if flags.contains(Flags::ASYNC) {
             let (operation, outcome) = (&record.operation, record.outcome.clone());
             self.reply(cx, &operation.caller, operation.number, Reply::Ordered(outcome));
@@ -288,7 +288,7 @@ impl CacheReplica {
     }
 
     /// Sends the effect of a record to the other write owners, which report to the caller.
-    pub(crate) fn back_up_record(&mut self, cx: &mut Cx, segment: Segment, record: Record) {
+    pub(crate) fn back_up_record(&mut self, cx: &mut Cx, segment: Segment, record: WriteRecord) {
         let effect = self.effect_of(cx.now, segment, &record);
         let backup = Backup {
             segment,
@@ -323,7 +323,7 @@ impl CacheReplica {
         let Some((last, others)) = others.split_last() else {
             if !apart.is_empty() {
                 backup.tells = !self.is_backed();
-                return self.tell_others(cx, &backup, &apart);
+                return self.notify_remote(cx, &backup, &apart);
             }
             if let Some(outcome) = backup.outcome.filter(|_| !self.is_backed()) {
                 self.reply(cx, &backup.operation.caller, backup.operation.number, Reply::Done(outcome));

@@ -16,11 +16,11 @@ pub(crate) const ORPHANED: u64 = u64::MAX;
 
 /// The record of one write.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Record {
+pub(crate) struct WriteRecord {
     pub(crate) operation: OperationId,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
-    pub(crate) did: Did,
+    pub(crate) did: WriteEffect,
     pub(crate) outcome: Outcome,
     /// Whether no listener receives an event.
     pub(crate) is_silent: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Record {
 
 /// The effect of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Did {
+pub(crate) enum WriteEffect {
     Put,
     Remove,
     /// A put that was copied from another partition in a merge, as is the removal below.
@@ -38,7 +38,7 @@ pub(crate) enum Did {
     Clear,
 }
 
-impl Did {
+impl WriteEffect {
     /// Returns the effect of a backup command.
     pub(crate) fn of(effect: &Effect) -> Self {
         match effect {
@@ -86,7 +86,7 @@ const PRUNE_AT: usize = 16;
 /// The records of a segment. Bounded by the operations that callers may have under way ([`crate::node::calls::CALLS_MAX`] each).
 #[derive(Default)]
 pub(crate) struct Records {
-    records: Vec<Record>,
+    records: Vec<WriteRecord>,
     prune_at: usize,
     /// The outcomes of writes that changed nothing. Only the primary of this term has them.
     answers: Vec<(OperationId, Outcome)>,
@@ -94,7 +94,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn push(&mut self, record: Record, watermarks: &Watermarks) {
+    pub(crate) fn push(&mut self, record: WriteRecord, watermarks: &Watermarks) {
         if self.records.len() >= self.prune_at.max(PRUNE_AT) {
             self.prune(watermarks);
             self.prune_at = 2 * self.records.len();
@@ -133,12 +133,12 @@ impl Records {
         }
     }
 
-    pub(crate) fn find(&self, operation: &OperationId) -> Option<&Record> {
+    pub(crate) fn find(&self, operation: &OperationId) -> Option<&WriteRecord> {
         self.records.iter().rev().find(|record| record.operation == *operation)
     }
 
     /// Returns the record of a write, whether or not its caller has left since.
-    pub(crate) fn of_write(&mut self, key: &[u8], version: Version) -> Option<&mut Record> {
+    pub(crate) fn of_write(&mut self, key: &[u8], version: Version) -> Option<&mut WriteRecord> {
         self.records.iter_mut().find(|record| record.version == version && record.key == key)
     }
 
@@ -160,20 +160,20 @@ impl Records {
         self.records.iter().any(|record| record.key == key)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WriteRecord> {
         self.records.iter()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut WriteRecord> {
         self.records.iter_mut()
     }
 
-    pub(crate) fn retain(&mut self, is_kept: impl FnMut(&Record) -> bool) {
+    pub(crate) fn retain(&mut self, is_kept: impl FnMut(&WriteRecord) -> bool) {
         self.records.retain(is_kept);
     }
 
     /// Returns the records that their callers have not reported as finished.
-    pub(crate) fn unfinished(&self, cx: &crate::node::Cx) -> impl Iterator<Item = &Record> {
+    pub(crate) fn unfinished(&self, cx: &crate::node::Cx) -> impl Iterator<Item = &WriteRecord> {
         let is_finished = |one: &OperationId| {
             cx.watermarks.is_finished(one) || one.caller == cx.local && one.number < cx.calls.finished_below()
         };

@@ -29,15 +29,15 @@ impl Node {
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
         let segment = cache.config.segment_of(key);
-        let result = cache.write_alone(&mut self.cx, segment, key, write, Flags::NONE)?;
-        self.note_mortals();
+        let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
+        self.note_expiries();
         Ok(result)
     }
 }
 
 impl CacheReplica {
     /// Returns whether only this member takes part in the writes of a segment, and has all state that they need.
-    fn is_alone(&self, cx: &Cx, segment: Segment) -> bool {
+    fn is_sole_owner(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(installed) = &self.installed else { return false };
         let mut owners = installed.writes.owners(segment);
         let is_only_owner = owners.next() == Some(&cx.local) && owners.next().is_none();
@@ -48,13 +48,13 @@ impl CacheReplica {
             && !self.is_backed()
             && !self.is_invalidation()
             && !self.is_listened()
-            && !self.questions.may_arise
+            && !self.idle_probes.may_arise
     }
 
-    /// Carries a write out like [`CacheReplica::carry_out`], without messages to other members. Returns the write if messages are
+    /// Carries a write out like [`CacheReplica::execute`], without messages to other members. Returns the write if messages are
     /// needed or if it would change nothing. In the latter case, the write that it saw may have to reach other members before
     /// the result is reported.
-    pub(crate) fn write_alone(
+    pub(crate) fn write_as_sole_owner(
         &mut self,
         cx: &mut Cx,
         segment: Segment,
@@ -63,7 +63,7 @@ impl CacheReplica {
         flags: Flags,
     ) -> Result<Result<Written, OperationError>, Write> {
         let is_plain = !flags.has_any(Flags::LOCAL | Flags::ASYNC) && write.change != Change::Clear;
-        if !is_plain || !self.is_alone(cx, segment) {
+        if !is_plain || !self.is_sole_owner(cx, segment) {
             return Err(write);
         }
         // An unconditional put that returns no previous value needs no read before it.
