@@ -89,7 +89,7 @@ mod tests {
     use consort_group::{Address, Uuid};
 
     use super::*;
-    use crate::node::persistence::Persistence;
+    use crate::replica::store::writes::Persistence;
     use crate::operation::Change;
     use crate::{
         CacheConfig, Container, ContainerSettings, Entry, OperationError, StoreRequest, StoreSettings,

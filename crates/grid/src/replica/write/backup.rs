@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
     use crate::command::OperationId;
-    use crate::node::persistence::Persistence;
+    use crate::replica::store::writes::Persistence;
     use crate::operation::{Outcome, Written};
     use crate::{
         CacheConfig, Container, ContainerSettings, Lifetime, Limit, MemoryBound, StoreRequest, StoreSettings,
