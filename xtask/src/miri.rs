@@ -1,12 +1,12 @@
 //! `cargo xtask miri`: runs tests of the modules with `unsafe` that own memory in Miri, on the nightly toolchain.
 //!
 //! The other modules with `unsafe` call the system or the allocator, or give the CPU a hint (`net/udp/mmsg.rs`,
-//! `net/tcp/patience.rs`, `cli/allocator.rs`, `grid/container/ahead.rs`): Miri has none of these.
+//! `net/tcp/patience.rs`, `cli/allocator.rs`, `grid/container/prefetch.rs`): Miri has none of these.
 
 use std::process::{Command, ExitCode};
 
-/// Packages, and the tests of each that Miri can run: loom, by which `orders` runs, switches stacks by itself.
-const TESTS: [(&str, &str); 1] = [("consort-handoff", "threads")];
+/// Packages, and the tests of each that Miri can run: loom, by which `spsc_orders` runs, switches stacks by itself.
+const TESTS: [(&str, &str); 1] = [("consort-cache", "spsc_threads")];
 
 pub(crate) fn run() -> ExitCode {
     let version = Command::new("rustup").args(["run", "nightly", "cargo", "miri", "--version"]).output();

@@ -1,5 +1,5 @@
-//! What operations cost: a local read in nanoseconds beside a bare sharded map, remote ones in CPU time of the whole
-//! process, in which three members talk over TCP on loopback.
+//! The costs of operations: of local reads in nanoseconds, compared to a plain sharded map, and of remote operations in
+//! CPU time of the process, in which three members communicate over TCP on loopback.
 //!
 //! `cargo run --release -p consort-cache --example costs -- [callers] [seconds]`
 
@@ -28,7 +28,7 @@ fn next(random: &mut u64) -> usize {
     (*random % KEYS as u64) as usize
 }
 
-/// Nanoseconds per read, the median of rounds that are shorter than a slice of the system's time.
+/// Returns the nanoseconds per read: the median of rounds that are shorter than a time slice of the scheduler.
 fn nanos(mut read: impl FnMut(usize)) -> f64 {
     let mut random = 0x9E37_79B9_7F4A_7C15;
     let mut rounds: Vec<f64> = (0..10_000)
@@ -73,7 +73,7 @@ fn local_reads(cache: &RawCache, typed: &Cache<String, u64>, keys: &[Bytes]) {
         (0..256).map(|_| Mutex::default()).collect();
     let shard = |key: &Bytes| usize::from(consort_grid::segment_of(key, 256).0);
     for key in keys {
-        // A key of its own, as a cache has: who asks brings another one.
+        // A copy of the key, as a cache has: the caller passes another one.
         maps[shard(key)].lock().unwrap().insert(Bytes::copy_from_slice(key), Bytes::from(vec![7; VALUE]));
     }
     let names: Vec<String> = (0..KEYS).map(|n| format!("name-{n:06}")).collect();
@@ -146,7 +146,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     caches[0].put_all(keys.iter().map(|key| (key, &value))).await?;
     println!("put_all: {:.0} per second", KEYS as f64 / begin.elapsed().as_secs_f64());
 
-    // A cache of A alone: everything is here.
+    // A is the only member: all entries are local.
     let own = members[0].open(CacheConfig::new("own")).raw().await?;
     own.put_all(keys.iter().map(|key| (key, &value))).await?;
     let typed = members[0].cache::<String, u64>("typed").await?;
@@ -164,7 +164,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         some.iter().cycle().take(KEYS).cloned().collect()
     };
     let (near, far) = (far(true), far(false));
-    // No seconds: local reads only.
+    // With 0 s: local reads only.
     for callers in [1, callers].into_iter().filter(|_| !span.is_zero()) {
         load("get from another member", &members, &caches[0], &far, callers, span, |_| false).await;
         load("put at two others", &members, &caches[0], &far, callers, span, |_| true).await;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use consort_grid::{AHEAD_MAX, Action, Change, Condition, Lookup, OperationError, Outcome, Write};
+use consort_grid::{Action, Change, Condition, Lookup, OperationError, Outcome, PREFETCH_MAX, Write};
 
 use crate::cache::Cache;
 use crate::error::{CacheError, KeyError};
@@ -29,13 +29,13 @@ enum Place<'a> {
 }
 
 /// Operations that run concurrently, and return in the order in which they were begun.
-struct Together<'a, I> {
+struct OrderedJoin<'a, I> {
     more: I,
     running: VecDeque<Place<'a>>,
     ended: Vec<Outcome>,
 }
 
-impl<'a, I> Together<'a, I>
+impl<'a, I> OrderedJoin<'a, I>
 where
     I: Iterator<Item = Operation<'a>>,
 {
@@ -48,7 +48,7 @@ where
     }
 }
 
-impl<'a, I> Future for Together<'a, I>
+impl<'a, I> Future for OrderedJoin<'a, I>
 where
     I: Iterator<Item = Operation<'a>> + Unpin,
 {
@@ -88,9 +88,9 @@ where
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    async fn together(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
+    async fn submit_in_order(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
         let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));
-        Ok(Together::new(operations).await?)
+        Ok(OrderedJoin::new(operations).await?)
     }
 
     /// Reads these keys here, and returns the indexes of those that have to be read elsewhere.
@@ -103,18 +103,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         let (mut values, mut elsewhere) = (Vec::new(), Vec::new());
         let mut keys = keys.into_iter();
         loop {
-            let together = keys.by_ref().take(AHEAD_MAX).enumerate();
+            let together = keys.by_ref().take(PREFETCH_MAX).enumerate();
             let together = together.map(|(nth, key)| self.key(key).map_err(at(values.len() + nth)));
             let together: Vec<Encoded<'_>> = together.collect::<Result<_, _>>()?;
             if together.is_empty() {
                 return Ok((values, elsewhere));
             }
-            self.opened.look_ahead(together.iter().map(Encoded::as_slice));
+            self.opened.prefetch(together.iter().map(Encoded::as_slice));
             for key in together {
                 let value = match self.value_here(key.as_slice()) {
                     Lookup::Hit(value) => Some(self.decoded(value).map_err(at(values.len()))?),
                     Lookup::Miss => None,
-                    Lookup::Elsewhere => {
+                    Lookup::NotLocal => {
                         let read = Action::Read(self.options().read_from);
                         elsewhere.push((values.len(), (key.into_bytes(), read)));
                         None
@@ -143,8 +143,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     {
         let (mut values, elsewhere) = self.get_all_here(keys)?;
         let (places, actions): (Vec<usize>, Vec<_>) = elsewhere.into_iter().unzip();
-        let read =
-            self.together(actions).await.map_err(|failed| KeyError { nth: places[failed.nth], ..failed });
+        let read = self
+            .submit_in_order(actions)
+            .await
+            .map_err(|failed| KeyError { nth: places[failed.nth], ..failed });
         for (place, outcome) in places.iter().copied().zip(read?) {
             if let Outcome::Read(Some(stored)) = outcome {
                 values[place] = Some(self.decoded(stored.value).map_err(at(place))?);
@@ -176,7 +178,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             let key = self.key(key).map_err(at(nth))?.into_bytes();
             actions.push((key, always(self.putting(value).map_err(at(nth))?)));
         }
-        self.together(actions).await.map(drop)
+        self.submit_in_order(actions).await.map(drop)
     }
 
     /// Removes these keys. Returns which of them had a value, in their order.
@@ -197,7 +199,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         for (nth, key) in keys.into_iter().enumerate() {
             actions.push((self.key(key).map_err(at(nth))?.into_bytes(), always(Change::Remove)));
         }
-        let outcomes = self.together(actions).await?;
+        let outcomes = self.submit_in_order(actions).await?;
         let was_present = |outcome| matches!(outcome, Outcome::Written(written) if written.was_present);
         Ok(outcomes.into_iter().map(was_present).collect())
     }
@@ -216,6 +218,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Removes keys in their encoded form.
     pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
         let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
-        Ok(self.together(removals).await.map(drop)?)
+        Ok(self.submit_in_order(removals).await.map(drop)?)
     }
 }

@@ -14,9 +14,9 @@ use consort_grid::{
 
 use crate::error::CacheError;
 use crate::handler::GridHandler;
+use crate::open_cache::OpenCache;
 use crate::operation::{self, Operation};
 use crate::options::CacheOptions;
-use crate::standing::OpenCache;
 use consort_encoding::{Decode, Encode, Encoded, Postcard, Raw};
 
 /// A cache of raw bytes.
@@ -214,7 +214,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     pub(crate) fn value_here(&self, key: &[u8]) -> Lookup<Bytes> {
         match self.options.read_from {
             ReadFrom::Nearest => self.opened.value_here(key, || self.handler.now()),
-            ReadFrom::Primary => Lookup::Elsewhere,
+            ReadFrom::Primary => Lookup::NotLocal,
         }
     }
 
@@ -259,28 +259,28 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 }
 
 impl RawCache {
-    /// Returns a key's value, if it is in this member's memory and may be read there; [`Lookup::Elsewhere`] says
+    /// Returns a key's value, if it is in this member's memory and may be read there; [`Lookup::NotLocal`] says
     /// nothing about the key. Like [`Cache::get`] without waiting.
     #[inline]
-    pub fn get_here(&self, key: &[u8]) -> Lookup<Bytes> {
+    pub fn get_local(&self, key: &[u8]) -> Lookup<Bytes> {
         self.value_here(key)
     }
 
     /// Writes a key at once, if this member is its only owner and no listener needs an event: with a local cache, or
     /// a single member. Returns `None` without a change otherwise, or if the write would change nothing. Like
     /// [`Cache::write`] without waiting.
-    pub fn write_here(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
+    pub fn try_write_local(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
         if self.options.flags != Flags::NONE {
             return None;
         }
-        let written = operation::write_here(&self.handler, &self.opened, key, write)?;
+        let written = operation::try_write_local(&self.handler, &self.opened, key, write)?;
         Some(written.map_err(CacheError::Operation))
     }
 
     /// Prefetches these keys, which are looked up next, at most [`AHEAD_MAX`](crate::AHEAD_MAX) of them: the CPU
     /// fetches their memory for all at once. There is no other effect.
-    pub fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
-        self.opened.look_ahead(keys);
+    pub fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.opened.prefetch(keys);
     }
 }
 
@@ -302,7 +302,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         let value = match self.value_here(key.as_slice()) {
             Lookup::Hit(value) => Some(value),
             Lookup::Miss => None,
-            Lookup::Elsewhere => self.read(key.into_bytes()).await?.map(|stored| stored.value),
+            Lookup::NotLocal => self.read(key.into_bytes()).await?.map(|stored| stored.value),
         };
         value.map(|value| self.decoded(value)).transpose()
     }
@@ -319,7 +319,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         let now = self.handler.now();
         let here = match self.options.read_from {
             ReadFrom::Nearest => self.opened.entry_here(key.as_slice(), || now),
-            ReadFrom::Primary => Lookup::Elsewhere,
+            ReadFrom::Primary => Lookup::NotLocal,
         };
         match here {
             Lookup::Hit(entry) => Ok(Some(Entry {
@@ -330,7 +330,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
                 lifetime: entry.lifetime,
             })),
             Lookup::Miss => Ok(None),
-            Lookup::Elsewhere => {
+            Lookup::NotLocal => {
                 let stored = self.read(key.into_bytes()).await?;
                 stored.map(|stored| self.entry(stored)).transpose()
             }
@@ -348,7 +348,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         match self.value_here(key.as_slice()) {
             Lookup::Hit(_) => Ok(true),
             Lookup::Miss => Ok(false),
-            Lookup::Elsewhere => {
+            Lookup::NotLocal => {
                 // The check does not need the transfer of a large value.
                 let options = CacheOptions { response_bytes_max: 0, ..self.options };
                 let read = Action::Read(options.read_from);

@@ -80,7 +80,7 @@ pub enum OpenError {
     Refused(#[from] Refusal),
     /// The cache is open here with other settings.
     #[error("cache {cache}: {setting} is {ours} where it is open and {asked} was asked for")]
-    OpenDifferently {
+    LocalConfigMismatch {
         /// The cache.
         cache: Arc<str>,
         /// The setting.
@@ -104,12 +104,12 @@ pub enum OpenError {
         /// The cache.
         cache: Arc<str>,
         /// The reason.
-        error: consort_grid::Unreadable,
+        error: consort_grid::CorruptPersistedState,
     },
     /// Its store has entries but no cluster state. Nothing was changed. To discard the entries, purge the store
     /// ([`crate::Persistence::purge_on_start`]).
     #[error("cache {cache}: its store has {entries} entries of nobody knows which cluster")]
-    Foreign {
+    UnknownStoreOrigin {
         /// The cache.
         cache: Arc<str>,
         /// Number of entries.
@@ -131,7 +131,7 @@ pub enum OpenError {
     },
     /// The manager's file does not have the cache.
     #[error("{file} has no cache {cache}; it has {known}")]
-    Undefined {
+    NotInFile {
         /// The cache.
         cache: Arc<str>,
         /// The file.
@@ -181,7 +181,7 @@ pub enum ManagerError {
 /// A cache was closed on this member before other members had all its data: data that only this member had is lost.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("cache {cache} was not handed over within {after:?}")]
-pub struct NotHandedOver {
+pub struct HandoverTimeout {
     /// The cache.
     pub cache: Arc<str>,
     /// The time that closing waited.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use consort_conf::{ConfigError, Node, Tree, Variables};
 use consort_grid::{
-    CacheConfig, CacheMode, Capacity, Flags, Grouping, Lifetime, Limit, Location, MemoryBound, MergePolicy,
-    PartitionHandling, TRANSFER_BUDGET, WhenFull,
+    CacheConfig, CacheMode, CapacityFactor, Flags, Grouping, Lifetime, Limit, Location, MemoryBound,
+    MergePolicy, PartitionHandling, TRANSFER_BUDGET, WhenFull,
 };
 use consort_group::config::{Position, parse_bytes, parse_duration};
 
@@ -26,7 +26,7 @@ pub struct CacheSettings {
     /// The configuration that all members must agree on.
     pub config: CacheConfig,
     /// The share of the cache that this member owns, relative to the others.
-    pub capacity: Capacity,
+    pub capacity: CapacityFactor,
     /// The memory limit on this member; none by default.
     pub memory: Option<MemoryBound>,
     /// The default lifetime of entries.
@@ -48,7 +48,7 @@ impl From<CacheConfig> for CacheSettings {
     fn from(config: CacheConfig) -> Self {
         Self {
             config,
-            capacity: Capacity::default(),
+            capacity: CapacityFactor::default(),
             memory: None,
             lifetime: Lifetime::FOREVER,
             flags: Flags::NONE,
@@ -402,10 +402,10 @@ fn span(text: &str) -> Result<Option<Duration>, String> {
     if text == "-1" { Ok(None) } else { parse_duration(text).map(Some) }
 }
 
-fn capacity(text: &str) -> Result<Capacity, String> {
+fn capacity(text: &str) -> Result<CapacityFactor, String> {
     match text.parse::<f64>() {
         Ok(factor) if (0.0..=1e6).contains(&factor) => {
-            Ok(Capacity::from_thousandths((factor * 1e3).round() as u32))
+            Ok(CapacityFactor::from_thousandths((factor * 1e3).round() as u32))
         }
         _ => Err(format!("`{text}` is not from 0 to 1000000")),
     }
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_like_its_template_but_for_what_it_says_itself() {
+    fn cache_has_the_settings_of_its_template_except_its_own() {
         let file = within(
             "<distributed-cache name=\"orders\" configuration=\"safe\"><memory max-count=\"10\"/></distributed-cache>\n\
              <distributed-cache-configuration name=\"safe\" owners=\"3\" segments=\"64\" capacity-factor=\"0.5\">\
@@ -445,7 +445,7 @@ mod tests {
             ..CacheConfig::new("orders")
         };
         assert_eq!(orders.config, wanted);
-        assert_eq!(orders.capacity, Capacity::from_thousandths(500));
+        assert_eq!(orders.capacity, CapacityFactor::from_thousandths(500));
         assert_eq!(
             orders.memory,
             Some(MemoryBound { limit: Limit::Entries(10), when_full: WhenFull::Remove })
@@ -556,14 +556,17 @@ mod tests {
                 "attribute max-size of memory: with 0 there is room for nothing",
             ),
         ] {
-            let said = error(caches);
-            assert!(said.starts_with("caches.xml:2:") && said.contains(wanted), "{said}\nnot {wanted}");
+            let effects = error(caches);
+            assert!(
+                effects.starts_with("caches.xml:2:") && effects.contains(wanted),
+                "{effects}\nnot {wanted}"
+            );
         }
         assert!(read("<infinispan/>").unwrap_err().to_string().contains("there is no <cache-container>"));
     }
 
     #[test]
-    fn the_transport_says_which_cluster_and_who_and_where_we_are() {
+    fn transport_element_names_the_cluster_the_node_and_its_location() {
         let file = read(
             "<infinispan xmlns=\"urn:infinispan:config:16.0\"><jgroups><stack-file name=\"own\" path=\"no.xml\"/></jgroups>\
              <cache-container name=\"shop\"><transport stack=\"own\" node-name=\"A\" site=\"S\" rack=\"R\" machine=\"M\" \

@@ -33,7 +33,7 @@ impl Functions {
 }
 
 impl CacheBuilder<'_> {
-    /// Registers a function for [`crate::Walk::transform`] before this member gets requests, as
+    /// Registers a function for [`crate::EntryStream::transform`] before this member gets requests, as
     /// [`Cache::register_transform`] does later. Its arguments are encoded keys and values.
     pub fn transform(
         mut self,
@@ -83,7 +83,7 @@ impl CacheBuilder<'_> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Registers a function that owners apply to each entry for [`crate::Walk::transform`]: it returns the new value,
+    /// Registers a function that owners apply to each entry for [`crate::EntryStream::transform`]: it returns the new value,
     /// or `None` to skip the entry. Its arguments are encoded keys and values. It is called under a segment's lock,
     /// must be quick and must not use the cache.
     pub fn register_transform(

@@ -18,13 +18,13 @@ use consort_group::Time;
 use consort_memory::ProcessMemory;
 use consort_net::Clock;
 
-use crate::backed::{Completions, Stores};
-use crate::lanes::Lanes;
-use crate::lookout::Watch;
+use crate::adaptive_spin::ResponderSpin;
+use crate::backpressure::Backpressure;
+use crate::iterations::{Came, ConsumedQueue, Iterations, Reader, iterations};
 use crate::manager_events::{ManagerEvent, ManagerListeners};
-use crate::standing::{OpenCache, Standing};
+use crate::open_cache::{CachePhase, OpenCache};
+use crate::store_driver::{Completions, Stores};
 use crate::waiters::{self, Waiters};
-use crate::walks::{Came, Done, Reader, Walks, walks};
 use crate::workers::Workers;
 
 /// How often operations that wait for room check their timeout: as often as the grid checks operations.
@@ -57,10 +57,10 @@ pub struct Traffic {
 pub(crate) struct State {
     /// The node; none before the channel has opened, and after it has closed.
     pub(crate) node: Option<Node>,
-    pub(crate) lanes: Lanes,
+    pub(crate) backpressure: Backpressure,
     pub(crate) traffic: Traffic,
     pub(crate) stores: Stores,
-    walks: Walks,
+    iterations: Iterations,
 }
 
 /// The channel's handler of the grid.
@@ -77,7 +77,7 @@ pub(crate) struct GridHandler {
     /// Locked after `state`, if both are.
     waiters: Mutex<Waiters>,
     /// The iterations whose readers have consumed a response.
-    done: Done,
+    consumed: ConsumedQueue,
     /// Tasks that wait for the next events of a listener. Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
@@ -90,17 +90,17 @@ pub(crate) struct GridHandler {
     has_frames: AtomicBool,
     /// Time at which the handler wants to be called. Written under `state`'s lock.
     deadline: AtomicU64,
-    /// Whether `lanes` checks the room after this cycle. Written under `state`'s lock.
-    wants_look: AtomicBool,
+    /// Whether `backpressure` checks the room after this cycle. Written under `state`'s lock.
+    wants_refresh: AtomicBool,
     /// The spin before the park, for readers with one outstanding request.
-    watch: Arc<Watch>,
+    responder_spin: Arc<ResponderSpin>,
     /// Threads for functions that take long.
     pub(crate) workers: Workers,
 }
 
 /// The node's output, which is delivered without its lock.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct DeferredEffects {
     finished: Vec<(u64, waiters::Result)>,
     events: Vec<(NodeEvent, Option<(Topology, Progress)>)>,
     wakers: BTreeMap<u64, Waker>,
@@ -113,7 +113,7 @@ pub(crate) struct Said {
     rings: bool,
 }
 
-impl Said {
+impl DeferredEffects {
     /// Whether there are frames to send.
     pub(crate) fn has_frames(&self) -> bool {
         self.has_frames
@@ -122,13 +122,13 @@ impl Said {
 
 impl GridHandler {
     pub(crate) fn new(transfer_budget: u32, memory: Option<ProcessMemory>) -> Self {
-        let (walks, done) = walks();
+        let (iterations, consumed) = iterations();
         let state = State {
             node: None,
-            lanes: Lanes::default(),
+            backpressure: Backpressure::default(),
             traffic: Traffic::default(),
             stores: Stores::default(),
-            walks,
+            iterations,
         };
         Self {
             clock: Clock::start(),
@@ -138,7 +138,7 @@ impl GridHandler {
             channel: OnceLock::new(),
             state: Mutex::new(state),
             waiters: Mutex::default(),
-            done,
+            consumed,
             readers: Mutex::default(),
             manager_listeners: ManagerListeners::default(),
             silent: Mutex::default(),
@@ -146,8 +146,8 @@ impl GridHandler {
             completions: Arc::default(),
             has_frames: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
-            wants_look: AtomicBool::new(false),
-            watch: Arc::default(),
+            wants_refresh: AtomicBool::new(false),
+            responder_spin: Arc::default(),
             workers: Workers::default(),
         }
     }
@@ -180,31 +180,31 @@ impl GridHandler {
     pub(crate) fn poll_next(
         &self,
         cache: CacheId,
-        walk: &mut Option<Reader>,
+        iteration: &mut Option<Reader>,
         publication: &Publication,
         cx: &mut Context<'_>,
     ) -> Poll<Came> {
-        if let Some((came, rings)) = walk.as_mut().and_then(|reader| reader.take(&self.done)) {
+        if let Some((came, rings)) = iteration.as_mut().and_then(|reader| reader.take(&self.consumed)) {
             if rings {
                 self.ring();
             }
             return Poll::Ready(came.map_err(|error| self.named(error)));
         }
         let mut state = self.state();
-        let State { node: Some(node), walks, .. } = &mut *state else {
+        let State { node: Some(node), iterations, .. } = &mut *state else {
             return Poll::Ready(Err(OperationError::Closed.into()));
         };
-        let reader = match walk {
+        let reader = match iteration {
             Some(reader) => reader,
-            None => match walks.begin(node, self.now(), cache, publication) {
-                Ok(reader) => walk.insert(reader),
+            None => match iterations.begin(node, self.now(), cache, publication) {
+                Ok(reader) => iteration.insert(reader),
                 Err(error) => return Poll::Ready(Err(error)),
             },
         };
-        let came = walks.take(node, self.now(), reader, cx.waker());
-        let said = self.listen(&mut state, |_, _| true);
+        let came = iterations.take(node, self.now(), reader, cx.waker());
+        let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.tell(said);
+        self.dispatch(effects);
         match came {
             Ok(Next::Nothing) => Poll::Pending,
             came => Poll::Ready(came.map_err(|error| self.named(error))),
@@ -213,8 +213,8 @@ impl GridHandler {
 
     /// Cancels an iteration.
     pub(crate) fn cancel(&self, id: IterationId) {
-        let State { node, walks, .. } = &mut *self.state();
-        if let (Some(cache), Some(node)) = (walks.cancel(id), node) {
+        let State { node, iterations, .. } = &mut *self.state();
+        if let (Some(cache), Some(node)) = (iterations.cancel(id), node) {
             node.cancel(cache, id);
         }
     }
@@ -258,9 +258,9 @@ impl GridHandler {
         if is_pending {
             self.readers().insert(id, cx.waker().clone());
         }
-        let said = self.listen(&mut state, |_, _| true);
+        let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.tell(said);
+        self.dispatch(effects);
         if is_pending { Poll::Pending } else { Poll::Ready(events.map_err(|error| self.named(error))) }
     }
 
@@ -275,36 +275,36 @@ impl GridHandler {
         let mut state = self.state();
         let node = state.node.as_mut()?;
         let result = act(node, self.now());
-        let said = self.listen(&mut state, |_, _| true);
+        let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.tell(said);
+        self.dispatch(effects);
         Some(result)
     }
 
     /// Collects the node's output after a call. Each finished operation goes to `is_news`, which returns false if it
     /// keeps the result because no other task needs it.
-    pub(crate) fn listen(
+    pub(crate) fn drain(
         &self,
         state: &mut State,
         mut is_news: impl FnMut(u64, &mut waiters::Result) -> bool,
-    ) -> Said {
-        let mut said = Said::default();
-        let State { node: Some(node), stores, walks, .. } = state else { return said };
+    ) -> DeferredEffects {
+        let mut effects = DeferredEffects::default();
+        let State { node: Some(node), stores, iterations, .. } = state else { return effects };
         if !stores.is_empty() {
             stores.serve(node, &self.completions, self.now());
         }
         // Every operation runs this: the clock is read only if there is work.
-        if self.done.has_any() {
-            said.readers = walks.hear(node, self.now(), &self.done);
+        if self.consumed.has_any() {
+            effects.readers = iterations.process_consumed(node, self.now(), &self.consumed);
         }
         while let Some((number, mut result)) = node.poll_finished() {
             if is_news(number, &mut result) {
-                said.finished.push((number, result));
+                effects.finished.push((number, result));
             }
         }
         while let Some(event) = node.poll_event() {
             if let NodeEvent::Fetched { iteration, .. } = event {
-                said.readers.extend(walks.bring(node, self.now(), iteration));
+                effects.readers.extend(iterations.bring(node, self.now(), iteration));
                 continue;
             }
             let topology = match &event {
@@ -313,24 +313,25 @@ impl GridHandler {
                 }
                 _ => None,
             };
-            said.events.push((event, topology));
+            effects.events.push((event, topology));
         }
         let has_frames = node.has_frames();
         self.has_frames.store(has_frames, Ordering::Release);
-        if !said.finished.is_empty() && state.lanes.has_parked() && !node.is_busy() {
+        if !effects.finished.is_empty() && state.backpressure.has_parked() && !node.is_busy() {
             // Our operations have room again. An operation that waits for another kind of room checks in vain.
-            said.wakers = state.lanes.take_parked();
+            effects.wakers = state.backpressure.take_parked();
         }
         let node_wakes = node.poll_timeout().map_or(NEVER, |at| at.0);
         let known = self.deadline.load(Ordering::Relaxed);
-        let parked = if state.lanes.has_parked() { (self.now() + LOOK_AFTER).0.min(known) } else { NEVER };
+        let parked =
+            if state.backpressure.has_parked() { (self.now() + LOOK_AFTER).0.min(known) } else { NEVER };
         let deadline = node_wakes.min(parked);
         self.deadline.store(deadline, Ordering::Release);
-        self.wants_look.store(state.lanes.wants_look(), Ordering::Release);
-        said.has_frames = has_frames;
-        said.has_computations = node.has_computations();
-        said.rings = has_frames || deadline < known;
-        said
+        self.wants_refresh.store(state.backpressure.wants_refresh(), Ordering::Release);
+        effects.has_frames = has_frames;
+        effects.has_computations = node.has_computations();
+        effects.rings = has_frames || deadline < known;
+        effects
     }
 
     pub(crate) fn ring(&self) {
@@ -356,46 +357,46 @@ impl GridHandler {
     }
 
     /// Delivers the output from a thread of the application.
-    pub(crate) fn tell(&self, said: Said) {
-        if said.rings {
+    pub(crate) fn dispatch(&self, effects: DeferredEffects) {
+        if effects.rings {
             self.ring();
         }
-        self.tell_quietly(said);
+        self.dispatch_quietly(effects);
     }
 
     /// Delivers the output from the driver's task, which polls for frames anyway.
-    fn tell_quietly(&self, said: Said) {
-        if said.has_computations {
+    fn dispatch_quietly(&self, effects: DeferredEffects) {
+        if effects.has_computations {
             self.workers.start();
         }
-        if !said.finished.is_empty() {
-            let mut wakers: Vec<Waker> = Vec::with_capacity(said.finished.len());
+        if !effects.finished.is_empty() {
+            let mut wakers: Vec<Waker> = Vec::with_capacity(effects.finished.len());
             let mut waiters = self.waiters();
-            for (number, result) in said.finished {
+            for (number, result) in effects.finished {
                 wakers.extend(waiters.finish(number, result));
             }
             drop(waiters);
             wakers.into_iter().for_each(Waker::wake);
         }
-        said.wakers.into_values().chain(said.readers).for_each(Waker::wake);
-        for (event, topology) in said.events {
-            self.tell_event(event, topology);
+        effects.wakers.into_values().chain(effects.readers).for_each(Waker::wake);
+        for (event, topology) in effects.events {
+            self.publish_event(event, topology);
         }
     }
 
-    fn tell_event(&self, event: NodeEvent, topology: Option<(Topology, Progress)>) {
-        let (id, standing) = match event {
+    fn publish_event(&self, event: NodeEvent, topology: Option<(Topology, Progress)>) {
+        let (id, phase) = match event {
             NodeEvent::Installed { cache, .. } => {
                 let cache = self.caches().get(&cache).cloned();
                 if let (Some(cache), Some((topology, progress))) = (cache, topology) {
-                    self.tell_topology(&cache, &topology, progress);
+                    self.publish_topology(&cache, &topology, progress);
                     cache.installed(topology);
                 }
                 return;
             }
             // The driver has put the items into the reader's queue.
             NodeEvent::Fetched { .. } => return,
-            NodeEvent::Expecting => return self.watch.expect(),
+            NodeEvent::Expecting => return self.responder_spin.expect(),
             NodeEvent::Told { listener, .. } => {
                 let waker = self.readers().remove(&listener);
                 if let Some(waker) = waker {
@@ -403,16 +404,16 @@ impl GridHandler {
                 }
                 return;
             }
-            NodeEvent::Refused { cache, error } => (cache, Standing::Refused(self.named(error))),
-            NodeEvent::Left { cache } => (cache, Standing::Closed),
+            NodeEvent::Refused { cache, error } => (cache, CachePhase::Refused(self.named(error))),
+            NodeEvent::Left { cache } => (cache, CachePhase::Closed),
         };
         let Some(cache) = self.caches().get(&id).cloned() else { return };
-        self.manager_listeners.tell(&ManagerEvent::Closed { cache: cache.config.name.clone() });
-        self.end(cache, standing);
+        self.manager_listeners.publish(&ManagerEvent::Closed { cache: cache.config.name.clone() });
+        self.end(cache, phase);
     }
 
     /// Ends a cache; if it has a store, the store is closed first.
-    fn end(&self, cache: Arc<OpenCache>, standing: Standing) {
+    fn end(&self, cache: Arc<OpenCache>, phase: CachePhase) {
         if !cache.begin_ending() {
             return;
         }
@@ -421,7 +422,7 @@ impl GridHandler {
         let caches = self.caches.clone();
         let then = move || {
             caches.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            cache.ended(standing);
+            cache.ended(phase);
         };
         match store {
             Some(store) => store.close(then),
@@ -429,15 +430,15 @@ impl GridHandler {
         }
     }
 
-    fn tell_topology(&self, opened: &OpenCache, topology: &Topology, progress: Progress) {
+    fn publish_topology(&self, opened: &OpenCache, topology: &Topology, progress: Progress) {
         let before = opened.topology.borrow().as_ref().map(|known| known.availability.clone());
         let availability = topology.availability.clone();
         let cache = opened.config.name.clone();
         let told =
             ManagerEvent::Topology { cache: cache.clone(), topology: Box::new(topology.clone()), progress };
-        self.manager_listeners.tell(&told);
+        self.manager_listeners.publish(&told);
         if before.unwrap_or(Availability::Available) != availability {
-            self.manager_listeners.tell(&ManagerEvent::Availability { cache, availability });
+            self.manager_listeners.publish(&ManagerEvent::Availability { cache, availability });
         }
     }
 
@@ -446,9 +447,9 @@ impl GridHandler {
         let State { node, traffic, .. } = &mut *state;
         let Some(node) = node else { return };
         act(node, traffic, self.now());
-        let said = self.listen(&mut state, |_, _| true);
+        let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.tell_quietly(said);
+        self.dispatch_quietly(effects);
     }
 }
 
@@ -469,7 +470,7 @@ impl UpHandler for GridHandler {
 
     fn handle_batch(&self, batch: MessageBatch) {
         let Some(from) = batch.src().cloned() else { return };
-        self.watch.note_came();
+        self.responder_spin.reset();
         self.driven(|node, traffic, now| {
             for message in &batch.messages {
                 let Some(bytes) = message.payload_bytes() else { continue };
@@ -485,10 +486,10 @@ impl UpHandler for GridHandler {
 
     fn view(&self, view: &View) {
         let mut state = self.state();
-        state.lanes.keep(|member| view.contains(member));
-        let parked = state.lanes.take_parked();
+        state.backpressure.keep(|member| view.contains(member));
+        let parked = state.backpressure.take_parked();
         drop(state);
-        self.manager_listeners.tell(&ManagerEvent::View(view.clone()));
+        self.manager_listeners.publish(&ManagerEvent::View(view.clone()));
         self.driven(|node, _, now| node.handle_view(now, view));
         parked.into_values().for_each(Waker::wake);
     }
@@ -496,11 +497,11 @@ impl UpHandler for GridHandler {
     fn silent(&self, members: &[Address]) {
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = members.to_vec();
         self.driven(|node, _, now| node.handle_silence(now, members));
-        self.manager_listeners.tell(&ManagerEvent::Silent(members.to_vec()));
+        self.manager_listeners.publish(&ManagerEvent::Silent(members.to_vec()));
     }
 
     fn poll_send(&self) -> Option<Message> {
-        if self.completions.has_any() || self.done.has_any() {
+        if self.completions.has_any() || self.consumed.has_any() {
             self.driven(|_, _, _| {});
         }
         if !self.has_frames.load(Ordering::Acquire) {
@@ -510,10 +511,10 @@ impl UpHandler for GridHandler {
         let frame = state.node.as_mut().and_then(Node::poll_frame);
         match &frame {
             Some(frame) => {
-                state.lanes.note_sent(&frame.dest);
+                state.backpressure.note_sent(&frame.dest);
                 state.traffic.messages_sent += 1;
                 state.traffic.bytes_sent += frame.bytes.len() as u64;
-                self.wants_look.store(true, Ordering::Release);
+                self.wants_refresh.store(true, Ordering::Release);
             }
             None => self.has_frames.store(false, Ordering::Release),
         }
@@ -523,24 +524,24 @@ impl UpHandler for GridHandler {
     }
 
     fn after_cycle(&self, room: &Room<'_>) {
-        if !self.wants_look.load(Ordering::Acquire) {
+        if !self.wants_refresh.load(Ordering::Acquire) {
             return;
         }
         let mut state = self.state();
-        let State { node, lanes, .. } = &mut *state;
+        let State { node, backpressure, .. } = &mut *state;
         let burst = room.burst_bytes();
         let mut has_answered = false;
-        let woken = lanes.look(room, |member, is_open| {
+        let woken = backpressure.refresh(room, |member, is_open| {
             if let Some(node) = node {
                 has_answered |= node.handle_room(|| self.now(), member, is_open, burst);
             }
         });
-        self.wants_look.store(lanes.wants_look(), Ordering::Release);
+        self.wants_refresh.store(backpressure.wants_refresh(), Ordering::Release);
         // Every cycle runs this: the driver is woken for another cycle only if there is work for it.
-        let said = has_answered.then(|| self.listen(&mut state, |_, _| true));
+        let effects = has_answered.then(|| self.drain(&mut state, |_, _| true));
         drop(state);
-        if let Some(said) = said {
-            self.tell(said);
+        if let Some(effects) = effects {
+            self.dispatch(effects);
         }
         woken.into_values().for_each(Waker::wake);
     }
@@ -553,7 +554,7 @@ impl UpHandler for GridHandler {
     }
 
     fn handle_timeout(&self, _now: Instant) {
-        let parked = self.state().lanes.take_parked();
+        let parked = self.state().backpressure.take_parked();
         self.driven(|node, _, now| node.handle_timeout(now));
         parked.into_values().for_each(Waker::wake);
     }
@@ -582,17 +583,17 @@ impl UpHandler for GridHandler {
     fn closed(&self) {
         let mut state = self.state();
         let node = state.node.take();
-        let parked = state.lanes.take_parked();
+        let parked = state.backpressure.take_parked();
         let waiting = self.waiters().end();
-        let walks = state.walks.end();
+        let iterations = state.iterations.end();
         drop(state);
         drop(node);
         let readers = std::mem::take(&mut *self.readers());
-        let waiting = waiting.into_iter().chain(walks).chain(readers.into_values());
+        let waiting = waiting.into_iter().chain(iterations).chain(readers.into_values());
         parked.into_values().chain(waiting).for_each(Waker::wake);
         self.manager_listeners.end();
         let caches: Vec<Arc<OpenCache>> = self.caches().values().cloned().collect();
-        caches.into_iter().for_each(|cache| self.end(cache, Standing::Closed));
+        caches.into_iter().for_each(|cache| self.end(cache, CachePhase::Closed));
     }
 }
 
@@ -600,7 +601,8 @@ impl UpHandler for GridHandler {
 mod tests {
     use bytes::Bytes;
     use consort_grid::{
-        Action, CacheConfig, Change, Condition, Container, ContainerSettings, Event, Lifetime, Listen, Write,
+        Action, CacheConfig, Change, Condition, Container, ContainerSettings, Event, Lifetime, ListenOptions,
+        Write,
     };
     use consort_group::{Address, Uuid, ViewId};
 
@@ -630,7 +632,7 @@ mod tests {
             let put = node.submit(before, id, Bytes::from(key), Action::Write(write), Duration::from_secs(1));
             put.expect("alone");
         }
-        let options = Listen { with_state: true, ..Listen::default() };
+        let options = ListenOptions { with_state: true, ..ListenOptions::default() };
         let listener = node.listen(before, id, options).expect("a listener");
         let handler = GridHandler::new(1, None);
         handler.state().node = Some(node);

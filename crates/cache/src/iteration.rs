@@ -9,16 +9,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use consort_grid::{
     CacheMode, Change, Condition, Guarantee, IntoItems, Item, ItemRef, ItemRefs, IterationError, Next,
-    Publication, Segment, What, Write,
+    Projection, Publication, Segment, Write,
 };
 use futures_core::Stream;
 
+use crate::adaptive_spin::AdaptiveSpin;
 use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::handler::GridHandler;
-use crate::lookout::Lookout;
-use crate::standing::OpenCache;
-use crate::walks::Reader;
+use crate::iterations::Reader;
+use crate::open_cache::OpenCache;
 use consort_encoding::Decode;
 
 /// Number of keys that [`Cache::clear`] removes at the same time: enough to fill messages, few beside a member's own
@@ -27,7 +27,7 @@ const CLEAR_AT_ONCE: usize = 256;
 
 /// An iteration and its options. From [`Cache::entries`], [`Cache::keys`], [`Cache::values`] and [`Cache::reduce`].
 #[must_use = "nothing is asked before it is polled"]
-pub struct Walk<T> {
+pub struct EntryStream<T> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,
     publication: Publication,
@@ -37,17 +37,17 @@ pub struct Walk<T> {
     /// A yield to other tasks, before the next request.
     others: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The spin for responses in a sequential iteration.
-    lookout: Lookout,
+    spin: AdaptiveSpin,
     decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
 }
 
-impl<T> fmt::Debug for Walk<T> {
+impl<T> fmt::Debug for EntryStream<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "walk through {} by {:?}", self.opened.config.name, self.publication)
+        write!(f, "iteration of {} by {:?}", self.opened.config.name, self.publication)
     }
 }
 
-impl<T> Walk<T> {
+impl<T> EntryStream<T> {
     /// Sets the delivery guarantee for entries that are present throughout, whatever members join or leave. Exactly
     /// once by default.
     pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
@@ -92,12 +92,12 @@ impl<T> Walk<T> {
                 self.others = None;
             }
             match self.handler.poll_next(self.opened.id, &mut self.reader, &self.publication, cx) {
-                Poll::Pending if self.publication.lanes <= 1 && self.lookout.looks_again(Instant::now()) => {
+                Poll::Pending if self.publication.lanes <= 1 && self.spin.should_spin(Instant::now()) => {
                     self.others = Some(Box::pin(tokio::task::yield_now()));
                 }
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(Next::Items(items))) => {
-                    self.lookout.note_came();
+                    self.spin.reset();
                     self.items = items.into_iter();
                     // Local entries are always ready; only responses of other members need a wait.
                     self.others = Some(Box::pin(tokio::task::yield_now()));
@@ -118,7 +118,7 @@ impl<T> Walk<T> {
     }
 }
 
-impl<T> Stream for Walk<T> {
+impl<T> Stream for EntryStream<T> {
     type Item = Result<T, CacheError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -132,7 +132,7 @@ impl<T> Stream for Walk<T> {
     }
 }
 
-impl<T> Walk<T> {
+impl<T> EntryStream<T> {
     /// Returns the next item; `None` at the end. The same as the stream's `next`, for callers without streams.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl<T> Walk<T> {
     }
 }
 
-impl<T> Walk<T> {
+impl<T> EntryStream<T> {
     /// Returns the next item as borrowed bytes with its version; `None` at the end. Without decoding and reference
     /// counting, which are up to a third of the work of an iteration over small entries.
     ///
@@ -167,7 +167,7 @@ impl<T> Walk<T> {
     ///
     /// # Errors
     ///
-    /// [`CacheError`], as [`Walk::next`].
+    /// [`CacheError`], as [`EntryStream::next`].
     pub async fn next_batch(&mut self) -> Option<Result<Batch<'_, T>, CacheError>> {
         // Only before the iteration has begun: a caller that takes items one by one needs owned items.
         self.publication.whole = true;
@@ -180,7 +180,7 @@ impl<T> Walk<T> {
 }
 
 /// Received items of one member in an iteration, not empty at first: an iterator over the entries, which fails only
-/// for entries that cannot be decoded. From [`Walk::next_batch`].
+/// for entries that cannot be decoded. From [`EntryStream::next_batch`].
 pub struct Batch<'w, T> {
     items: IntoItems,
     decode: &'w (dyn Fn(Item) -> Result<T, CacheError> + Send),
@@ -213,7 +213,7 @@ impl<T> Iterator for Batch<'_, T> {
 
 impl<T> ExactSizeIterator for Batch<'_, T> {}
 
-impl<T> Drop for Walk<T> {
+impl<T> Drop for EntryStream<T> {
     fn drop(&mut self) {
         if let Some(reader) = &self.reader {
             self.handler.cancel(reader.id());
@@ -222,56 +222,56 @@ impl<T> Drop for Walk<T> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    fn walk<T>(
+    fn stream<T>(
         &self,
-        what: What,
+        projection: Projection,
         decode: impl Fn(Item) -> Result<T, CacheError> + Send + 'static,
-    ) -> Walk<T> {
-        Walk {
+    ) -> EntryStream<T> {
+        EntryStream {
             handler: self.handler.clone(),
             opened: self.opened.clone(),
-            publication: Publication { what, from: self.options().read_from, ..Publication::default() },
+            publication: Publication { projection, from: self.options().read_from, ..Publication::default() },
             reader: None,
             is_over: false,
             items: IntoItems::default(),
             others: None,
-            lookout: Lookout::default(),
+            spin: AdaptiveSpin::default(),
             decode: Box::new(decode),
         }
     }
 
     /// Iterates over all entries. An entry that is present from the first poll to the end is returned exactly once
-    /// unless [`Walk::guarantee`] says otherwise; one that is added or removed meanwhile may be returned. The
+    /// unless [`EntryStream::guarantee`] says otherwise; one that is added or removed meanwhile may be returned. The
     /// handle's option [`Cache::with_read_from`] sets the owners: by default this member for its own segments and any
     /// owner for the others, or all primaries. Values are those at the time of the request to the member. Keys and
     /// values as bytes are copies if they have at most 128 bytes. Larger ones share the memory of their response, or
     /// of the entry itself: copy those that are kept for long.
-    pub fn entries(&self) -> Walk<(K, V)>
+    pub fn entries(&self) -> EntryStream<(K, V)>
     where
         KE: Decode<K>,
         VE: Decode<V>,
     {
         let (keys, values) = (self.key_encoding(), self.value_encoding());
-        self.walk(What::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
+        self.stream(Projection::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
     }
 
     /// Iterates over all keys, as [`Cache::entries`]; values are not transferred.
-    pub fn keys(&self) -> Walk<K>
+    pub fn keys(&self) -> EntryStream<K>
     where
         KE: Decode<K>,
     {
         let keys = self.key_encoding();
-        self.walk(What::Keys, move |item| Ok(keys.decode(item.key)?))
+        self.stream(Projection::Keys, move |item| Ok(keys.decode(item.key)?))
     }
 
     /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, because duplicates are detected by
     /// their keys.
-    pub fn values(&self) -> Walk<V>
+    pub fn values(&self) -> EntryStream<V>
     where
         VE: Decode<V>,
     {
         let values = self.value_encoding();
-        self.walk(What::Entries, move |item| Ok(values.decode(item.value)?))
+        self.stream(Projection::Entries, move |item| Ok(values.decode(item.value)?))
     }
 
     /// Iterates over the partial results of a reduction of all entries, which the reader combines. Owners apply the
@@ -279,8 +279,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// segment with a result has one part, or a few if it has many entries. An entry that is present from the first
     /// poll to the end is in exactly one part, whatever members join or leave; with [`Guarantee::AtMostOnce`], in one
     /// or none.
-    pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> Walk<Bytes> {
-        self.walk(What::Reduced, |item| Ok(item.value)).transform(name, arguments)
+    pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> EntryStream<Bytes> {
+        self.stream(Projection::Reduced, |item| Ok(item.value)).transform(name, arguments)
     }
 
     /// Returns the number of entries: each owner counts its own. Entries added or removed meanwhile may be counted.
@@ -289,17 +289,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// [`CacheError`], if a segment cannot be read.
     pub async fn size(&self) -> Result<u64, CacheError> {
-        let mut walk = self.walk(What::Count, |_| Ok(()));
+        let mut stream = self.stream(Projection::Count, |_| Ok(()));
         std::future::poll_fn(|cx| {
             loop {
-                match walk.handler.poll_next(walk.opened.id, &mut walk.reader, &walk.publication, cx) {
+                match stream.handler.poll_next(stream.opened.id, &mut stream.reader, &stream.publication, cx)
+                {
                     Poll::Ready(Ok(Next::End { count })) => {
-                        walk.end();
+                        stream.end();
                         return Poll::Ready(Ok(count));
                     }
                     Poll::Ready(Ok(_)) => {}
                     Poll::Ready(Err(error)) => {
-                        walk.end();
+                        stream.end();
                         return Poll::Ready(Err(error.into()));
                     }
                     Poll::Pending => return Poll::Pending,
@@ -315,8 +316,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// As [`Cache::size`].
     pub async fn is_empty(&self) -> Result<bool, CacheError> {
-        let mut walk = self.walk(What::Keys, |_| Ok(()));
-        Ok(walk.next().await.transpose()?.is_none())
+        let mut stream = self.stream(Projection::Keys, |_| Ok(()));
+        Ok(stream.next().await.transpose()?.is_none())
     }
 
     /// Removes every key that is present when the call begins. Keys put meanwhile may stay. With
@@ -332,9 +333,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             let all = Write { condition: Condition::Always, change, wants_previous: false };
             return self.write(Bytes::new(), all).await.map(drop);
         }
-        let mut walk = self.walk(What::Removable, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
+        let mut stream = self.stream(Projection::Removable, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
         let mut keys = Vec::with_capacity(CLEAR_AT_ONCE);
-        while let Some(key) = walk.next().await.transpose()? {
+        while let Some(key) = stream.next().await.transpose()? {
             keys.push(key);
             if keys.len() == CLEAR_AT_ONCE {
                 self.remove_keys(std::mem::take(&mut keys)).await?;

@@ -60,9 +60,8 @@
 //! handle's timeout, plus or minus 250 ms. No call blocks a thread for longer than a step of the member's state
 //! machine.
 
-#![forbid(unsafe_code)]
-
-mod backed;
+mod adaptive_spin;
+mod backpressure;
 mod bulk;
 mod cache;
 mod compute;
@@ -72,18 +71,18 @@ mod file_persistence;
 mod functions;
 mod handler;
 mod iteration;
-mod lanes;
+mod iterations;
 mod listeners;
-mod lookout;
 mod manager;
 mod manager_events;
 mod observed;
+mod open_cache;
 mod operation;
 mod options;
 mod persistence;
-mod standing;
+mod spsc;
+mod store_driver;
 mod waiters;
-mod walks;
 mod watched_store;
 mod workers;
 
@@ -93,10 +92,10 @@ pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Pos
 /// An entry at an owner, for transforms and reductions ([`Cache::register_transform`]).
 pub use consort_grid::Entry as HeldEntry;
 pub use consort_grid::{
-    AHEAD_MAX, Availability, BATCH, CacheConfig, CacheMode, Capacity, Change, Condition, Counters,
-    EntryEvent, Event, EventKind, FETCH_BYTES, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef,
-    ItemRefs, IterationError, LANES_MAX, Lifetime, Limit, ListenError, Location, Lookup, MemoryBound,
-    MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Previous, Progress, ReadFrom,
+    Availability, BATCH, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Counters, EntryEvent,
+    Event, EventKind, FETCH_BYTES, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef, ItemRefs,
+    IterationError, LANES_MAX, Lifetime, Limit, ListenError, Location, Lookup, MemoryBound, MergeFn,
+    MergePolicy, OperationError, PREFETCH_MAX, PartitionHandling, Phase, Previous, Progress, ReadFrom,
     ResponseLoad, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
 pub use consort_group::StackCount;
@@ -109,13 +108,13 @@ pub use consort_store::{
     DirectoryLock, Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store,
     StoreError,
 };
-pub use error::{CacheError, KeyError, ManagerError, NotHandedOver, OpenError, StoreFault};
+pub use error::{CacheError, HandoverTimeout, KeyError, ManagerError, OpenError, StoreFault};
 pub use file::CacheSettings;
 pub use handler::Traffic;
-pub use iteration::{Batch, Walk};
+pub use iteration::{Batch, EntryStream};
 pub use listeners::{Events, ListenBuilder};
 pub use manager::{
-    CacheBuilder, CacheManager, LEAVE_ALONE_TIMEOUT, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT,
+    CacheBuilder, CacheManager, LEAVE_DEGRADED_TIMEOUT, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT,
 };
 pub use manager_events::{ManagerEvent, ManagerEvents};
 pub use observed::RebalanceTimes;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use consort_grid::{
-    EntryEvent, Event, Listen, ListenError, ListenerId, OperationError, Previous, Scope, TakenEvents,
+    EntryEvent, Event, ListenError, ListenOptions, ListenerId, OperationError, Previous, Scope, TakenEvents,
     Transform,
 };
 use futures_core::Stream;
@@ -15,7 +15,7 @@ use futures_core::Stream;
 use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::handler::GridHandler;
-use crate::standing::OpenCache;
+use crate::open_cache::OpenCache;
 use consort_encoding::Decode;
 
 type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send;
@@ -25,7 +25,7 @@ type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send
 pub struct ListenBuilder<K, V> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,
-    options: Listen,
+    options: ListenOptions,
     decode: Box<DecodeEvent<K, V>>,
 }
 
@@ -186,7 +186,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         ListenBuilder {
             handler: self.handler.clone(),
             opened: self.opened.clone(),
-            options: Listen::default(),
+            options: ListenOptions::default(),
             decode: Box::new(decode),
         }
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
-    Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
-    Counters, Location, MemoryBound, MergeFn, Node, Progress, ResponseLoad, TRANSFER_BUDGET, Topology,
+    Availability, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Counters,
+    Location, MemoryBound, MergeFn, Node, Progress, ResponseLoad, StoreSettings, TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
 use consort_memory::ProcessMemory;
@@ -20,16 +20,16 @@ use tokio::time::timeout;
 
 use consort_store::Stats as StoreStats;
 
-use crate::backed::Backed;
 use crate::cache::{Cache, RawCache};
-use crate::error::{ManagerError, NotHandedOver, OpenError, StoreFault};
+use crate::error::{HandoverTimeout, ManagerError, OpenError, StoreFault};
 use crate::file::{self, CacheSettings, ManagerFile};
 use crate::functions::Functions;
 use crate::handler::{GridHandler, Traffic};
 use crate::manager_events::ManagerEvents;
+use crate::open_cache::{CachePhase, OpenCache};
 use crate::options::CacheOptions;
 use crate::persistence::Persistence;
-use crate::standing::{OpenCache, Standing};
+use crate::store_driver::StoreDriver;
 use crate::watched_store::{StoreHealth, StoreWatch};
 use consort_encoding::{Encoding, Postcard, Raw};
 
@@ -44,7 +44,7 @@ pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum time that closing waits for unreachable owners that lack some of this member's data, if no other member is
 /// in the view. Without the wait, that data would be lost with a partition that heals just then. Short enough for
 /// operators that stop containers, which have 10 s.
-pub const LEAVE_ALONE_TIMEOUT: Duration = Duration::from_secs(8);
+pub const LEAVE_DEGRADED_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A builder of a manager. [`ManagerBuilder::connect`] opens it.
 pub struct ManagerBuilder {
@@ -329,14 +329,14 @@ impl CacheManager {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Undefined`] if there is a file without this cache.
+    /// [`OpenError::NotInFile`] if there is a file without this cache.
     pub fn named(&self, name: &str) -> Result<CacheBuilder<'_>, OpenError> {
         let settings = match &self.member.file {
             None => CacheSettings::new(name),
             Some(file) => file.caches.get(name).cloned().ok_or_else(|| {
                 let known: Vec<&str> = file.caches.keys().map(String::as_str).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                OpenError::Undefined { cache: name.into(), file: file.source.as_str().into(), known }
+                OpenError::NotInFile { cache: name.into(), file: file.source.as_str().into(), known }
             })?,
         };
         Ok(self.open_with(settings))
@@ -360,7 +360,7 @@ impl CacheManager {
             settings,
             persistence,
             functions,
-            patience: OPEN_TIMEOUT,
+            open_timeout: OPEN_TIMEOUT,
             is_essential: false,
         }
     }
@@ -370,9 +370,9 @@ impl CacheManager {
     ///
     /// # Errors
     ///
-    /// [`NotHandedOver`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_ALONE_TIMEOUT`] if the cache is degraded and no
+    /// [`HandoverTimeout`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_DEGRADED_TIMEOUT`] if the cache is degraded and no
     /// other member is in the view. The cache has begun to leave all the same, and accepts no operations any more.
-    pub async fn leave(&self, cache: &str) -> Result<bool, NotHandedOver> {
+    pub async fn leave(&self, cache: &str) -> Result<bool, HandoverTimeout> {
         match self.opened(cache) {
             Some(opened) => self.member.leave(&opened, false).await.map(|()| true),
             None => Ok(false),
@@ -387,9 +387,9 @@ impl CacheManager {
     ///
     /// # Errors
     ///
-    /// [`NotHandedOver`] for a cache of which other members may not have everything, as for [`CacheManager::leave`].
+    /// [`HandoverTimeout`] for a cache of which other members may not have everything, as for [`CacheManager::leave`].
     /// The manager is closed all the same.
-    pub async fn close(self) -> Result<(), NotHandedOver> {
+    pub async fn close(self) -> Result<(), HandoverTimeout> {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         let mut leaving = JoinSet::new();
         for cache in opened {
@@ -407,21 +407,21 @@ impl CacheManager {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         self.member.channel.clone().abort().await;
         for cache in opened {
-            let _ = timeout(LEAVE_TIMEOUT, cache.standing.subscribe().wait_for(Standing::is_over)).await;
+            let _ = timeout(LEAVE_TIMEOUT, cache.phase.subscribe().wait_for(CachePhase::is_over)).await;
         }
     }
 
     /// Returns the statistics of a cache's store on this member; none if it has no store.
     pub fn store_stats(&self, cache: &str) -> Option<StoreStats> {
         let id = CacheId::of(cache);
-        self.member.handler.state().stores.of(id).map(|store| store.stats())
+        self.member.handler.state().stores.get_mut(id).map(|store| store.stats())
     }
 
     /// Returns the reason why the store of a cache cannot write on this member; none if it can. This does not query
     /// the file system.
     pub fn store_failure(&self, cache: &str) -> Option<String> {
         let (watch, _) =
-            self.member.handler.state().stores.of(CacheId::of(cache)).map(|store| store.watch())?;
+            self.member.handler.state().stores.get_mut(CacheId::of(cache)).map(|store| store.watch())?;
         watch.failure()
     }
 
@@ -429,16 +429,16 @@ impl CacheManager {
     pub fn store_health(&self, cache: &str) -> Option<StoreHealth> {
         let id = CacheId::of(cache);
         // A query of the file system may take long, so the member's lock is not held meanwhile.
-        let (watch, pending) = self.member.handler.state().stores.of(id).map(|store| store.watch())?;
+        let (watch, pending) = self.member.handler.state().stores.get_mut(id).map(|store| store.watch())?;
         Some(watch.health(pending))
     }
 }
 
 impl Member {
     /// Closes a cache. `ends`: the member leaves the cluster, too.
-    async fn leave(&self, cache: &OpenCache, ends: bool) -> Result<(), NotHandedOver> {
+    async fn leave(&self, cache: &OpenCache, ends: bool) -> Result<(), HandoverTimeout> {
         cache.begin_closing();
-        let mut standing = cache.standing.subscribe();
+        let mut phase = cache.phase.subscribe();
         let left = async {
             loop {
                 let quiet = cache.quiet.notified();
@@ -449,18 +449,18 @@ impl Member {
             }
             self.handler.with_node(|node, now| node.leave(now, cache.id));
             tokio::select! {
-                _ = standing.wait_for(Standing::is_over) => {}
+                _ = phase.wait_for(CachePhase::is_over) => {}
                 () = self.leave_behind(cache), if ends => {}
             }
             // The cache holds the sender.
-            let _ = standing.wait_for(Standing::is_over).await;
+            let _ = phase.wait_for(CachePhase::is_over).await;
         };
         let after = tokio::select! {
             () = left => return Ok(()),
             () = tokio::time::sleep(LEAVE_TIMEOUT) => LEAVE_TIMEOUT,
-            () = self.has_nobody_to_wait_for(cache) => LEAVE_ALONE_TIMEOUT,
+            () = self.has_no_member_to_wait_for(cache) => LEAVE_DEGRADED_TIMEOUT,
         };
-        Err(NotHandedOver { cache: cache.config.name.clone(), after })
+        Err(HandoverTimeout { cache: cache.config.name.clone(), after })
     }
 
     /// Closes a cache when no other member is in the view and the unreachable members have this member's data of the
@@ -480,13 +480,13 @@ impl Member {
         }
     }
 
-    /// Returns when a cache has been degraded for [`LEAVE_ALONE_TIMEOUT`] while no other member was in the view.
-    async fn has_nobody_to_wait_for(&self, cache: &OpenCache) {
+    /// Returns when a cache has been degraded for [`LEAVE_DEGRADED_TIMEOUT`] while no other member was in the view.
+    async fn has_no_member_to_wait_for(&self, cache: &OpenCache) {
         let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
         loop {
             until_alone(&mut views, &mut topologies).await;
             tokio::select! {
-                () = tokio::time::sleep(LEAVE_ALONE_TIMEOUT) => {
+                () = tokio::time::sleep(LEAVE_DEGRADED_TIMEOUT) => {
                     // Closing its store may take long.
                     if !cache.is_ending() {
                         return;
@@ -539,7 +539,7 @@ impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(opened) = self.opened.take() {
             self.handler.caches().remove(&opened.id);
-            opened.ended(Standing::Closed);
+            opened.ended(CachePhase::Closed);
         }
     }
 }
@@ -551,13 +551,13 @@ pub struct CacheBuilder<'a> {
     settings: CacheSettings,
     persistence: Option<Persistence>,
     pub(crate) functions: Functions,
-    patience: Duration,
+    open_timeout: Duration,
     is_essential: bool,
 }
 
 impl CacheBuilder<'_> {
-    /// Sets the share of the cache that this member owns, relative to the others. [`Capacity::ZERO`] owns nothing.
-    pub fn capacity(mut self, capacity: Capacity) -> Self {
+    /// Sets the share of the cache that this member owns, relative to the others. [`CapacityFactor::ZERO`] owns nothing.
+    pub fn capacity(mut self, capacity: CapacityFactor) -> Self {
         self.settings.capacity = capacity;
         self
     }
@@ -584,8 +584,8 @@ impl CacheBuilder<'_> {
     /// Sets the time that opening waits for a topology, [`OPEN_TIMEOUT`] by default. A cache that existed before
     /// waits until all members of its last topology are back, or until [`CacheManager::make_available`] is called
     /// here or on another member that is back.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn open_timeout(mut self, open_timeout: Duration) -> Self {
+        self.open_timeout = open_timeout;
         self
     }
 
@@ -642,7 +642,7 @@ impl CacheBuilder<'_> {
                 opening.done()
             }
         };
-        member.until_open(&opened, self.patience).await?;
+        member.until_open(&opened, self.open_timeout).await?;
         let options = CacheOptions { lifetime, flags, ..CacheOptions::default() };
         Ok(Cache::new(member.handler.clone(), opened, keys, values, options))
     }
@@ -664,7 +664,7 @@ impl Member {
                 _ if opened.is_closing() => Err(OpenError::Closing(cache)),
                 None => Ok(Begun::Before(opened.clone())),
                 Some((setting, ours, asked)) => {
-                    Err(OpenError::OpenDifferently { cache, setting, ours, asked })
+                    Err(OpenError::LocalConfigMismatch { cache, setting, ours, asked })
                 }
             };
         }
@@ -689,7 +689,7 @@ impl Member {
     async fn open(
         &self,
         config: CacheConfig,
-        capacity: Capacity,
+        capacity: CapacityFactor,
         persistence: Option<Persistence>,
         functions: Functions,
         opening: &Opening,
@@ -698,13 +698,15 @@ impl Member {
         let container = opened.container.clone();
         let backing = match persistence {
             None => None,
-            Some(persistence) => Some(self.back(&config, persistence, container.clone()).await?),
+            Some(persistence) => Some(self.start_store(&config, persistence, container.clone()).await?),
         };
         let address = self.channel.address().clone();
         let member = CacheMember { address, capacity, location: self.location.clone() };
         let id = config.id();
         let (store, backing) = backing.unzip();
-        if let Some(remembered) = backing.as_ref().and_then(|backing: &Backing| backing.remembered.as_ref()) {
+        if let Some(remembered) =
+            backing.as_ref().and_then(|backing: &StoreSettings| backing.remembered.as_ref())
+        {
             let _ = opened.remembered.set(remembered.topology.members.len());
         }
         if let Some(store) = store {
@@ -727,12 +729,12 @@ impl Member {
         Err(error)
     }
 
-    async fn back(
+    async fn start_store(
         &self,
         config: &CacheConfig,
         persistence: Persistence,
         container: Arc<Container>,
-    ) -> Result<(Backed, Backing), OpenError> {
+    ) -> Result<(StoreDriver, StoreSettings), OpenError> {
         let (passivation, writer) = (persistence.is_passivation(), persistence.writer());
         let watch = Arc::new(StoreWatch::new(config.name.clone(), persistence.directory_of(&config.name)));
         let (now, of) = (self.handler.now(), config.clone());
@@ -740,28 +742,29 @@ impl Member {
         // The task ends early only if it panics or the runtime is gone.
         let (store, remembered) = opening.await.map_err(|_| OpenError::Closed)??;
         let (id, name) = (config.id(), config.name.clone());
-        let backed = Backed::start(id, name.clone(), store, watch, writer, self.handler.completions.clone());
+        let backed =
+            StoreDriver::start(id, name.clone(), store, watch, writer, self.handler.completions.clone());
         let backed =
             backed.map_err(|error| OpenError::Store { cache: name, error: StoreFault(Arc::new(error)) })?;
-        Ok((backed, Backing { passivation, remembered }))
+        Ok((backed, StoreSettings { passivation, remembered }))
     }
 
-    async fn until_open(&self, opened: &OpenCache, patience: Duration) -> Result<(), OpenError> {
-        let mut standing = opened.standing.subscribe();
-        let is_known = |standing: &Standing| *standing != Standing::Joining;
-        let Ok(known) = timeout(patience, standing.wait_for(is_known)).await else {
+    async fn until_open(&self, opened: &OpenCache, open_timeout: Duration) -> Result<(), OpenError> {
+        let mut phase = opened.phase.subscribe();
+        let is_known = |phase: &CachePhase| *phase != CachePhase::Joining;
+        let Ok(known) = timeout(open_timeout, phase.wait_for(is_known)).await else {
             opened.begin_closing();
             self.handler.with_node(|node, now| node.leave(now, opened.id));
             let remembered = opened.remembered.get().copied().unwrap_or_default();
             return Err(OpenError::TimedOut {
                 cache: opened.config.name.clone(),
-                after: patience,
+                after: open_timeout,
                 remembered,
             });
         };
         match known.as_deref() {
-            Ok(Standing::Refused(error)) => Err(error.clone().into()),
-            Ok(Standing::Open) => Ok(()),
+            Ok(CachePhase::Refused(error)) => Err(error.clone().into()),
+            Ok(CachePhase::Open) => Ok(()),
             _ => Err(OpenError::Closed),
         }
     }

@@ -81,7 +81,7 @@ impl ManagerListeners {
         ManagerEvents { receiver }
     }
 
-    pub(crate) fn tell(&self, event: &ManagerEvent) {
+    pub(crate) fn publish(&self, event: &ManagerEvent) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|(sender, has_gap)| {
             if *has_gap {
@@ -109,15 +109,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_slow_reader_is_told_that_some_are_missing() {
+    async fn slow_reader_gets_an_event_for_missing_events() {
         let listeners = ManagerListeners::default();
         let mut events = listeners.add();
         let closed = |n: usize| ManagerEvent::Closed { cache: n.to_string().into() };
-        (0..EVENTS_MAX + 5).for_each(|n| listeners.tell(&closed(n)));
+        (0..EVENTS_MAX + 5).for_each(|n| listeners.publish(&closed(n)));
         for n in 0..EVENTS_MAX {
             assert_eq!(events.next().await, Some(closed(n)));
         }
-        listeners.tell(&closed(9));
+        listeners.publish(&closed(9));
         listeners.end();
         let rest = [events.next().await, events.next().await, events.next().await];
         assert_eq!(rest, [Some(ManagerEvent::Gap), Some(closed(9)), None]);

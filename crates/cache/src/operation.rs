@@ -14,8 +14,8 @@ use consort_grid::{
 use consort_group::{Address, Time};
 
 use crate::handler::GridHandler;
+use crate::open_cache::OpenCache;
 use crate::options::CacheOptions;
-use crate::standing::OpenCache;
 use crate::waiters;
 
 /// Maximum length of a key in bytes. Longer keys would cost every member with the entry too much, because keys are
@@ -83,29 +83,31 @@ impl<'a> Operation<'a> {
             let error = OperationError::TimedOut(request.timeout);
             return self.over(Err(error));
         }
-        let lanes = &mut state_ref.lanes;
+        let backpressure = &mut state_ref.backpressure;
         let must_wait = node.is_busy()
-            || !lanes.are_open() && {
+            || !backpressure.has_room() && {
                 let segment = self.cache.segment_of(&request.key);
                 let topology = node.topology(self.cache.id);
                 let is_own =
                     self.cache.config.mode == CacheMode::Invalidation || request.flags.contains(Flags::LOCAL);
                 topology.filter(|_| !is_own).is_some_and(|topology| {
-                    wants_room(topology, node.local(), segment, &request.action, |to| lanes.is_closed(to))
+                    wants_room(topology, node.local(), segment, &request.action, |to| {
+                        backpressure.is_blocked(to)
+                    })
                 })
             };
         if must_wait {
             request.began.get_or_insert(now);
-            request.ticket = Some(lanes.park(request.ticket, cx.waker().clone()));
-            let said = self.handler.listen(state_ref, |_, _| true);
+            request.ticket = Some(backpressure.park(request.ticket, cx.waker().clone()));
+            let effects = self.handler.drain(state_ref, |_, _| true);
             drop(state);
             // A cycle checks for room.
             self.handler.ring();
-            self.handler.tell(said);
+            self.handler.dispatch(effects);
             return Poll::Pending;
         }
         if let Some(ticket) = request.ticket.take() {
-            lanes.leave(ticket);
+            backpressure.leave(ticket);
         }
         let bytes = bytes_of(&request.key, &request.action);
         let is_write = matches!(request.action, Action::Write(_));
@@ -121,7 +123,7 @@ impl<'a> Operation<'a> {
             Err(error) => return Poll::Ready(Err(error)),
         };
         let mut own = None;
-        let said = self.handler.listen(state_ref, |finished, result| {
+        let effects = self.handler.drain(state_ref, |finished, result| {
             let is_own = finished == number;
             if is_own {
                 own = Some(std::mem::replace(result, Err(OperationError::Closed)));
@@ -133,12 +135,12 @@ impl<'a> Operation<'a> {
             self.cache.note_begun();
             self.step = Step::Submitted(number);
         }
-        if said.has_frames() {
+        if effects.has_frames() {
             // A cycle follows, and resets the count.
-            state_ref.lanes.note_request(bytes);
+            state_ref.backpressure.note_request(bytes);
         }
         drop(state);
-        self.handler.tell(said);
+        self.handler.dispatch(effects);
         own.map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -150,7 +152,9 @@ impl<'a> Operation<'a> {
     /// Ends the wait.
     fn leave(&mut self) {
         match std::mem::replace(&mut self.step, Step::Over) {
-            Step::New(Request { ticket: Some(ticket), .. }) => self.handler.state().lanes.leave(ticket),
+            Step::New(Request { ticket: Some(ticket), .. }) => {
+                self.handler.state().backpressure.leave(ticket)
+            }
             Step::Submitted(number) => {
                 self.handler.waiters().remove(number);
                 self.cache.note_ended();
@@ -187,7 +191,7 @@ impl Drop for Operation<'_> {
 
 /// Carries out a write that needs no other member, without a future. Returns `None` without a change if the write is
 /// not of this kind, or not allowed.
-pub(crate) fn write_here(
+pub(crate) fn try_write_local(
     handler: &GridHandler,
     cache: &OpenCache,
     key: &[u8],
@@ -197,9 +201,9 @@ pub(crate) fn write_here(
     let mut state = handler.state();
     let node = state.node.as_mut().filter(|_| !cache.is_closing())?;
     let written = node.write_here(handler.now(), cache.id, key, write).ok()?;
-    let said = handler.listen(&mut state, |_, _| true);
+    let effects = handler.drain(&mut state, |_, _| true);
     drop(state);
-    handler.tell(said);
+    handler.dispatch(effects);
     Some(written)
 }
 
@@ -240,10 +244,10 @@ fn wants_room(
     local: &Address,
     segment: Segment,
     action: &Action,
-    is_closed: impl Fn(&Address) -> bool,
+    is_blocked: impl Fn(&Address) -> bool,
 ) -> bool {
     let owners = topology.read_owners();
-    let is_without = |owner: &Address| owner != local && is_closed(owner);
+    let is_without = |owner: &Address| owner != local && is_blocked(owner);
     match action {
         Action::Read(ReadFrom::Nearest) => {
             owners.owners(segment).len() > 0 && owners.owners(segment).all(is_without)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use consort_grid::{CacheConfig, Container, Lifetime, Remembered, Segment, Stored, Version};
+use consort_grid::{CacheConfig, Container, Lifetime, PersistedState, Segment, Stored, Version};
 use consort_group::Time;
 use consort_store::{
     Change, DirectoryLock, Durability, FileStore, FileStoreConfig, Mode, Part, Settings, Store, StoreError,
@@ -35,7 +35,7 @@ impl Default for WriteBehind {
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum StoreLocation {
     Store(Arc<dyn Store>),
     Directory(PathBuf, FileStoreConfig),
 }
@@ -44,7 +44,7 @@ enum Place {
 ///
 /// By default it is *write-through*: a write is acknowledged when the stores of all owners with a store have accepted
 /// it. A write that a store does not accept fails with
-/// [`OperationError::NotStored`](crate::OperationError::NotStored), which names the member and the reason. When all
+/// [`OperationError::StoreWriteFailed`](crate::OperationError::StoreWriteFailed), which names the member and the reason. When all
 /// members have ended, the cache is available again as soon as all of them are back.
 ///
 /// Keys and versions of all entries stay in memory. Eviction ([`CacheBuilder::memory`]) drops values, which are
@@ -53,7 +53,7 @@ enum Place {
 /// [`CacheBuilder::memory`]: crate::CacheBuilder::memory
 #[derive(Clone, Debug)]
 pub struct Persistence {
-    place: Place,
+    location: StoreLocation,
     /// Whether the directory is the parent of several caches' directories.
     is_parent: bool,
     /// The lock of a parent directory.
@@ -65,9 +65,9 @@ pub struct Persistence {
 }
 
 impl Persistence {
-    fn at(place: Place) -> Self {
+    fn at(location: StoreLocation) -> Self {
         Self {
-            place,
+            location,
             is_parent: false,
             lock: None,
             behind: None,
@@ -79,7 +79,7 @@ impl Persistence {
 
     /// Stores the cache in files of this directory, which belongs to this member and cache alone.
     pub fn directory(path: impl Into<PathBuf>) -> Self {
-        Self::at(Place::Directory(path.into(), FileStoreConfig::default()))
+        Self::at(StoreLocation::Directory(path.into(), FileStoreConfig::default()))
     }
 
     /// Stores the cache in files of a subdirectory of `path` that has the cache's name. `path` belongs to this member
@@ -90,13 +90,13 @@ impl Persistence {
 
     /// Stores the cache in a store that is open. The store belongs to this cache, and is closed with it.
     pub fn store(store: Arc<dyn Store>) -> Self {
-        Self::at(Place::Store(store))
+        Self::at(StoreLocation::Store(store))
     }
 
     /// Sets the failures that an acknowledged write survives, with files: by default the death of the process.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
-        if let Place::Directory(_, config) = &mut self.place {
+        if let StoreLocation::Directory(_, config) = &mut self.location {
             config.durability = durability;
         }
         self
@@ -105,7 +105,7 @@ impl Persistence {
     /// Sets the configuration of the files. The number of segments is always the cache's.
     #[must_use]
     pub fn files(mut self, files: FileStoreConfig) -> Self {
-        if let Place::Directory(_, config) = &mut self.place {
+        if let StoreLocation::Directory(_, config) = &mut self.location {
             *config = files;
         }
         self
@@ -151,10 +151,10 @@ impl Persistence {
 
     /// Returns the directory of a cache's files, unless its store was given.
     pub(crate) fn directory_of(&self, cache: &str) -> Option<PathBuf> {
-        match &self.place {
-            Place::Store(_) => None,
-            Place::Directory(path, _) if self.is_parent => Some(path.join(cache)),
-            Place::Directory(path, _) => Some(path.clone()),
+        match &self.location {
+            StoreLocation::Store(_) => None,
+            StoreLocation::Directory(path, _) if self.is_parent => Some(path.join(cache)),
+            StoreLocation::Directory(path, _) => Some(path.clone()),
         }
     }
 
@@ -181,7 +181,7 @@ impl Persistence {
         config: &CacheConfig,
         container: &Container,
         now: Time,
-    ) -> Result<(Arc<dyn Store>, Option<Remembered>), OpenError> {
+    ) -> Result<(Arc<dyn Store>, Option<PersistedState>), OpenError> {
         let cache = &config.name;
         let failed =
             |error: StoreError| OpenError::Store { cache: cache.clone(), error: StoreFault(Arc::new(error)) };
@@ -191,9 +191,9 @@ impl Persistence {
         }
         let segments = config.segments;
         let directory = self.directory_of(cache);
-        let store: Arc<dyn Store> = match self.place {
-            Place::Store(store) => store,
-            Place::Directory(path, files) => {
+        let store: Arc<dyn Store> = match self.location {
+            StoreLocation::Store(store) => store,
+            StoreLocation::Directory(path, files) => {
                 let path = directory.unwrap_or(path);
                 let files = FileStoreConfig { segments, ..files };
                 let opened = match self.lock {
@@ -210,14 +210,14 @@ impl Persistence {
         if self.purge_on_start {
             store.clear().and_then(|()| store.remember(&[])).map_err(failed)?;
         }
-        let remembered = store.recall().map_err(failed)?.map(Remembered::decode).transpose();
+        let remembered = store.recall().map_err(failed)?.map(PersistedState::decode).transpose();
         let remembered = remembered.map_err(|error| OpenError::Unreadable { cache: cache.clone(), error })?;
         if remembered.as_ref().is_some_and(|remembered| remembered.is_void) {
             store.clear().map_err(failed)?;
         }
         let count = load(&*store, container, now, self.preload).map_err(failed)?;
         if remembered.is_none() && count > 0 {
-            return Err(OpenError::Foreign { cache: cache.clone(), entries: count });
+            return Err(OpenError::UnknownStoreOrigin { cache: cache.clone(), entries: count });
         }
         Ok((store, remembered))
     }
@@ -233,7 +233,7 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
         container.receive(segment);
         for found in store.entries(segment.0, part)? {
             let found = found?;
-            let (key, entry) = (found.key.clone(), stored(&found, wall).into_entry(now));
+            let (key, entry) = (found.key.clone(), from_store_entry(&found, wall).into_entry(now));
             if entry.is_expired(now) {
                 expired.push(Change::Remove { segment: segment.0, key });
                 continue;
@@ -260,7 +260,12 @@ pub(crate) fn wall_clock() -> u64 {
 }
 
 /// Returns an entry in the form of the store.
-pub(crate) fn kept(segment: Segment, key: Bytes, stored: Stored, wall: u64) -> consort_store::Entry {
+pub(crate) fn to_store_entry(
+    segment: Segment,
+    key: Bytes,
+    stored: Stored,
+    wall: u64,
+) -> consort_store::Entry {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let times = Times {
         created: wall.saturating_sub(millis(stored.age)),
@@ -272,7 +277,7 @@ pub(crate) fn kept(segment: Segment, key: Bytes, stored: Stored, wall: u64) -> c
 }
 
 /// Returns the entry of a stored one.
-pub(crate) fn stored(kept: &consort_store::Entry, wall: u64) -> Stored {
+pub(crate) fn from_store_entry(kept: &consort_store::Entry, wall: u64) -> Stored {
     let Times { created, used, lifespan, max_idle } = kept.times;
     let since = |at: u64| Duration::from_millis(wall.saturating_sub(at));
     Stored {

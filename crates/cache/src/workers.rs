@@ -68,7 +68,7 @@ fn work(handler: &GridHandler) {
             // Under the lock, so that a later step starts another worker.
             handler.workers.end();
         }
-        told(handler, state);
+        dispatch_effects(handler, state);
         let Some(computation) = computation else { return };
         let begun = Instant::now();
         let computed = computation.run(|| begun.elapsed() < STEP_TIME);
@@ -77,13 +77,13 @@ fn work(handler: &GridHandler) {
         if let Some(node) = &mut state.node {
             node.finish_computation(now, computed);
         }
-        told(handler, state);
+        dispatch_effects(handler, state);
     }
 }
 
 /// Delivers the node's output, without its lock.
-fn told(handler: &GridHandler, mut state: std::sync::MutexGuard<'_, State>) {
-    let said = handler.listen(&mut state, |_, _| true);
+fn dispatch_effects(handler: &GridHandler, mut state: std::sync::MutexGuard<'_, State>) {
+    let effects = handler.drain(&mut state, |_, _| true);
     drop(state);
-    handler.tell(said);
+    handler.dispatch(effects);
 }

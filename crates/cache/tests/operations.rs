@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, Grouper, Grouping,
-    KEY_BYTES_MAX, Lifetime, Limit, Location, MemoryBound, OperationError, RawCache, ReadFrom, WhenFull,
+    Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, CapacityFactor, Grouper,
+    Grouping, KEY_BYTES_MAX, Lifetime, Limit, Location, MemoryBound, OperationError, RawCache, ReadFrom,
+    WhenFull,
 };
-use members::{Cluster, close, open, settled, soon};
+use members::{Cluster, close, open, wait_for_rebalance, within_timeout};
 
 fn key(n: usize, at: usize) -> Vec<u8> {
     format!("{n}-{at}").into_bytes()
@@ -20,25 +21,25 @@ fn key(n: usize, at: usize) -> Vec<u8> {
 async fn put_and_get_everywhere(caches: &[RawCache]) {
     for (n, cache) in caches.iter().enumerate() {
         for at in 0..50 {
-            soon("put", cache.put(&key(n, at)[..], &key(at, n)[..])).await.expect("put");
+            within_timeout("put", cache.put(&key(n, at)[..], &key(at, n)[..])).await.expect("put");
         }
     }
     for cache in caches {
         for n in 0..caches.len() {
             for at in 0..50 {
-                let got = soon("get", cache.get(&key(n, at)[..])).await.expect("got");
+                let got = within_timeout("get", cache.get(&key(n, at)[..])).await.expect("got");
                 assert_eq!(got.as_deref(), Some(&key(at, n)[..]));
             }
         }
     }
     for at in 0..50 {
         let cache = &caches[at % caches.len()];
-        assert!(soon("remove", cache.remove(&key(0, at)[..])).await.expect("removed"));
-        assert!(!soon("remove", cache.remove(&key(0, at)[..])).await.expect("asked"));
+        assert!(within_timeout("remove", cache.remove(&key(0, at)[..])).await.expect("removed"));
+        assert!(!within_timeout("remove", cache.remove(&key(0, at)[..])).await.expect("asked"));
     }
     for cache in caches {
         for at in 0..50 {
-            assert!(!soon("contains", cache.contains(&key(0, at)[..])).await.expect("asked"));
+            assert!(!within_timeout("contains", cache.contains(&key(0, at)[..])).await.expect("asked"));
         }
     }
 }
@@ -58,12 +59,15 @@ async fn a_local_cache_is_its_members_own() {
     let config = CacheConfig { mode: CacheMode::Local, ..CacheConfig::new("mine") };
     let mut caches = Vec::new();
     for manager in &managers {
-        caches.push(soon("open", manager.open(config.clone()).raw()).await.expect("opened"));
+        caches.push(within_timeout("open", manager.open(config.clone()).raw()).await.expect("opened"));
     }
-    soon("put", caches[0].put(&b"k"[..], &b"v"[..])).await.expect("put");
-    assert_eq!(soon("get", caches[0].get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
-    assert_eq!(soon("get", caches[1].get(&b"k"[..])).await.expect("got"), None);
-    assert_eq!(soon("size", caches[0].size()).await, Ok(1));
+    within_timeout("put", caches[0].put(&b"k"[..], &b"v"[..])).await.expect("put");
+    assert_eq!(
+        within_timeout("get", caches[0].get(&b"k"[..])).await.expect("got").as_deref(),
+        Some(&b"v"[..])
+    );
+    assert_eq!(within_timeout("get", caches[1].get(&b"k"[..])).await.expect("got"), None);
+    assert_eq!(within_timeout("size", caches[0].size()).await, Ok(1));
     close(managers).await;
 }
 
@@ -72,23 +76,29 @@ async fn a_write_takes_the_key_away_from_all_others() {
     let managers = Cluster::loopback("invalidation").join_all(["A", "B", "C"]).await;
     let config = CacheConfig { mode: CacheMode::Invalidation, ..CacheConfig::new("near") };
     let caches = open(&managers, &config).await;
-    settled(&[&managers[0], &managers[1], &managers[2]], "near", 3).await;
-    let has = async |n: usize| soon("get", caches[n].get(&b"k"[..])).await.expect("got").is_some();
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "near", 3).await;
+    let has = async |n: usize| within_timeout("get", caches[n].get(&b"k"[..])).await.expect("got").is_some();
     for n in [0, 1, 2, 0] {
-        soon("put", caches[n].put(&b"k"[..], &b"v"[..])).await.expect("put");
+        within_timeout("put", caches[n].put(&b"k"[..], &b"v"[..])).await.expect("put");
         assert_eq!([has(0).await, has(1).await, has(2).await], [n == 0, n == 1, n == 2]);
     }
-    assert!(!soon("remove", caches[1].remove(&b"k"[..])).await.expect("removed"), "it had none itself");
+    assert!(
+        !within_timeout("remove", caches[1].remove(&b"k"[..])).await.expect("removed"),
+        "it had none itself"
+    );
     assert!(!has(0).await);
     for cache in &caches {
-        soon("put", cache.put(&[7; 3][..], &b"v"[..])).await.expect("put");
-        soon("put", cache.put(cache.name().as_bytes(), &b"v"[..])).await.expect("put");
+        within_timeout("put", cache.put(&[7; 3][..], &b"v"[..])).await.expect("put");
+        within_timeout("put", cache.put(cache.name().as_bytes(), &b"v"[..])).await.expect("put");
     }
-    soon("clear", caches[0].clear()).await.expect("cleared");
+    within_timeout("clear", caches[0].clear()).await.expect("cleared");
     for cache in &caches {
-        assert_eq!(soon("size", cache.size()).await, Ok(0));
+        assert_eq!(within_timeout("size", cache.size()).await, Ok(0));
     }
-    assert!(soon("listen", caches[0].listen().start()).await.is_err(), "changes have no common order");
+    assert!(
+        within_timeout("listen", caches[0].listen().start()).await.is_err(),
+        "changes have no common order"
+    );
     close(managers).await;
 }
 
@@ -104,9 +114,9 @@ async fn conditions_hold_or_change_nothing_wherever_they_are_asked() {
     let managers = Cluster::loopback("conditions").join_all(["A", "B", "C"]).await;
     let mut caches = Vec::new();
     for manager in &managers {
-        caches.push(soon("open", manager.cache::<String, u64>("c")).await.expect("opened"));
+        caches.push(within_timeout("open", manager.cache::<String, u64>("c")).await.expect("opened"));
     }
-    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
     for n in 0..9 {
         let cache = &caches[n % 3];
         let key = format!("key {}", n / 3);
@@ -136,7 +146,7 @@ async fn conditions_hold_or_change_nothing_wherever_they_are_asked() {
             assert_eq!(other.take(&key).await?, Some(9));
             Ok::<_, CacheError>(())
         };
-        soon("all", all).await.expect("no error");
+        within_timeout("all", all).await.expect("no error");
     }
     close(managers).await;
 }
@@ -148,7 +158,7 @@ async fn computing_from_three_members_counts_exactly() {
     let mut counting = tokio::task::JoinSet::new();
     let mut caches = Vec::new();
     for manager in &managers {
-        caches.push(soon("open", manager.cache::<String, u64>("c")).await.expect("opened"));
+        caches.push(within_timeout("open", manager.cache::<String, u64>("c")).await.expect("opened"));
     }
     for cache in caches.iter().chain(&caches) {
         let cache = cache.clone();
@@ -158,7 +168,7 @@ async fn computing_from_three_members_counts_exactly() {
             }
         });
     }
-    soon("counting", counting.join_all()).await;
+    within_timeout("counting", counting.join_all()).await;
     for cache in &caches {
         assert_eq!(cache.get("n").await, Ok(Some(6 * EACH)));
     }
@@ -173,17 +183,19 @@ async fn many_keys_at_once_come_back_in_order() {
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let keys: Vec<Vec<u8>> = (0..5_000).map(|at| key(0, at)).collect();
     let entries = keys.iter().map(|key| (&key[..], &key[..]));
-    soon("put_all", caches[0].put_all(entries)).await.expect("put");
+    within_timeout("put_all", caches[0].put_all(entries)).await.expect("put");
     for cache in &caches {
-        let got = soon("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+        let got =
+            within_timeout("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
         assert!(got.iter().zip(&keys).all(|(got, key)| got.as_deref() == Some(&key[..])));
     }
     let some = keys.iter().step_by(2).map(|key| &key[..]);
-    let removed = soon("remove_all", caches[1].remove_all(some)).await.expect("removed");
+    let removed = within_timeout("remove_all", caches[1].remove_all(some)).await.expect("removed");
     assert_eq!(removed, vec![true; 2_500]);
-    let got = soon("get_all", caches[2].get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+    let got =
+        within_timeout("get_all", caches[2].get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
     assert!(got.iter().enumerate().all(|(at, got)| got.is_some() == (at % 2 == 1)));
-    let removed = soon("remove_all", caches[2].remove_all(keys.iter().map(|key| &key[..]))).await;
+    let removed = within_timeout("remove_all", caches[2].remove_all(keys.iter().map(|key| &key[..]))).await;
     assert_eq!(removed.expect("removed").iter().filter(|was| **was).count(), 2_500);
     close(managers).await;
 }
@@ -197,8 +209,9 @@ async fn of_many_keys_at_once_the_error_says_which_one_has_failed() {
     keys[2_017].clone_from(&long);
     keys[2_500] = long;
     let entries = keys.iter().map(|key| (&key[..], &b"v"[..]));
-    let put = soon("put_all", caches[0].put_all(entries)).await;
-    let removed = soon("remove_all", caches[0].remove_all(keys[2_000..].iter().map(|key| &key[..]))).await;
+    let put = within_timeout("put_all", caches[0].put_all(entries)).await;
+    let removed =
+        within_timeout("remove_all", caches[0].remove_all(keys[2_000..].iter().map(|key| &key[..]))).await;
     for (result, at) in [(put, 2_017), (removed.map(drop), 17)] {
         let failed = result.unwrap_err();
         assert_eq!(failed.nth, at);
@@ -209,13 +222,13 @@ async fn of_many_keys_at_once_the_error_says_which_one_has_failed() {
         );
         assert_eq!(CacheError::from(failed.clone()), failed.error);
     }
-    let before = soon("get_all", caches[1].get_all(keys[..2_000].iter().map(|key| &key[..]))).await;
+    let before = within_timeout("get_all", caches[1].get_all(keys[..2_000].iter().map(|key| &key[..]))).await;
     assert!(before.expect("got").iter().all(Option::is_some), "those before it are done");
-    let numbers = soon("open", managers[0].cache::<u64, u64>("d")).await.expect("opened");
-    let texts = soon("open", managers[0].cache::<u64, String>("d")).await.expect("opened");
-    soon("put", texts.put(&1, "one")).await.expect("put");
-    soon("put", numbers.put(&2, &u64::MAX)).await.expect("put");
-    let failed = soon("get_all", texts.get_all(&[1, 3, 2])).await.unwrap_err();
+    let numbers = within_timeout("open", managers[0].cache::<u64, u64>("d")).await.expect("opened");
+    let texts = within_timeout("open", managers[0].cache::<u64, String>("d")).await.expect("opened");
+    within_timeout("put", texts.put(&1, "one")).await.expect("put");
+    within_timeout("put", numbers.put(&2, &u64::MAX)).await.expect("put");
+    let failed = within_timeout("get_all", texts.get_all(&[1, 3, 2])).await.unwrap_err();
     assert_eq!(failed.nth, 2);
     assert!(matches!(failed.error, CacheError::Encoding(_)), "{failed}");
     close(managers).await;
@@ -227,7 +240,7 @@ async fn an_owners_get_sends_nothing() {
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let keys: Vec<Vec<u8>> = (0..1_000).map(|at| key(0, at)).collect();
     let entries = keys.iter().map(|key| (&key[..], &key[..]));
-    soon("put_all", caches[0].put_all(entries)).await.expect("put");
+    within_timeout("put_all", caches[0].put_all(entries)).await.expect("put");
     let messages = || managers.iter().map(|manager| manager.traffic().messages_sent).sum::<u64>();
     let before = messages();
     for cache in &caches {
@@ -241,7 +254,7 @@ async fn an_owners_get_sends_nothing() {
     // A read of the primary sends a request, except on the primary.
     let primary = caches[0].with_read_from(ReadFrom::Primary);
     for key in &keys {
-        assert!(soon("get", primary.get(&key[..])).await.expect("got").is_some());
+        assert!(within_timeout("get", primary.get(&key[..])).await.expect("got").is_some());
     }
     assert!(messages() > before);
     close(managers).await;
@@ -260,8 +273,8 @@ fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
 async fn a_member_without_capacity_uses_the_cache_and_owns_nothing() {
     let managers = Cluster::loopback("capacity").join_all(["A", "B", "C"]).await;
     let caches = open(&managers[..2], &CacheConfig::new("c")).await;
-    let opening = managers[2].open(CacheConfig::new("c")).capacity(Capacity::ZERO).raw();
-    let guest = soon("open", opening).await.expect("opened");
+    let opening = managers[2].open(CacheConfig::new("c")).capacity(CapacityFactor::ZERO).raw();
+    let guest = within_timeout("open", opening).await.expect("opened");
     put_and_get_everywhere(&[caches[0].clone(), caches[1].clone(), guest.clone()]).await;
     assert_eq!((guest.local_len(), caches[0].local_len()), (0, 100));
     // The member without data leaves first, because a handover needs another member.
@@ -272,7 +285,7 @@ async fn a_member_without_capacity_uses_the_cache_and_owns_nothing() {
 async fn impossible_operation_fails_and_changes_nothing() {
     let cluster = Cluster::loopback("limits");
     let a = cluster.join("A").await;
-    let cache = soon("open", a.open(CacheConfig::new("c")).raw()).await.expect("opened");
+    let cache = within_timeout("open", a.open(CacheConfig::new("c")).raw()).await.expect("opened");
     let key = vec![1; KEY_BYTES_MAX + 1];
     let error = cache.put(&key[..], &b"v"[..]).await.unwrap_err();
     assert_eq!(error.to_string(), "key has 65537 bytes, 65536 are allowed");
@@ -280,15 +293,16 @@ async fn impossible_operation_fails_and_changes_nothing() {
     assert_eq!(cache.local_len(), 0);
     for limit in [Limit::Entries(0), Limit::Bytes(0)] {
         let nothing = MemoryBound { limit, when_full: WhenFull::Remove };
-        let error = soon("open", a.open(CacheConfig::new("n")).memory(nothing).raw()).await.unwrap_err();
+        let error =
+            within_timeout("open", a.open(CacheConfig::new("n")).memory(nothing).raw()).await.unwrap_err();
         assert_eq!(error.to_string(), format!("cache n: memory cannot be {limit}"));
     }
-    let other = soon("open", a.cache::<u64, u64>("d")).await.expect("opened");
-    let wrong = soon("open", a.cache::<u64, String>("d")).await.expect("opened");
+    let other = within_timeout("open", a.cache::<u64, u64>("d")).await.expect("opened");
+    let wrong = within_timeout("open", a.cache::<u64, String>("d")).await.expect("opened");
     other.put(&1, &300).await.expect("put");
     let error = wrong.get(&1).await.unwrap_err();
     assert!(matches!(error, CacheError::Encoding(_)), "{error}");
-    soon("close", a.close()).await.expect("closed");
+    within_timeout("close", a.close()).await.expect("closed");
     assert_eq!(cache.get(&b"k"[..]).await, Err(CacheError::Closed));
     assert_eq!(cache.put(&b"k"[..], &b"v"[..]).await, Err(CacheError::Closed));
 }
@@ -300,13 +314,17 @@ async fn full_cache_reports_its_limit_and_the_requested_size() {
     let mut caches = Vec::new();
     for (manager, when_full) in managers.iter().zip([WhenFull::Refuse, WhenFull::Remove]) {
         let bound = MemoryBound { limit: Limit::Bytes(10_000), when_full };
-        caches.push(soon("open", manager.open(config.clone()).memory(bound).raw()).await.expect("opened"));
+        caches.push(
+            within_timeout("open", manager.open(config.clone()).memory(bound).raw()).await.expect("opened"),
+        );
     }
-    settled(&[&managers[0], &managers[1]], "c", 2).await;
+    wait_for_rebalance(&[&managers[0], &managers[1]], "c", 2).await;
     let mut refused = BTreeSet::new();
     for n in 0..20 {
-        let error = soon("put", caches[n % 2].put(&key(n, n)[..], &[7; 20_000][..])).await.unwrap_err();
-        let CacheError::Operation(OperationError::Full { member, limit, needed }) = error.clone() else {
+        let error =
+            within_timeout("put", caches[n % 2].put(&key(n, n)[..], &[7; 20_000][..])).await.unwrap_err();
+        let CacheError::Operation(OperationError::MemoryFull { member, limit, needed }) = error.clone()
+        else {
             panic!("{error}");
         };
         assert!(limit == Limit::Bytes(10_000) && (20_000..21_000).contains(&needed), "{limit} {needed}");
@@ -327,7 +345,7 @@ async fn a_lifetime_ends_everywhere() {
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let lifetime = Lifetime { lifespan: Some(Duration::from_millis(300)), max_idle: None };
     let brief = caches[0].with_options(CacheOptions { lifetime, ..*caches[0].options() });
-    soon("put", brief.put(&b"k"[..], &b"v"[..])).await.expect("put");
+    within_timeout("put", brief.put(&b"k"[..], &b"v"[..])).await.expect("put");
     for cache in &caches {
         let gone = async {
             while let Some(entry) = cache.get_with_metadata(&b"k"[..]).await.expect("got") {
@@ -335,7 +353,7 @@ async fn a_lifetime_ends_everywhere() {
                 tokio::task::yield_now().await;
             }
         };
-        soon("the end", gone).await;
+        within_timeout("the end", gone).await;
     }
     close(managers).await;
 }
@@ -364,8 +382,8 @@ async fn keys_of_a_group_are_on_the_same_members_and_found_from_everywhere() {
         for n in 0..40_usize {
             let key = Bytes::from(format!("{{u7}}/{n}"));
             segments.insert(caches[0].config().segment_of(&key));
-            soon("put", caches[n % 3].put(&key, &key)).await.expect("put");
-            assert_eq!(soon("get", caches[(n + 1) % 3].get(&key)).await, Ok(Some(key)));
+            within_timeout("put", caches[n % 3].put(&key, &key)).await.expect("put");
+            assert_eq!(within_timeout("get", caches[(n + 1) % 3].get(&key)).await, Ok(Some(key)));
         }
         assert_eq!(segments.len(), 1);
         let held: Vec<u64> = caches.iter().map(|cache| cache.local_len()).collect();
@@ -382,7 +400,7 @@ async fn owners_are_on_different_machines() {
     for (name, machine) in [("A", "m1"), ("B", "m1"), ("C", "m1"), ("D", "m2"), ("E", "m2")] {
         let location = Location { machine: Some(machine.into()), ..Location::default() };
         let joining = cluster.builder(name).location(location).connect("machines");
-        managers.push(soon("join", joining).await.expect("joined"));
+        managers.push(within_timeout("join", joining).await.expect("joined"));
     }
     let config = CacheConfig { mode: CacheMode::Distributed { owners: 2 }, ..CacheConfig::new("c") };
     let caches = open(&managers, &config).await;

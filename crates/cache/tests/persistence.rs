@@ -15,7 +15,7 @@ use consort_cache::{
     CacheConfig, CacheManager, FileStore, FileStoreConfig, Limit, MemoryBound, OpenError, OperationError,
     Persistence, RawCache, WhenFull, WriteBehind,
 };
-use members::{Cluster, close, settled, soon};
+use members::{Cluster, close, wait_for_rebalance, within_timeout};
 
 /// A directory that is removed with its test.
 struct Directory(PathBuf);
@@ -59,10 +59,10 @@ async fn open_kept(
     });
     let mut caches = Vec::new();
     for opened in opening.collect::<Vec<_>>() {
-        caches.push(soon("open", opened).await.expect("no panic").expect("opened"));
+        caches.push(within_timeout("open", opened).await.expect("no panic").expect("opened"));
     }
     let all: Vec<&CacheManager> = managers.iter().collect();
-    settled(&all, "kept", managers.len()).await;
+    wait_for_rebalance(&all, "kept", managers.len()).await;
     caches
 }
 
@@ -90,7 +90,7 @@ async fn a_cluster_that_has_crashed_as_a_whole_has_its_data_when_it_is_back() {
     fill(&caches, 500).await;
     caches[1].remove(&b"key-0"[..]).await.expect("removed");
     for manager in managers {
-        soon("abort", manager.abort()).await;
+        within_timeout("abort", manager.abort()).await;
     }
     // In another order, with values in memory from the start.
     let managers = cluster.join_all(["C", "A", "B"]).await;
@@ -98,7 +98,7 @@ async fn a_cluster_that_has_crashed_as_a_whole_has_its_data_when_it_is_back() {
     assert_eq!(caches[2].get(&b"key-0"[..]).await, Ok(None));
     caches[0].put(&b"key-0"[..], &b"value-0"[..]).await.expect("put");
     check(&caches, 500).await;
-    assert_eq!(soon("size", caches[0].size()).await, Ok(500));
+    assert_eq!(within_timeout("size", caches[0].size()).await, Ok(500));
     close(managers).await;
 }
 
@@ -112,12 +112,13 @@ async fn open_that_timed_out_waiting_for_members_can_be_repeated() {
     let managers = cluster.join_all(NAMES).await;
     fill(&open_kept(&managers, None, kept).await, 100).await;
     for manager in managers {
-        soon("abort", manager.abort()).await;
+        within_timeout("abort", manager.abort()).await;
     }
     let first = cluster.join("A").await;
     for _ in 0..20 {
         let builder = first.open(CacheConfig::new("kept")).persistence(kept("A"));
-        let error = soon("open", builder.patience(Duration::from_millis(1)).raw()).await.unwrap_err();
+        let error =
+            within_timeout("open", builder.open_timeout(Duration::from_millis(1)).raw()).await.unwrap_err();
         match error {
             OpenError::TimedOut { remembered, .. } => assert_eq!(remembered, NAMES.len(), "{error}"),
             _ => assert!(matches!(error, OpenError::Closing(_)), "{error}"),
@@ -132,13 +133,13 @@ async fn open_that_timed_out_waiting_for_members_can_be_repeated() {
         }
     };
     let opening = async { tokio::join!(open(&first), open(&second), open(&third)) };
-    let (a, b, c) = soon("open", opening).await;
+    let (a, b, c) = within_timeout("open", opening).await;
     check(&[a, b, c], 100).await;
     close([first, second, third]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_has_left_in_order_is_there_again_whoever_comes_first() {
+async fn cluster_stopped_in_order_restarts_with_any_member_first() {
     let directory = Directory::new("order");
     let cluster = Cluster::loopback("kept-order");
     let kept = |name: &str| {
@@ -173,7 +174,7 @@ async fn values_that_memory_has_no_room_for_are_read_and_walked_through() {
         check(&caches, 400).await;
         let mut walk = caches[0].entries();
         let mut seen = BTreeMap::new();
-        while let Some(entry) = soon("next", walk.next()).await {
+        while let Some(entry) = within_timeout("next", walk.next()).await {
             let (key, value) = entry.expect("an entry");
             assert!(seen.insert(key, value).is_none(), "once");
         }
@@ -212,16 +213,16 @@ async fn a_store_on_a_full_disk_is_failing_until_there_is_space_again() {
             tokio::task::yield_now().await;
         }
     };
-    soon("the store writes again", ended).await;
+    within_timeout("the store writes again", ended).await;
     // The member notices this shortly afterwards.
     let taken = async { while cache.put(&b"b"[..], &b"other"[..]).await.is_err() {} };
-    soon("a write is taken", taken).await;
+    within_timeout("a write is taken", taken).await;
     assert_eq!(manager.store_health("other"), None, "no such store");
     close([manager]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_cannot_be_used_is_told_and_not_touched() {
+async fn unusable_store_is_reported_and_not_changed() {
     let directory = Directory::new("bad");
     let cluster = Cluster::loopback("kept-bad");
     let manager = cluster.join("A").await;
@@ -231,10 +232,10 @@ async fn a_store_that_cannot_be_used_is_told_and_not_touched() {
         let opening = manager.open(config).persistence(persistence);
         async move { opening.raw().await }
     };
-    let cache = soon("open", open(16)).await.expect("opened");
+    let cache = within_timeout("open", open(16)).await.expect("opened");
     cache.put(&b"key"[..], &b"value"[..]).await.expect("put");
-    assert_eq!(soon("leave", manager.leave("kept")).await, Ok(true));
-    let error = soon("open", open(8)).await.expect_err("other segments");
+    assert_eq!(within_timeout("leave", manager.leave("kept")).await, Ok(true));
+    let error = within_timeout("open", open(8)).await.expect_err("other segments");
     assert!(
         matches!(&error, OpenError::Store { error, .. }
         if error.to_string() == "configured for 8 segments, but the store was created with 16"),
@@ -243,18 +244,18 @@ async fn a_store_that_cannot_be_used_is_told_and_not_touched() {
     let note = directory.of("A").join("NOTE");
     let intact = std::fs::read(&note).expect("a note");
     std::fs::write(&note, b"nonsense").expect("written");
-    let error = soon("open", open(16)).await.expect_err("damaged");
+    let error = within_timeout("open", open(16)).await.expect_err("damaged");
     assert!(error.to_string().contains("NOTE is damaged"), "{error}");
     std::fs::remove_file(&note).expect("removed");
-    let error = soon("open", open(16)).await.expect_err("nobody's");
-    assert!(matches!(error, OpenError::Foreign { entries: 1, .. }), "{error}");
+    let error = within_timeout("open", open(16)).await.expect_err("nobody's");
+    assert!(matches!(error, OpenError::UnknownStoreOrigin { entries: 1, .. }), "{error}");
     std::fs::write(&note, intact).expect("written");
-    let cache = soon("open", open(16)).await.expect("opened");
+    let cache = within_timeout("open", open(16)).await.expect("opened");
     assert_eq!(cache.get(&b"key"[..]).await.expect("read").as_deref(), Some(&b"value"[..]));
-    soon("leave", manager.leave("kept")).await.expect("left");
+    within_timeout("leave", manager.leave("kept")).await.expect("left");
     let purged = Persistence::directory(directory.of("A")).purge_on_start();
     let config = CacheConfig { segments: 16, ..CacheConfig::new("kept") };
-    let cache = soon("open", manager.open(config).persistence(purged).raw()).await.expect("opened");
+    let cache = within_timeout("open", manager.open(config).persistence(purged).raw()).await.expect("opened");
     assert_eq!(cache.get(&b"key"[..]).await, Ok(None));
     close([manager]).await;
 }
@@ -283,7 +284,7 @@ async fn member_that_writes_until_it_is_killed() {
             }
         }
     }
-    settled(&[&manager], "kept", NAMES.len()).await;
+    wait_for_rebalance(&[&manager], "kept", NAMES.len()).await;
     say("ready 0 0 0");
     let begun =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_millis();
@@ -298,7 +299,7 @@ async fn member_that_writes_until_it_is_killed() {
                     Err(error) => assert!(
                         !matches!(
                             error,
-                            consort_cache::CacheError::Operation(OperationError::NotStored { .. })
+                            consort_cache::CacheError::Operation(OperationError::StoreWriteFailed { .. })
                         ),
                         "{error}"
                     ),
@@ -338,8 +339,8 @@ impl Process {
         let (say, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                let Some((_, said)) = line.split_once("says ") else { continue };
-                let words: Vec<&str> = said.split_whitespace().collect();
+                let Some((_, effects)) = line.split_once("says ") else { continue };
+                let words: Vec<&str> = effects.split_whitespace().collect();
                 let [what, of, key, value] = words[..] else { continue };
                 let number = |text: &str| text.parse().unwrap_or(u64::MAX);
                 if say.send((what.to_owned(), of.to_owned(), number(key), number(value))).is_err() {
@@ -406,8 +407,8 @@ fn a_cluster_of_processes_that_are_all_killed_has_every_acknowledged_write_when_
         }
         for (process, name) in processes.iter_mut().zip(NAMES) {
             process.child.wait().expect("ended");
-            while let Ok(said) = process.lines.recv_timeout(Duration::from_secs(10)) {
-                note(name, said);
+            while let Ok(effects) = process.lines.recv_timeout(Duration::from_secs(10)) {
+                note(name, effects);
             }
         }
     }

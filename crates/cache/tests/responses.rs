@@ -5,7 +5,7 @@ mod members;
 use std::sync::mpsc;
 
 use consort_cache::{CacheConfig, CacheMode, RawCache};
-use members::{Cluster, close, settled, soon};
+use members::{Cluster, close, wait_for_rebalance, within_timeout};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -27,8 +27,8 @@ fn key_of(cache: &RawCache, member: &consort_cache::Address) -> Vec<u8> {
 #[tokio::test]
 async fn owner_sends_no_more_than_a_reader_that_has_stopped_takes_and_each_response_once() {
     let name = "reader-stops";
-    let owner = Cluster::patient(name).join("A").await;
-    let cache = soon("open", owner.open(config()).raw()).await.expect("opened");
+    let owner = Cluster::without_failure_detection(name).join("A").await;
+    let cache = within_timeout("open", owner.open(config()).raw()).await.expect("opened");
     let (ready, is_ready) = oneshot::channel();
     let (keys, key) = oneshot::channel::<Vec<u8>>();
     let (stopped, is_stopped) = oneshot::channel();
@@ -36,9 +36,9 @@ async fn owner_sends_no_more_than_a_reader_that_has_stopped_takes_and_each_respo
     let reader = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let reader = Cluster::patient(name).join("B").await;
-            let cache = soon("open", reader.open(config()).raw()).await.expect("opened");
-            settled(&[&reader], "c", 2).await;
+            let reader = Cluster::without_failure_detection(name).join("B").await;
+            let cache = within_timeout("open", reader.open(config()).raw()).await.expect("opened");
+            wait_for_rebalance(&[&reader], "c", 2).await;
             ready.send(()).expect("waited for");
             let key = key.await.expect("a key");
             let mut reads = JoinSet::new();
@@ -49,20 +49,20 @@ async fn owner_sends_no_more_than_a_reader_that_has_stopped_takes_and_each_respo
             let mut lengths = vec![reads.join_next().await.expect("one").expect("no panic")];
             stopped.send(()).expect("waited for");
             until.recv().expect("it goes on");
-            while let Some(length) = soon("a response", reads.join_next()).await {
+            while let Some(length) = within_timeout("a response", reads.join_next()).await {
                 lengths.push(length.expect("no panic"));
             }
             assert_eq!(lengths, [VALUE_BYTES; READS]);
             close([reader]).await;
         });
     });
-    soon("the reader", is_ready).await.expect("it runs");
-    settled(&[&owner], "c", 2).await;
+    within_timeout("the reader", is_ready).await.expect("it runs");
+    wait_for_rebalance(&[&owner], "c", 2).await;
     let key = key_of(&cache, owner.address());
     cache.put(&key[..], &vec![7; VALUE_BYTES][..]).await.expect("put");
     let before = owner.traffic().bytes_sent;
     keys.send(key).expect("waited for");
-    soon("a stop", is_stopped).await.expect("it stops");
+    within_timeout("a stop", is_stopped).await.expect("it stops");
     let sent = owner.traffic().bytes_sent - before;
     // The bytes that wait for credits and in the transport's queue, not the 400 MB that were requested.
     assert!((VALUE_BYTES as u64..64_000_000).contains(&sent), "{sent}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Listen, Node,
+    Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, ListenOptions, Node,
     Publication, ReadFrom, Write,
 };
 use consort_group::{Address, Time, Uuid, View, ViewId};
@@ -59,7 +59,7 @@ impl Pair {
         }
         pair.talk();
         for at in 0..2 {
-            let listen = Listen { with_state: at == 0, ..Listen::default() };
+            let listen = ListenOptions { with_state: at == 0, ..ListenOptions::default() };
             let _ = pair.nodes[at].listen(pair.now, cache, listen);
         }
         pair.talk();

@@ -1,9 +1,10 @@
-//! Nanoseconds per read of a key that this member holds, beside a bare sharded hash map.
+//! Nanoseconds per read of a key that this member holds, compared to a plain sharded hash map.
 //!
 //! `cargo run --release -p consort-grid --example local_reads [keys] [value bytes] [threads]`
 //!
-//! All read keys in the same random order. A round is shorter than what a scheduler gives a thread, and the ways take
-//! turns, so that what else the machine does meets all of them alike; the figures are the best round and the median.
+//! All variants read keys in the same random order. A round is shorter than a time slice of the scheduler, and the
+//! variants take turns, so that other load on the machine affects all of them alike. The figures are the best round and
+//! the median.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -61,7 +62,7 @@ fn main() {
     }
     let looked_up = |read: &u32| match plain.look_up_value(at(read).0, at(read).1, now) {
         Lookup::Hit(value) => Some(value),
-        Lookup::Miss | Lookup::Elsewhere => None,
+        Lookup::Miss | Lookup::NotLocal => None,
     };
     let bounded = |read: &u32| evicting.get_value(at(read).0, at(read).1, now);
     let timed = |read: &u32| mortal.get_value(at(read).0, at(read).1, now);

@@ -7,13 +7,13 @@ use consort_group::Address;
 use consort_memory::Shortage;
 
 use crate::event::{EventKind, Previous};
+use crate::history::SegmentHistory;
 use crate::items::Items;
 use crate::merge::SideId;
 use crate::operation::{Action, OperationError, Outcome, Stored};
-use crate::past::Past;
-use crate::publication::{Transform, What};
+use crate::publication::{Projection, Transform};
 use crate::topology::Interest;
-use crate::wire::Copies;
+use crate::wire::EncodedEntries;
 use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
 /// The identifier of a cache within a cluster: a hash of its name.
@@ -68,17 +68,17 @@ pub(crate) enum Body {
     /// The response to [`Body::Fetch`].
     Fetched(Fetched),
     /// Write owner to a member with listeners: an event. The receiver acknowledges it like a backup command.
-    Tell(Tell),
+    Notify(Notify),
     /// Owner to primary, or primary to owner: at the sender, this entry has exceeded its max-idle time.
     Idle { segment: Segment, key: Bytes, version: Version, number: u64 },
     /// The response to [`Body::Idle`]. It also goes to all other write owners if it changes their state.
-    Used(Used),
+    LastUse(LastUse),
     /// A member that is no longer a read owner, to the primary: it has sent all last uses of entries of these
     /// segments that it knows.
-    UsesTold(Vec<Segment>),
+    LastUsesSent(Vec<Segment>),
     /// Primary to write owners: the history of this partition for a segment. The primary sends it after a merge of
     /// the segment, and with every topology in which lineages begin or merges end.
-    Known { segment: Segment, past: Past },
+    HistoryUpdate { segment: Segment, history: SegmentHistory },
     /// A member to all others of the view: whether it is short of memory for more entries.
     Memory { shortage: Option<Shortage> },
     /// A member to the coordinator.
@@ -175,7 +175,7 @@ impl Effect {
 
 /// Whether an entry that exceeded its max-idle time at one owner is still in use.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Used {
+pub(crate) struct LastUse {
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
@@ -187,7 +187,7 @@ pub(crate) struct Used {
 
 /// An event of a change, for a member with listeners.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Tell {
+pub(crate) struct Notify {
     pub(crate) segment: Segment,
     pub(crate) operation: OperationId,
     pub(crate) key: Bytes,
@@ -235,7 +235,7 @@ pub(crate) enum Reply {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HandedSegment {
     pub(crate) segment: Segment,
-    pub(crate) reign: u32,
+    pub(crate) primary_term: u32,
     pub(crate) records: Vec<HandedRecord>,
 }
 
@@ -268,11 +268,11 @@ pub(crate) struct Chunk {
     pub(crate) segment: Segment,
     /// Position at which the chunk begins, as in the request.
     pub(crate) cursor: Option<(u64, u64)>,
-    pub(crate) entries: Copies,
+    pub(crate) entries: EncodedEntries,
     /// Position at which the next chunk begins; `None` = this chunk is the last.
     pub(crate) next: Option<(u64, u64)>,
     /// The sender's history of the segment, with the last chunk.
-    pub(crate) past: Option<Past>,
+    pub(crate) history: Option<SegmentHistory>,
     /// The sender does not have the segment: the receiver asks another owner.
     pub(crate) is_refused: bool,
     /// Approximate bytes of keys and values of the whole segment at the sender.
@@ -288,7 +288,7 @@ pub(crate) struct Fetch {
     /// Position in the first of the segments.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) items_max: u32,
-    pub(crate) what: What,
+    pub(crate) projection: Projection,
     pub(crate) transform: Option<Transform>,
     /// The reader has no other request outstanding: it waits for this response.
     pub(crate) is_only: bool,
@@ -340,9 +340,9 @@ impl Chunk {
             side,
             segment,
             cursor,
-            entries: Copies::default(),
+            entries: EncodedEntries::default(),
             next: None,
-            past: None,
+            history: None,
             is_refused: false,
             segment_bytes: 0,
         }

@@ -182,10 +182,10 @@ pub enum OpenError {
     },
     /// The cache is open already.
     #[error("cache {0} is open")]
-    IsOpen(Arc<str>),
+    AlreadyOpen(Arc<str>),
     /// The other members have another setting.
     #[error("cache {cache}: {setting} is {ours} here and {theirs} in the cluster")]
-    Different {
+    ConfigMismatch {
         /// The cache.
         cache: Arc<str>,
         /// The setting.
@@ -199,7 +199,7 @@ pub enum OpenError {
     #[error(
         "cache {cache}: {member} speaks version {theirs} of the grid's wire, and this member version {ours}"
     )]
-    OtherVersion {
+    IncompatibleWire {
         /// The cache.
         cache: Arc<str>,
         /// The coordinator of the members in the view.
@@ -219,7 +219,7 @@ pub enum OpenError {
     },
     /// The store here belongs to a cache with another setting. The store is not changed.
     #[error("cache {cache}: {setting} is {ours} here and {theirs} in the store")]
-    StoredDifferently {
+    StoreConfigMismatch {
         /// The cache.
         cache: Arc<str>,
         /// The setting.
@@ -232,7 +232,7 @@ pub enum OpenError {
     /// The store here has entries of another cache of this name. They are not changed. To discard them, purge the
     /// store when the cache is opened.
     #[error("cache {cache}: the store here has what {ours} has begun, the cluster what {theirs} has begun")]
-    OtherData {
+    ForeignStore {
         /// The cache.
         cache: Arc<str>,
         /// The member that created the cache in the store.
@@ -245,13 +245,13 @@ pub enum OpenError {
 impl NamesMembers for OpenError {
     fn each_member(&mut self, name: &mut dyn FnMut(&mut Member)) {
         match self {
-            Self::OtherVersion { member, .. } => name(member),
-            Self::OtherData { ours, theirs, .. } => [ours, theirs].into_iter().for_each(name),
+            Self::IncompatibleWire { member, .. } => name(member),
+            Self::ForeignStore { ours, theirs, .. } => [ours, theirs].into_iter().for_each(name),
             Self::Invalid { .. }
-            | Self::IsOpen(_)
-            | Self::Different { .. }
+            | Self::AlreadyOpen(_)
+            | Self::ConfigMismatch { .. }
             | Self::TooMany { .. }
-            | Self::StoredDifferently { .. } => {}
+            | Self::StoreConfigMismatch { .. } => {}
         }
     }
 }

@@ -198,7 +198,7 @@ impl ConsistentHash {
     }
 
     /// Whether all segments have the same owners in both, and the same primary.
-    pub fn has_owners_of(&self, other: &Self) -> bool {
+    pub fn has_same_owners_as(&self, other: &Self) -> bool {
         let is_same = |segment| {
             self.primary(segment) == other.primary(segment)
                 && self.owners(segment).len() == other.owners(segment).len()

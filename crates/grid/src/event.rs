@@ -27,7 +27,7 @@ pub enum Scope {
 
 /// The options of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listen {
+pub struct ListenOptions {
     /// The changes that it gets.
     pub scope: Scope,
     /// Whether it first gets the present entries, and again after each gap.
@@ -44,7 +44,7 @@ pub struct Listen {
     pub events_max: usize,
 }
 
-impl Default for Listen {
+impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             scope: Scope::default(),
@@ -105,10 +105,10 @@ pub struct EntryEvent<K = Bytes, V = Bytes> {
 pub enum Event<K = Bytes, V = Bytes> {
     /// A change of a key.
     Entry(EntryEvent<K, V>),
-    /// All present entries were delivered. Only with [`Listen::with_state`].
+    /// All present entries were delivered. Only with [`ListenOptions::with_state`].
     Complete,
     /// Changes before this event may be missing: this member was cut off, all owners of a segment were lost, or the
-    /// reader was too slow. With [`Listen::with_state`] the present entries are delivered again.
+    /// reader was too slow. With [`ListenOptions::with_state`] the present entries are delivered again.
     Gap,
 }
 
@@ -147,22 +147,22 @@ impl NamesMembers for ListenError {
 }
 
 /// The set of entries that a listener can reconstruct from its initial state and the events since
-/// ([`Listen::with_state`]). Memory use grows with the number of keys.
+/// ([`ListenOptions::with_state`]). Memory use grows with the number of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Replica<K = Bytes> {
+pub struct ReplicaTracker<K = Bytes> {
     /// Keys, with the version of each one's value.
     pub entries: BTreeMap<K, Version>,
     /// Whether all present entries were delivered since the last gap.
     pub is_complete: bool,
 }
 
-impl<K> Default for Replica<K> {
+impl<K> Default for ReplicaTracker<K> {
     fn default() -> Self {
         Self { entries: BTreeMap::new(), is_complete: false }
     }
 }
 
-impl<K: Ord + Clone> Replica<K> {
+impl<K: Ord + Clone> ReplicaTracker<K> {
     /// Applies an event, which must be the next one of its listener. A gap clears the set.
     pub fn note<V>(&mut self, event: &Event<K, V>) {
         match event {

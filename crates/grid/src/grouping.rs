@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tag_is_what_redis_cluster_takes_for_one() {
+    fn hash_tag_is_parsed_as_in_redis_cluster() {
         let tags = [
             ("{user1000}.following", "user1000"),
             ("foo{}{bar}", "foo{}{bar}"),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_told_by_their_names() {
+    fn grouping_functions_are_compared_by_name() {
         let first = |key: &[u8]| Cow::Owned(key[..1].to_vec());
         let ours = Grouping::Custom(Grouper::new("first byte", move |key| first(key)));
         assert_eq!(*ours.group_of(b"key"), *b"k");

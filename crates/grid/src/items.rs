@@ -74,33 +74,33 @@ pub(crate) fn push_copy(items: &mut Vec<Item>, item: ItemRef<'_>) {
 
 /// An item of an entry on this member.
 #[derive(Clone)]
-pub(crate) enum Held {
+pub(crate) enum ItemStorage {
     /// Key and value in one allocation.
-    Together { bytes: Bytes, key_len: u32, version: Version },
+    Inline { bytes: Bytes, key_len: u32, version: Version },
     /// Key and value in separate allocations.
-    Apart(Item),
+    OutOfLine(Item),
 }
 
-impl Held {
+impl ItemStorage {
     fn as_ref(&self) -> ItemRef<'_> {
         match self {
-            Self::Together { bytes, key_len, version } => {
+            Self::Inline { bytes, key_len, version } => {
                 let (key, value) = bytes.split_at(*key_len as usize);
                 ItemRef { key, value, version: *version }
             }
-            Self::Apart(item) => item.as_ref(),
+            Self::OutOfLine(item) => item.as_ref(),
         }
     }
 
     pub(crate) fn into_item(self) -> Item {
         match self {
-            Self::Together { .. } if self.as_ref().is_small() => self.as_ref().to_item(),
-            Self::Together { bytes: mut value, key_len, version } => {
+            Self::Inline { .. } if self.as_ref().is_small() => self.as_ref().to_item(),
+            Self::Inline { bytes: mut value, key_len, version } => {
                 let key = part(&value, &value[..key_len as usize]);
                 value.advance(key_len as usize);
                 Item { key, value, version }
             }
-            Self::Apart(item) => item,
+            Self::OutOfLine(item) => item,
         }
     }
 }
@@ -112,7 +112,7 @@ pub struct Items(Form);
 #[derive(Clone)]
 enum Form {
     /// Items of this member, for a reader that borrows them.
-    Here(Vec<Held>),
+    Here(Vec<ItemStorage>),
     /// Owned items, for a reader that takes them.
     Made(Vec<Item>),
     /// Items in their wire form, which is validated.
@@ -125,8 +125,8 @@ impl Default for Items {
     }
 }
 
-impl From<Vec<Held>> for Items {
-    fn from(items: Vec<Held>) -> Self {
+impl From<Vec<ItemStorage>> for Items {
+    fn from(items: Vec<ItemStorage>) -> Self {
         Self(Form::Here(items))
     }
 }
@@ -172,7 +172,7 @@ impl Items {
     }
 
     /// Returns owned items, for a reader that takes them one by one.
-    pub(crate) fn made(self) -> Self {
+    pub(crate) fn materialize(self) -> Self {
         let Form::Came { bytes, count } = &self.0 else { return self };
         let mut made = Vec::with_capacity(*count);
         for item in &self {
@@ -203,7 +203,7 @@ impl Items {
 
     /// Removes unwanted items from a range. Returns their number.
     pub(crate) fn take_out(&mut self, part: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> usize {
-        *self = std::mem::take(self).made();
+        *self = std::mem::take(self).materialize();
         match &mut self.0 {
             Form::Here(items) => items.extract_if(part, |item| !is_wanted(item.as_ref().key)).count(),
             Form::Made(items) => items.extract_if(part, |item| !is_wanted(&item.key)).count(),
@@ -241,9 +241,9 @@ impl IntoIterator for Items {
 
     fn into_iter(self) -> IntoItems {
         IntoItems(match self.0 {
-            Form::Here(items) => Rest::Here { items: items.into_iter(), lent: None },
-            Form::Made(items) => Rest::Made { items: items.into_iter(), lent: None },
-            Form::Came { bytes, count } => Rest::Came { bytes, at: 0, left: count },
+            Form::Here(items) => Remaining::Here { items: items.into_iter(), lent: None },
+            Form::Made(items) => Remaining::Made { items: items.into_iter(), lent: None },
+            Form::Came { bytes, count } => Remaining::Came { bytes, at: 0, left: count },
         })
     }
 }
@@ -254,7 +254,7 @@ pub struct ItemRefs<'a>(Refs<'a>);
 
 #[derive(Clone)]
 enum Refs<'a> {
-    Here(std::slice::Iter<'a, Held>),
+    Here(std::slice::Iter<'a, ItemStorage>),
     Made(std::slice::Iter<'a, Item>),
     Came { rest: &'a [u8], left: usize },
 }
@@ -271,7 +271,7 @@ impl<'a> Iterator for ItemRefs<'a> {
     #[inline]
     fn next(&mut self) -> Option<ItemRef<'a>> {
         match &mut self.0 {
-            Refs::Here(items) => items.next().map(Held::as_ref),
+            Refs::Here(items) => items.next().map(ItemStorage::as_ref),
             Refs::Made(items) => items.next().map(Item::as_ref),
             Refs::Came { rest, left } => {
                 *left = left.checked_sub(1)?;
@@ -295,10 +295,10 @@ impl<'a> Iterator for ItemRefs<'a> {
 impl ExactSizeIterator for ItemRefs<'_> {}
 
 /// An iterator of owned items, which can also lend them. From [`Items`].
-pub struct IntoItems(Rest);
+pub struct IntoItems(Remaining);
 
-enum Rest {
-    Here { items: std::vec::IntoIter<Held>, lent: Option<Held> },
+enum Remaining {
+    Here { items: std::vec::IntoIter<ItemStorage>, lent: Option<ItemStorage> },
     Made { items: std::vec::IntoIter<Item>, lent: Option<Item> },
     Came { bytes: Bytes, at: usize, left: usize },
 }
@@ -319,9 +319,9 @@ impl IntoItems {
     /// Returns the remaining items, borrowed.
     pub fn rest(&self) -> ItemRefs<'_> {
         ItemRefs(match &self.0 {
-            Rest::Here { items, .. } => Refs::Here(items.as_slice().iter()),
-            Rest::Made { items, .. } => Refs::Made(items.as_slice().iter()),
-            Rest::Came { bytes, at, left } => Refs::Came { rest: &bytes[*at..], left: *left },
+            Remaining::Here { items, .. } => Refs::Here(items.as_slice().iter()),
+            Remaining::Made { items, .. } => Refs::Made(items.as_slice().iter()),
+            Remaining::Came { bytes, at, left } => Refs::Came { rest: &bytes[*at..], left: *left },
         })
     }
 
@@ -329,15 +329,15 @@ impl IntoItems {
     #[inline]
     pub fn next_ref(&mut self) -> Option<ItemRef<'_>> {
         match &mut self.0 {
-            Rest::Here { items, lent } => {
+            Remaining::Here { items, lent } => {
                 *lent = items.next();
-                lent.as_ref().map(Held::as_ref)
+                lent.as_ref().map(ItemStorage::as_ref)
             }
-            Rest::Made { items, lent } => {
+            Remaining::Made { items, lent } => {
                 *lent = items.next();
                 lent.as_ref().map(Item::as_ref)
             }
-            Rest::Came { bytes, at, left } => {
+            Remaining::Came { bytes, at, left } => {
                 let Parts { key, value, version, .. } = next_parts(bytes, at, left)?;
                 Some(ItemRef { key: &bytes[key.0..key.1], value: &bytes[value.0..value.1], version })
             }
@@ -351,9 +351,9 @@ impl Iterator for IntoItems {
     #[inline]
     fn next(&mut self) -> Option<Item> {
         match &mut self.0 {
-            Rest::Here { items, .. } => items.next().map(Held::into_item),
-            Rest::Made { items, .. } => items.next(),
-            Rest::Came { bytes, at, left } => {
+            Remaining::Here { items, .. } => items.next().map(ItemStorage::into_item),
+            Remaining::Made { items, .. } => items.next(),
+            Remaining::Came { bytes, at, left } => {
                 let Parts { key, value, version, .. } = next_parts(bytes, at, left)?;
                 let (key, value) = (&bytes[key.0..key.1], &bytes[value.0..value.1]);
                 Some(ItemRef { key, value, version }.kept_of(bytes))
@@ -444,9 +444,9 @@ mod tests {
             let (key_len, version) = (item.key.len() as u32, item.version);
             let bytes = [&item.key[..], &item.value].concat().into();
             if key_len.is_multiple_of(2) {
-                Held::Together { bytes, key_len, version }
+                ItemStorage::Inline { bytes, key_len, version }
             } else {
-                Held::Apart(item)
+                ItemStorage::OutOfLine(item)
             }
         };
         let mut came = BytesMut::new();
@@ -471,7 +471,7 @@ mod tests {
         for (length, is_copied) in [(COPIED_MAX, true), (COPIED_MAX + 1, false)] {
             let bytes = Bytes::from(vec![7; 3 + length]);
             let place = bytes.as_ptr_range();
-            let item = Held::Together { bytes, key_len: 3, version: Version(1) }.into_item();
+            let item = ItemStorage::Inline { bytes, key_len: 3, version: Version(1) }.into_item();
             assert_eq!((&item.key[..], item.value.len()), (&[7; 3][..], length));
             assert_eq!(place.contains(&item.value.as_ptr()), !is_copied, "{length}");
         }
@@ -498,7 +498,7 @@ mod tests {
         let [here, made, came] = forms(7);
         assert_eq!([&here, &made], [&came, &came]);
         assert_ne!(here, forms(6)[2]);
-        assert_eq!(came.made(), made);
+        assert_eq!(came.materialize(), made);
     }
 
     #[test]

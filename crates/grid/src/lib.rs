@@ -16,6 +16,7 @@
 //! entries.
 
 mod ballot;
+mod catch_panic;
 mod command;
 mod config;
 mod consistent_hash;
@@ -24,17 +25,17 @@ mod coordinator;
 mod event;
 mod flags;
 mod grouping;
-mod guarded;
+mod history;
+mod injected_bugs;
 mod items;
 mod member;
 mod merge;
 mod node;
 mod operation;
-mod past;
 mod persistence;
 mod placement;
-mod planted;
 mod publication;
+mod replica;
 mod topology;
 mod version;
 mod wire;
@@ -44,31 +45,33 @@ pub use command::CacheId;
 pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
-    AHEAD_MAX, BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD,
-    Entry, Expired, Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put,
-    REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken, Visited, WhenFull,
+    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Expired,
+    Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD,
+    Removed, SegmentGone, SegmentState, Taken, Visited, WhenFull,
 };
 pub use event::{
-    EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Previous,
-    Replica, Scope,
+    EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, ListenError, ListenOptions, ListenerId,
+    Previous, ReplicaTracker, Scope,
 };
 pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};
+pub use history::Lineage;
+#[cfg(feature = "planted")]
+pub use injected_bugs::InjectedBug;
 pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
-pub use member::{CacheMember, Capacity, Location, NamesMembers};
-pub use merge::{MergeFn, MergePolicy, Parting, Side};
+pub use member::{CacheMember, CapacityFactor, Location, NamesMembers};
+pub use merge::{MergeFn, MergePolicy, PartitionSide, SplitPoint};
 pub use node::{
     Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, Progress,
     ResponseLimits, ResponseLoad, SubmitOptions, TRANSFER_BUDGET, TakenEvents,
 };
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
-pub use past::Line;
-pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, StoreRequest, Unreadable};
-#[cfg(feature = "planted")]
-pub use planted::Planted;
+pub use persistence::{
+    CorruptPersistedState, Loaded, PersistedState, StoreFailure, StoreOrder, StoreRequest, StoreSettings,
+};
 pub use publication::{
-    BATCH, FETCH_BYTES, Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, ReduceFn,
-    Transform, TransformFn, What,
+    BATCH, FETCH_BYTES, Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication,
+    ReduceFn, Transform, TransformFn,
 };
 pub use topology::{Availability, Interest, Listening, Membership, Phase, Topology};
 pub use version::Version;

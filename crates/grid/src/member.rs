@@ -8,9 +8,9 @@ use consort_group::{Address, Member};
 /// The capacity of a member: its share of a cache relative to the other members; 1 by default. It is stored in
 /// thousandths, so that all members compute the same owners.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Capacity(u32);
+pub struct CapacityFactor(u32);
 
-impl Capacity {
+impl CapacityFactor {
     /// The member owns no segments, and has all other functions.
     pub const ZERO: Self = Self(0);
 
@@ -25,13 +25,13 @@ impl Capacity {
     }
 }
 
-impl Default for Capacity {
+impl Default for CapacityFactor {
     fn default() -> Self {
         Self(1_000)
     }
 }
 
-impl fmt::Display for Capacity {
+impl fmt::Display for CapacityFactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:03}", self.0 / 1_000, self.0 % 1_000)
     }
@@ -71,14 +71,14 @@ pub struct CacheMember {
     /// Its address.
     pub address: Address,
     /// Its capacity.
-    pub capacity: Capacity,
+    pub capacity: CapacityFactor,
     /// Its location.
     pub location: Location,
 }
 
 impl From<Address> for CacheMember {
     fn from(address: Address) -> Self {
-        Self { address, capacity: Capacity::default(), location: Location::default() }
+        Self { address, capacity: CapacityFactor::default(), location: Location::default() }
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_capacity_is_shown_as_a_share_of_the_usual() {
-        assert_eq!(Capacity::default().to_string(), "1.000");
-        assert_eq!(Capacity::from_thousandths(2_050).to_string(), "2.050");
+        assert_eq!(CapacityFactor::default().to_string(), "1.000");
+        assert_eq!(CapacityFactor::from_thousandths(2_050).to_string(), "2.050");
     }
 }

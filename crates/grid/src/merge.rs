@@ -4,7 +4,7 @@
 //! Most keys need no decision: a change that only one partition made since the split stands, be it a put or a
 //! removal. If several partitions changed a key, and not to the same value, the cache's [`MergePolicy`] decides.
 //!
-//! The history of each partition ([`crate::past`]) determines which changes are its own. A write that another
+//! The history of each partition ([`crate::history`]) determines which changes are its own. A write that another
 //! partition has not seen is a change to that partition. A write that another partition has seen and no longer has
 //! was replaced there.
 
@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::guarded::{Panicked, guarded};
+use crate::catch_panic::{Panicked, catch_panic};
 use crate::operation::Stored;
 use crate::{Lifetime, Segment, Version};
 
-/// Maximum number of partings that a cache remembers. Beyond it the oldest is forgotten, and members can no longer be
+/// Maximum number of split points that a cache remembers. Beyond it the oldest is forgotten, and members can no longer be
 /// assigned to its partitions.
-pub(crate) const PARTINGS_MAX: usize = 16;
+pub(crate) const SPLIT_POINTS_MAX: usize = 16;
 
 /// The policy for keys that several partitions have changed. The *preferred* partition is the one with the most
 /// members that were members at the split; of several such, the one that has the oldest member.
@@ -44,7 +44,7 @@ pub type MergeFn =
 
 /// The state of a key in one partition.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum KeyState {
     Entry(Stored),
     /// The key was removed, as far as the partition remembers.
     Removed(Version),
@@ -52,7 +52,7 @@ pub(crate) enum Standing {
     Nothing,
 }
 
-impl Standing {
+impl KeyState {
     pub(crate) fn version(&self) -> Version {
         match self {
             Self::Entry(stored) => stored.version,
@@ -82,7 +82,7 @@ impl Standing {
 
 /// The decision about a key.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Resolution {
     /// The state of the first partition stays.
     Stays,
     /// The unchanged entry or removal of another partition: no other partition has changed the key.
@@ -96,13 +96,13 @@ pub(crate) enum Verdict {
 /// returns whether partition `a` has seen the state of partition `b`.
 pub(crate) fn decide(
     key: &[u8],
-    standings: &[&Standing],
+    standings: &[&KeyState],
     has_seen: impl Fn(usize, usize) -> bool,
     policy: &MergePolicy,
     custom: Option<&MergeFn>,
-) -> Verdict {
+) -> Resolution {
     let is_changed =
-        |side: usize, other: usize| !matches!(standings[side], Standing::Nothing) && !has_seen(other, side);
+        |side: usize, other: usize| !matches!(standings[side], KeyState::Nothing) && !has_seen(other, side);
     // Two partitions that have each seen and replaced the other's state have merged other partitions meanwhile, with
     // different results. The policy decides these, too. Where the policy does not choose among values, the newer one
     // stands.
@@ -132,13 +132,13 @@ pub(crate) fn decide(
     // and replaced it.
     let takes = |side: usize| match (standings[side], standings[0]) {
         // The same value, put again in another partition, is not the one that others have replaced.
-        (Standing::Entry(one), own) if one.version > own.version() => Verdict::Copy(side),
-        (one, own) if one.is_same(own) => Verdict::Stays,
-        (one, own) if one.version() > own.version() => Verdict::Copy(side),
-        (Standing::Entry(stored), _) => Verdict::Put(stored.value.clone(), left_of(stored)),
-        _ => Verdict::Remove,
+        (KeyState::Entry(one), own) if one.version > own.version() => Resolution::Copy(side),
+        (one, own) if one.is_same(own) => Resolution::Stays,
+        (one, own) if one.version() > own.version() => Resolution::Copy(side),
+        (KeyState::Entry(stored), _) => Resolution::Put(stored.value.clone(), left_of(stored)),
+        _ => Resolution::Remove,
     };
-    let Some((&first, others)) = left.split_first() else { return Verdict::Stays };
+    let Some((&first, others)) = left.split_first() else { return Resolution::Stays };
     if others.is_empty() {
         return takes(first);
     }
@@ -146,14 +146,16 @@ pub(crate) fn decide(
     match policy {
         MergePolicy::PreferredAlways => takes(first),
         MergePolicy::PreferredNonNull => takes(entries().next().copied().unwrap_or(first)),
-        MergePolicy::RemoveAll => Verdict::Remove,
+        MergePolicy::RemoveAll => Resolution::Remove,
         MergePolicy::Custom(_) => {
             let others: Vec<Option<&Stored>> = others.iter().map(|&side| standings[side].entry()).collect();
             let Some(custom) = custom else { return takes(first) };
-            match guarded(|| custom(key, standings[first].entry(), &others)) {
+            match catch_panic(|| custom(key, standings[first].entry(), &others)) {
                 Ok(made) => match left.iter().find(|&&side| standings[side].is_made_of(made.as_ref())) {
                     Some(&side) => takes(side),
-                    None => made.map_or(Verdict::Remove, |(value, lifetime)| Verdict::Put(value, lifetime)),
+                    None => {
+                        made.map_or(Resolution::Remove, |(value, lifetime)| Resolution::Put(value, lifetime))
+                    }
                 },
                 Err(Panicked) => takes(first),
             }
@@ -171,9 +173,9 @@ fn left_of(stored: &Stored) -> Lifetime {
 /// this topology added.
 pub(crate) type SideId = (u32, u32);
 
-/// A partition whose entries are to be merged: its owners, and its partings.
+/// A partition whose entries are to be merged: its owners, and its split points.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Side {
+pub struct PartitionSide {
     /// The id of the topology that added its members.
     pub since: u32,
     /// Its number among the partitions that this topology added.
@@ -181,10 +183,10 @@ pub struct Side {
     /// Its read owners in the view; for a segment without any, its write owners.
     pub owners: crate::ConsistentHash,
     /// Its splits from other partitions.
-    pub partings: Arc<[Parting]>,
+    pub split_points: Arc<[SplitPoint]>,
 }
 
-impl Side {
+impl PartitionSide {
     pub(crate) fn id(&self) -> SideId {
         (self.since, self.nth)
     }
@@ -195,18 +197,18 @@ impl Side {
     }
 }
 
-/// A topology that goes on without members that may go on without it; also the first topology of a cache.
+/// A topology that continues without members that may continue without it; also the first topology of a cache.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Parting {
+pub struct SplitPoint {
     /// The topology's id.
     pub id: u32,
-    /// The coordinator that made it: another partition may have a parting with the same id.
+    /// The coordinator that made it: another partition may have a split point with the same id.
     pub by: consort_group::Address,
 }
 
 /// Returns the id at which the first history leaves the part that both have in common: `None` if it never does.
-pub(crate) fn parted_from(own: &[Parting], other: &[Parting]) -> Option<u32> {
-    own.iter().find(|parting| !other.contains(parting)).map(|parting| parting.id)
+pub(crate) fn parted_from(own: &[SplitPoint], other: &[SplitPoint]) -> Option<u32> {
+    own.iter().find(|split_point| !other.contains(split_point)).map(|split_point| split_point.id)
 }
 
 #[cfg(test)]
@@ -215,8 +217,8 @@ mod tests {
 
     use super::*;
 
-    fn stored(value: &'static str, topology: u32, count: u64) -> Standing {
-        Standing::Entry(Stored {
+    fn stored(value: &'static str, topology: u32, count: u64) -> KeyState {
+        KeyState::Entry(Stored {
             value: Bytes::from_static(value.as_bytes()),
             version: Version::new(topology, count),
             lifetime: Lifetime::FOREVER,
@@ -225,12 +227,12 @@ mod tests {
         })
     }
 
-    fn put(value: &'static str) -> Verdict {
-        Verdict::Put(Bytes::from_static(value.as_bytes()), Lifetime::FOREVER)
+    fn put(value: &'static str) -> Resolution {
+        Resolution::Put(Bytes::from_static(value.as_bytes()), Lifetime::FOREVER)
     }
 
     /// Two partitions that split when the preferred one had seen all up to 5.7 and the other all up to 5.4.
-    fn decided(preferred: &Standing, other: &Standing, policy: &MergePolicy) -> Verdict {
+    fn decided(preferred: &KeyState, other: &KeyState, policy: &MergePolicy) -> Resolution {
         let sides = [preferred, other];
         let has_seen = |side: usize, other: usize| sides[other].version() <= Version::new(5, [7, 4][side]);
         decide(b"k", &sides, has_seen, policy, None)
@@ -242,15 +244,15 @@ mod tests {
     #[test]
     fn change_of_one_partition_wins_with_every_merge_policy() {
         let (old, new) = (stored("old", 5, 3), stored("new", 6, 1));
-        let removed = Standing::Removed(Version::new(6, 1));
+        let removed = KeyState::Removed(Version::new(6, 1));
         for policy in &ALL {
-            assert_eq!(decided(&old, &new, policy), Verdict::Copy(1), "the other side has written");
-            assert_eq!(decided(&new, &old, policy), Verdict::Stays, "the preferred side has written");
-            assert_eq!(decided(&old, &removed, policy), Verdict::Copy(1), "the other side has removed");
-            assert_eq!(decided(&removed, &old, policy), Verdict::Stays, "the preferred side has removed");
-            assert_eq!(decided(&Standing::Nothing, &new, policy), Verdict::Copy(1), "a new key");
-            assert_eq!(decided(&Standing::Nothing, &removed, policy), Verdict::Stays, "it was never here");
-            assert_eq!(decided(&new, &Standing::Nothing, policy), Verdict::Stays, "a new key here");
+            assert_eq!(decided(&old, &new, policy), Resolution::Copy(1), "the other side has written");
+            assert_eq!(decided(&new, &old, policy), Resolution::Stays, "the preferred side has written");
+            assert_eq!(decided(&old, &removed, policy), Resolution::Copy(1), "the other side has removed");
+            assert_eq!(decided(&removed, &old, policy), Resolution::Stays, "the preferred side has removed");
+            assert_eq!(decided(&KeyState::Nothing, &new, policy), Resolution::Copy(1), "a new key");
+            assert_eq!(decided(&KeyState::Nothing, &removed, policy), Resolution::Stays, "it was never here");
+            assert_eq!(decided(&new, &KeyState::Nothing, policy), Resolution::Stays, "a new key here");
         }
     }
 
@@ -259,72 +261,72 @@ mod tests {
         let (before, under_way, new) =
             (stored("before", 5, 3), stored("under way", 5, 6), stored("new", 6, 1));
         for policy in &ALL {
-            assert_eq!(decided(&under_way, &before, policy), Verdict::Stays);
+            assert_eq!(decided(&under_way, &before, policy), Resolution::Stays);
         }
-        assert_eq!(decided(&under_way, &new, &MergePolicy::PreferredAlways), Verdict::Stays);
-        assert_eq!(decided(&under_way, &new, &MergePolicy::RemoveAll), Verdict::Remove);
+        assert_eq!(decided(&under_way, &new, &MergePolicy::PreferredAlways), Resolution::Stays);
+        assert_eq!(decided(&under_way, &new, &MergePolicy::RemoveAll), Resolution::Remove);
     }
 
     #[test]
     fn the_policy_decides_where_both_have_changed() {
         let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
-        assert_eq!(decided(&a, &b, &MergePolicy::PreferredAlways), Verdict::Stays);
-        assert_eq!(decided(&a, &b, &MergePolicy::PreferredNonNull), Verdict::Stays);
-        assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Verdict::Remove);
-        let removed = Standing::Removed(Version::new(6, 3));
-        assert_eq!(decided(&removed, &b, &MergePolicy::PreferredAlways), Verdict::Stays);
+        assert_eq!(decided(&a, &b, &MergePolicy::PreferredAlways), Resolution::Stays);
+        assert_eq!(decided(&a, &b, &MergePolicy::PreferredNonNull), Resolution::Stays);
+        assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Resolution::Remove);
+        let removed = KeyState::Removed(Version::new(6, 3));
+        assert_eq!(decided(&removed, &b, &MergePolicy::PreferredAlways), Resolution::Stays);
         assert_eq!(decided(&removed, &b, &MergePolicy::PreferredNonNull), put("b"));
         assert_eq!(
             decided(&removed, &b, &MergePolicy::RemoveAll),
-            Verdict::Remove,
+            Resolution::Remove,
             "which no side knows yet"
         );
-        assert_eq!(decided(&a, &removed, &MergePolicy::RemoveAll), Verdict::Remove);
+        assert_eq!(decided(&a, &removed, &MergePolicy::RemoveAll), Resolution::Remove);
     }
 
     #[test]
     fn entries_with_different_results_of_earlier_merges_are_left_to_the_policy() {
         let (older, newer) = (stored("older", 5, 3), stored("newer", 6, 1));
-        let removed = Standing::Removed(Version::new(7, 1));
-        let decided = |sides: [&Standing; 2], policy| decide(b"k", &sides, |_, _| true, policy, None);
+        let removed = KeyState::Removed(Version::new(7, 1));
+        let decided = |sides: [&KeyState; 2], policy| decide(b"k", &sides, |_, _| true, policy, None);
         for policy in &ALL {
             let is_newest = *policy == MergePolicy::RemoveAll;
-            let wanted = if is_newest { Verdict::Copy(1) } else { Verdict::Stays };
+            let wanted = if is_newest { Resolution::Copy(1) } else { Resolution::Stays };
             assert_eq!(decided([&older, &newer], policy), wanted, "{policy:?}");
-            assert_eq!(decided([&newer, &older], policy), Verdict::Stays, "{policy:?}");
-            assert_eq!(decided([&newer, &removed], policy), Verdict::Copy(1), "{policy:?}");
+            assert_eq!(decided([&newer, &older], policy), Resolution::Stays, "{policy:?}");
+            assert_eq!(decided([&newer, &removed], policy), Resolution::Copy(1), "{policy:?}");
         }
     }
 
     #[test]
     fn equal_values_are_no_conflict() {
         let (a, b) = (stored("same", 6, 2), stored("same", 6, 1));
-        assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Verdict::Stays);
+        assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Resolution::Stays);
     }
 
     /// Of three partitions the second has replaced the first's state, and now has the same value as the third.
     #[test]
-    fn of_sides_that_have_come_to_the_same_the_newest_is_taken_over() {
+    fn newest_of_equal_states_is_copied() {
         let (old, a, b) = (stored("old", 5, 3), stored("same", 6, 1), stored("same", 40, 1));
         let has_seen = |_: usize, other: usize| other == 0;
         let verdict = decide(b"k", &[&old, &a, &b], has_seen, &MergePolicy::RemoveAll, None);
-        assert_eq!(verdict, Verdict::Copy(2));
+        assert_eq!(verdict, Resolution::Copy(2));
     }
 
     /// A third partition has removed the first's entry, and the second has chosen it again, as a change.
     #[test]
     fn a_value_that_was_put_once_more_is_taken_over_as_newer() {
         let (old, removed, again) =
-            (stored("same", 5, 3), Standing::Removed(Version::new(6, 1)), stored("same", 40, 1));
+            (stored("same", 5, 3), KeyState::Removed(Version::new(6, 1)), stored("same", 40, 1));
         let has_seen = |_: usize, other: usize| other == 0;
         let greatest = |_: &[u8], _: Option<&Stored>, others: &[Option<&Stored>]| {
             others.iter().flatten().next().map(|stored| (stored.value.clone(), stored.lifetime))
         };
         let policy = MergePolicy::Custom("greatest".into());
         let verdict = decide(b"k", &[&old, &removed, &again], has_seen, &policy, Some(&greatest));
-        assert_eq!(verdict, Verdict::Copy(2));
+        assert_eq!(verdict, Resolution::Copy(2));
         let policy = MergePolicy::PreferredNonNull;
-        assert_eq!(decide(b"k", &[&old, &removed, &again], has_seen, &policy, None), Verdict::Copy(2));
+        assert_eq!(decide(b"k", &[&old, &removed, &again], has_seen, &policy, None), Resolution::Copy(2));
     }
 
     #[test]
@@ -347,13 +349,13 @@ mod tests {
             all.map(|stored| (stored.value.clone(), stored.lifetime)).max_by_key(|(value, _)| value.clone())
         };
         let policy = MergePolicy::Custom("greatest".into());
-        let decided = |sides: [&Standing; 2]| decide(b"k", &sides, |_, _| false, &policy, Some(&greatest));
-        assert_eq!(decided([&b, &a]), Verdict::Stays);
-        assert_eq!(decided([&a, &b]), Verdict::Copy(1));
+        let decided = |sides: [&KeyState; 2]| decide(b"k", &sides, |_, _| false, &policy, Some(&greatest));
+        assert_eq!(decided([&b, &a]), Resolution::Stays);
+        assert_eq!(decided([&a, &b]), Resolution::Copy(1));
         assert_eq!(decided([&a, &c]), put("c"), "an older version cannot be taken over");
-        let removed = Standing::Removed(Version::new(6, 1));
+        let removed = KeyState::Removed(Version::new(6, 1));
         let verdict = decide(b"k", &[&removed, &b], |_, _| false, &MergePolicy::PreferredNonNull, None);
-        assert_eq!(verdict, Verdict::Copy(1));
+        assert_eq!(verdict, Resolution::Copy(1));
     }
 
     #[test]
@@ -362,6 +364,6 @@ mod tests {
         let panics = |_: &[u8], _: Option<&Stored>, _: &[Option<&Stored>]| panic!("as the test wants it");
         let policy = MergePolicy::Custom("panics".into());
         let verdict = decide(b"k", &[&a, &b], |_, _| false, &policy, Some(&panics));
-        assert_eq!(verdict, Verdict::Stays);
+        assert_eq!(verdict, Resolution::Stays);
     }
 }

@@ -126,14 +126,14 @@ pub struct Stored {
 
 /// The metadata of an entry in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp {
+pub(crate) struct EntryMetadata {
     pub(crate) version: Version,
     pub(crate) lifetime: Lifetime,
     pub(crate) age: Duration,
     pub(crate) idle: Duration,
 }
 
-impl Stamp {
+impl EntryMetadata {
     /// Returns the time of the entry's first write, by the clock of a member that has just received it.
     pub(crate) fn created(self, now: Time) -> Time {
         ago(now, self.age)
@@ -157,14 +157,14 @@ impl Stored {
         }
     }
 
-    pub(crate) fn stamped(value: Bytes, stamp: Stamp) -> Self {
-        let Stamp { version, lifetime, age, idle } = stamp;
+    pub(crate) fn stamped(value: Bytes, stamp: EntryMetadata) -> Self {
+        let EntryMetadata { version, lifetime, age, idle } = stamp;
         Self { value, version, lifetime, age, idle }
     }
 
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> EntryMetadata {
         let &Self { version, lifetime, age, idle, .. } = self;
-        Stamp { version, lifetime, age, idle }
+        EntryMetadata { version, lifetime, age, idle }
     }
 
     /// Whether its lifespan has ended.
@@ -212,7 +212,7 @@ pub enum OperationError {
     /// The key's primary has no room for the entry: its cache refuses new entries, or evicting all evictable entries
     /// would not make enough room. Nothing was changed.
     #[error("memory of {member} is full: {limit} are allowed, and with the write there would be {needed}")]
-    Full {
+    MemoryFull {
         /// The member whose memory is full.
         member: Member,
         /// Its limit.
@@ -232,7 +232,7 @@ pub enum OperationError {
     /// A member's store has not accepted the write. The write is in the memory of its owners, and the store tries it
     /// again. Until then it is lost if all owners stop.
     #[error("the write is in memory, and the store of {member} has not taken it: {why}")]
-    NotStored {
+    StoreWriteFailed {
         /// The member whose store failed.
         member: Member,
         /// The store's error.
@@ -240,7 +240,7 @@ pub enum OperationError {
     },
     /// The store of the key's primary does not accept earlier writes. Nothing was changed.
     #[error("the store of {member} takes no writes: {why}")]
-    StoreFails {
+    StoreUnavailable {
         /// The member whose store failed.
         member: Member,
         /// The store's error.
@@ -248,7 +248,7 @@ pub enum OperationError {
     },
     /// A member's store has the value and cannot read it. Nothing was changed.
     #[error("the store of {member} cannot read the value: {why}")]
-    NotLoaded {
+    StoreReadFailed {
         /// The member whose store failed.
         member: Member,
         /// The store's error.
@@ -287,13 +287,13 @@ pub enum OperationError {
     Closed,
     /// The member has the maximum number of operations in progress. Nothing was changed.
     #[error("{0} operations are under way already")]
-    Busy(u64),
+    TooManyInFlight(u64),
 }
 
 impl OperationError {
     /// Creates the error of a member without room.
     pub(crate) fn full(member: &Address, Full { limit, needed }: Full) -> Self {
-        Self::Full { member: member.clone().into(), limit, needed }
+        Self::MemoryFull { member: member.clone().into(), limit, needed }
     }
 }
 
@@ -301,18 +301,18 @@ impl NamesMembers for OperationError {
     fn each_member(&mut self, name: &mut dyn FnMut(&mut Member)) {
         match self {
             Self::Degraded { away, .. } => away.iter_mut().for_each(name),
-            Self::Full { member, .. }
+            Self::MemoryFull { member, .. }
             | Self::NoMemory { member, .. }
-            | Self::NotStored { member, .. }
-            | Self::StoreFails { member, .. }
-            | Self::NotLoaded { member, .. } => name(member),
+            | Self::StoreWriteFailed { member, .. }
+            | Self::StoreUnavailable { member, .. }
+            | Self::StoreReadFailed { member, .. } => name(member),
             Self::TimedOut(_)
             | Self::Uncertain
             | Self::TooLarge { .. }
             | Self::LargeResponse { .. }
             | Self::Unsupported { .. }
             | Self::Closed
-            | Self::Busy(_) => {}
+            | Self::TooManyInFlight(_) => {}
         }
     }
 }

@@ -12,16 +12,16 @@ use crate::{CacheConfig, Segment, Topology};
 
 /// The kind of persistence of a cache on this member.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Backing {
+pub struct StoreSettings {
     /// Whether the store has only the values that memory has no room for. If not, it has all entries.
     pub passivation: bool,
     /// The state that the store has from an earlier process. The container has its entries.
-    pub remembered: Option<Remembered>,
+    pub remembered: Option<PersistedState>,
 }
 
 /// The state that a member stores beside its entries: its address, and the newest topology that it had installed.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Remembered {
+pub struct PersistedState {
     /// Its address at that time.
     pub member: Address,
     /// The cache's settings.
@@ -35,14 +35,14 @@ pub struct Remembered {
 /// The error for state in a store that cannot be decoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("what the store remembers of its cluster cannot be read: {0}")]
-pub struct Unreadable(String);
+pub struct CorruptPersistedState(String);
 
-wire_struct!(Remembered { member, config, topology, is_void });
+wire_struct!(PersistedState { member, config, topology, is_void });
 
 /// The version of the stored form.
 const FORM: u8 = 3;
 
-impl Remembered {
+impl PersistedState {
     /// Returns the encoded state.
     pub fn encode(&self) -> Bytes {
         let mut out = bytes::BytesMut::new();
@@ -55,18 +55,22 @@ impl Remembered {
     ///
     /// # Errors
     ///
-    /// [`Unreadable`] if they are not of this version, or damaged.
-    pub fn decode(mut bytes: Bytes) -> Result<Self, Unreadable> {
+    /// [`CorruptPersistedState`] if they are not of this version, or damaged.
+    pub fn decode(mut bytes: Bytes) -> Result<Self, CorruptPersistedState> {
         let read = |bytes: &mut Bytes| match u8::read(bytes)? {
             FORM => Self::read(bytes),
             form => Err(FrameError::Invalid { what: "form", value: form.into() }),
         };
-        let remembered = read(&mut bytes).map_err(|error| Unreadable(error.to_string()))?;
+        let remembered = read(&mut bytes).map_err(|error| CorruptPersistedState(error.to_string()))?;
         let is_whole = bytes.is_empty()
             && remembered.config.check().is_ok()
             && remembered.topology.current.segment_count() == remembered.config.segments
             && remembered.topology.contains(&remembered.member);
-        if is_whole { Ok(remembered) } else { Err(Unreadable("its parts do not fit each other".to_owned())) }
+        if is_whole {
+            Ok(remembered)
+        } else {
+            Err(CorruptPersistedState("its parts do not fit each other".to_owned()))
+        }
     }
 }
 
@@ -109,7 +113,7 @@ pub enum StoreOrder {
     RemoveSegment(Segment),
     /// Removes all entries.
     Clear,
-    /// Replaces the state beside the entries ([`Remembered::decode`]); removes it if the bytes are empty.
+    /// Replaces the state beside the entries ([`PersistedState::decode`]); removes it if the bytes are empty.
     Remember(Bytes),
 }
 

@@ -34,7 +34,7 @@ pub enum Guarantee {
 
 /// The projection of each entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum What {
+pub enum Projection {
     /// Key, value and version.
     #[default]
     Entries,
@@ -74,10 +74,10 @@ pub type ReduceFn = dyn Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publication {
     /// The projection of each entry.
-    pub what: What,
+    pub projection: Projection,
     /// The delivery guarantee.
     pub guarantee: Guarantee,
-    /// Filters and maps entries at their owners, or reduces them with [`What::Reduced`].
+    /// Filters and maps entries at their owners, or reduces them with [`Projection::Reduced`].
     pub transform: Option<Transform>,
     /// The requested segments; `None` = all.
     pub segments: Option<Arc<[Segment]>>,
@@ -97,7 +97,7 @@ pub struct Publication {
 impl Default for Publication {
     fn default() -> Self {
         Self {
-            what: What::default(),
+            projection: Projection::default(),
             guarantee: Guarantee::default(),
             transform: None,
             segments: None,
@@ -120,7 +120,7 @@ pub enum Next {
     Items(Items),
     /// No items have arrived. [`crate::NodeEvent::Fetched`] says when to ask again.
     Nothing,
-    /// All items were returned. For [`What::Count`]: the number of entries.
+    /// All items were returned. For [`Projection::Count`]: the number of entries.
     End {
         /// Number of entries counted or returned.
         count: u64,

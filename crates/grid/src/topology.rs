@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use consort_group::Address;
 
-use crate::merge::{PARTINGS_MAX, Parting, Side};
-use crate::past::{LINES_MAX, Line};
+use crate::history::{LINEAGES_MAX, Lineage};
+use crate::merge::{PartitionSide, SPLIT_POINTS_MAX, SplitPoint};
 use crate::{Ballot, CacheMember, ConsistentHash, Segment};
 
 /// The phase of a change of owners.
@@ -95,7 +95,7 @@ pub struct Topology {
     /// Per segment the id of the topology with which its write owners, or the members with listeners, last changed.
     pub epochs: Arc<[u32]>,
     /// The primary term. Per segment the id of the topology with which its primary last changed.
-    pub reigns: Arc<[u32]>,
+    pub primary_terms: Arc<[u32]>,
     /// The members of the last stable topology: more than half of them must be present.
     pub quorum: Arc<[Address]>,
     /// The next quorum, once all members have this topology: more than half of these must be present as well.
@@ -114,14 +114,14 @@ pub struct Topology {
     /// restarts: data with another origin belongs to another cache.
     pub origin: Address,
     /// The beginnings of this history's lineages, in order. Only the last ones of many are kept.
-    pub lines: Arc<[Line]>,
-    /// The partings of this history: the first topology, and those that went on without members that may also have
-    /// gone on. Only the last ones of many are kept.
-    pub partings: Arc<[Parting]>,
-    /// The last partings of partitions that have been merged into this one.
-    pub merged: Arc<[Parting]>,
+    pub lineages: Arc<[Lineage]>,
+    /// The split points of this history: the first topology, and each topology that continued without members that may
+    /// also have continued. Only the last ones of many are kept.
+    pub split_points: Arc<[SplitPoint]>,
+    /// The last split points of partitions that have been merged into this one.
+    pub merged: Arc<[SplitPoint]>,
     /// Partitions whose entries are being merged into this one.
-    pub merging: Arc<[Side]>,
+    pub merging: Arc<[PartitionSide]>,
 }
 
 impl Membership {
@@ -136,8 +136,8 @@ impl Topology {
     pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
         let quorum = Arc::from([member.address.clone()]);
         let membership = Membership::new(member.clone(), id);
-        let line = Line { id, by: member.address.clone() };
-        let root = Parting { id, by: member.address.clone() };
+        let lineage = Lineage { id, by: member.address.clone() };
+        let root = SplitPoint { id, by: member.address.clone() };
         Self {
             origin: member.address.clone(),
             id,
@@ -147,15 +147,15 @@ impl Topology {
             pending: None,
             rebalance: 0,
             epochs: vec![id; segment_count.into()].into(),
-            reigns: vec![id; segment_count.into()].into(),
+            primary_terms: vec![id; segment_count.into()].into(),
             quorum,
             quorum_to_be: None,
             forgone: Arc::from([]),
             ballot: Ballot { number: 0, by: member.address },
             availability: Availability::Available,
             available: id,
-            lines: Arc::from([line]),
-            partings: Arc::from([root]),
+            lineages: Arc::from([lineage]),
+            split_points: Arc::from([root]),
             merged: Arc::from([]),
             merging: Arc::from([]),
         }
@@ -163,36 +163,37 @@ impl Topology {
 
     /// Records that this history goes on without members that may have gone on without it.
     pub(crate) fn part(&mut self, by: &Address) {
-        let parting = Parting { id: self.id, by: by.clone() };
-        self.partings = last_of(self.partings.iter().cloned().chain([parting]), PARTINGS_MAX);
+        let split_point = SplitPoint { id: self.id, by: by.clone() };
+        self.split_points = last_of(self.split_points.iter().cloned().chain([split_point]), SPLIT_POINTS_MAX);
     }
 
     /// Begins a lineage, because another coordinator may go on from the previous topology: later writes are
     /// distinguished from those by their lineage.
-    pub(crate) fn begin_line(&mut self, by: &Address) {
-        let line = Line { id: self.id, by: by.clone() };
-        if self.lines.last() == Some(&line) {
+    pub(crate) fn begin_lineage(&mut self, by: &Address) {
+        let lineage = Lineage { id: self.id, by: by.clone() };
+        if self.lineages.last() == Some(&lineage) {
             return;
         }
-        self.lines = last_of(self.lines.iter().cloned().chain([line]), LINES_MAX);
+        self.lineages = last_of(self.lineages.iter().cloned().chain([lineage]), LINEAGES_MAX);
     }
 
     /// Adds the members of a partition whose entries are to be merged.
-    pub(crate) fn take_in(&mut self, side: Side, members: Vec<CacheMember>) {
+    pub(crate) fn take_in(&mut self, side: PartitionSide, members: Vec<CacheMember>) {
         let since = side.since;
         let others = members.into_iter().map(|member| Membership::new(member, since));
         self.members = self.members.iter().cloned().chain(others).collect();
-        self.merged = last_of(self.merged.iter().cloned().chain(side.partings.last().cloned()), PARTINGS_MAX);
+        self.merged =
+            last_of(self.merged.iter().cloned().chain(side.split_points.last().cloned()), SPLIT_POINTS_MAX);
         self.merging = self.merging.iter().cloned().chain([side]).collect();
     }
 
     /// Whether this topology is older than the other, and of its history or of one that was merged into it.
     pub(crate) fn is_behind(&self, other: &Self) -> bool {
-        let Some(last) = self.partings.last() else { return false };
-        if other.partings.last() == Some(last) {
+        let Some(last) = self.split_points.last() else { return false };
+        if other.split_points.last() == Some(last) {
             return self.id < other.id;
         }
-        other.partings.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
+        other.split_points.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
     /// Returns a successor with another id, after `change` has modified it. The epochs, the primary terms and the id
@@ -216,7 +217,8 @@ impl Topology {
                 .map(|segment| if is_same(segment) { since[usize::from(segment.0)] } else { id })
                 .collect()
         };
-        next.reigns = changed(&self.reigns, &|segment| old.primary(segment) == new.primary(segment));
+        next.primary_terms =
+            changed(&self.primary_terms, &|segment| old.primary(segment) == new.primary(segment));
         let is_told_alike = self.listening().eq(next.listening());
         next.epochs = changed(&self.epochs, &|segment| {
             is_told_alike
@@ -322,8 +324,8 @@ impl Topology {
     }
 
     /// Returns the primary term: the id of the topology with which a segment's primary last changed.
-    pub fn reign(&self, segment: Segment) -> u32 {
-        self.reigns[usize::from(segment.0)]
+    pub fn primary_term(&self, segment: Segment) -> u32 {
+        self.primary_terms[usize::from(segment.0)]
     }
 
     /// Removes the members announced for removal, in any phase.
@@ -399,13 +401,13 @@ mod tests {
         });
         for segment in target.segments() {
             assert_eq!(copying.epoch(segment), 2, "everybody gets a second owner");
-            assert_eq!(copying.reign(segment), 1, "who is read stays primary");
+            assert_eq!(copying.primary_term(segment), 1, "who is read stays primary");
             let has_moved = target.primary(segment) != alone.current.primary(segment);
-            assert_eq!(switching.reign(segment), if has_moved { 3 } else { 1 });
+            assert_eq!(switching.primary_term(segment), if has_moved { 3 } else { 1 });
             assert_eq!(switching.epoch(segment), if has_moved { 3 } else { 2 });
             let is_left = !target.owners(segment).any(|owner| *owner == member(1).address);
             assert_eq!(stable.epoch(segment), if is_left { 4 } else { switching.epoch(segment) });
-            assert_eq!(stable.reign(segment), switching.reign(segment));
+            assert_eq!(stable.primary_term(segment), switching.primary_term(segment));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Why a cache cannot be made, changed, removed or opened.
 
-use consort_cache::{CacheError, NotHandedOver, OpenError};
+use consort_cache::{CacheError, HandoverTimeout, OpenError};
 
 use crate::bounds::{CACHE_NAME_MAX, CACHES_MAX};
 use crate::data::DataError;
@@ -55,7 +55,7 @@ pub(crate) enum AdminError {
     #[error(transparent)]
     Cache(#[from] CacheError),
     #[error(transparent)]
-    Leave(#[from] NotHandedOver),
+    Leave(#[from] HandoverTimeout),
     #[error(transparent)]
     Data(#[from] DataError),
     #[error(

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use consort_cache::AHEAD_MAX;
+use consort_cache::PREFETCH_MAX;
 use consort_hotrod::{
     CacheTopology, Limits, Request, RequestBody, RequestContext, RequestDecoder, RequestError, RequestHead,
     Text,
@@ -14,7 +14,7 @@ use consort_hotrod::{
 use crate::caches::Caches;
 use crate::served::Served;
 
-/// A connection's requests in the order in which they came, at most [`AHEAD_MAX`] of which are decoded and not begun.
+/// A connection's requests in the order in which they came, at most [`PREFETCH_MAX`] of which are decoded and not begun.
 pub(crate) struct Ahead {
     decoder: RequestDecoder,
     /// With the bytes of each.
@@ -105,7 +105,7 @@ impl Ahead {
             return Ok(None);
         };
         let bytes = self.decoder.decoded();
-        while self.decoded.len() + 1 < AHEAD_MAX && !input.is_empty() {
+        while self.decoded.len() + 1 < PREFETCH_MAX && !input.is_empty() {
             match self.decoder.decode(input) {
                 Ok(Some(request)) => self.decoded.push_back((request, self.decoder.decoded())),
                 Ok(None) => break,
@@ -129,7 +129,7 @@ impl Ahead {
     fn look_ahead(&self, first: &Request) {
         let Some(Recent { name, served, .. }) = &self.recent else { return };
         let requests = std::iter::once(first).chain(self.decoded.iter().map(|(request, _)| request));
-        served.cache.look_ahead(requests.filter_map(|request| match &request.body {
+        served.cache.prefetch(requests.filter_map(|request| match &request.body {
             RequestBody::Map(body) if request.header.cache == *name => Some(&body.key()[..]),
             _ => None,
         }));

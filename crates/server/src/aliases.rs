@@ -68,7 +68,7 @@ impl Caches {
         match self.definitions.lasting_here(&key(alias)) {
             Lookup::Hit(cache) => Some(text(&cache)),
             Lookup::Miss => None,
-            Lookup::Elsewhere => self.aliases.meant(alias),
+            Lookup::NotLocal => self.aliases.meant(alias),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Operations on many keys and on whole caches (facts section 2.4).
 
 use bytes::Bytes;
-use consort_cache::{Change, Condition, KeyError, RawCache, Walk, Write};
+use consort_cache::{Change, Condition, EntryStream, KeyError, RawCache, Write};
 use consort_hotrod::ops::bulk::{Listing, Request, Response};
 use consort_hotrod::{RequestHeader, ResponseBody, Status};
 
@@ -107,7 +107,7 @@ const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as 
 async fn list<T>(
     responses: &Responses,
     conversion: Option<&Conversion>,
-    walk: impl Fn() -> Walk<T>,
+    walk: impl Fn() -> EntryStream<T>,
     max: usize,
     parts: fn(T) -> (Bytes, Option<Bytes>),
 ) -> Result<(Response, Gathering), Refusal> {

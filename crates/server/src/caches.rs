@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability, ManagerEvent,
-    NotHandedOver, OperationError, RawCache, Segment,
+    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability,
+    HandoverTimeout, ManagerEvent, OperationError, RawCache, Segment,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
 use futures_core::Stream;
@@ -706,7 +706,7 @@ impl Caches {
     }
 
     /// Hands over what only this member has, and leaves.
-    pub(crate) async fn end(&self) -> Result<(), NotHandedOver> {
+    pub(crate) async fn end(&self) -> Result<(), HandoverTimeout> {
         // Clients follow the others' topologies meanwhile, without this server. The first member forgets where it was reached.
         if !self.is_leaving.load(Ordering::Acquire) {
             self.withdraw().await;

@@ -86,7 +86,7 @@ pub(crate) async fn open_with_all(
     opening: CacheBuilder<'_>,
     data: Option<&Data>,
 ) -> Result<RawCache, OpenError> {
-    let opening = opening.patience(Duration::MAX).raw();
+    let opening = opening.open_timeout(Duration::MAX).raw();
     tokio::pin!(opening);
     let begun = Instant::now();
     loop {

@@ -3,7 +3,7 @@
 //! There are no others: what an application has made for another server cannot run here.
 
 use bytes::{Buf, BufMut, Bytes};
-use consort_cache::{CacheBuilder, EntryEvent, EventKind, Stored, Walk};
+use consort_cache::{CacheBuilder, EntryEvent, EntryStream, EventKind, Stored};
 use consort_hotrod::ops::iteration::TO_EMPTY_BYTES;
 use consort_hotrod::ops::listener::Factory;
 pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
@@ -129,7 +129,7 @@ impl Wanted {
     }
 
     /// The walk that gives it.
-    pub(crate) fn of_walk(&self, walk: Walk<(Bytes, Bytes)>) -> Walk<(Bytes, Bytes)> {
+    pub(crate) fn of_walk(&self, walk: EntryStream<(Bytes, Bytes)>) -> EntryStream<(Bytes, Bytes)> {
         if *self == Self::default() { walk } else { walk.transform(TRANSFORM, self.to_bytes()) }
     }
 

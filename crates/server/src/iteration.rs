@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use consort_cache::{BATCH, FETCH_BYTES, LANES_MAX, RawCache, Segment, Walk};
+use consort_cache::{BATCH, EntryStream, FETCH_BYTES, LANES_MAX, RawCache, Segment};
 use consort_hotrod::hash::segment_of;
 use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start, Values};
 use consort_hotrod::{BitSet, Metadata, ResponseBody, Status, Text};
@@ -84,7 +84,7 @@ impl What {
     }
 }
 
-type Entries = Walk<(Bytes, Bytes)>;
+type Entries = EntryStream<(Bytes, Bytes)>;
 
 struct Progress {
     cache: RawCache,

@@ -205,10 +205,10 @@ pub(crate) fn answer_here(
             write_here(served, Writing::asked(served, request, version, flags)?)
         };
     };
-    let value = match served.cache.get_here(key) {
+    let value = match served.cache.get_local(key) {
         Lookup::Hit(value) => Some(Response::Value(value)),
         Lookup::Miss => None,
-        Lookup::Elsewhere => return None,
+        Lookup::NotLocal => return None,
     };
     Some(of_read(&served.stats, request, value))
 }
@@ -221,7 +221,7 @@ fn write_here(served: &Served, Writing { key, write, told }: Writing<'_>) -> Opt
     if !is_small || !served.is_plain() {
         return None;
     }
-    let written = served.cache.write_here(key, write)?;
+    let written = served.cache.try_write_local(key, write)?;
     Some(written.map_or_else(Answer::from, |written| told.tell(&served.stats, written)))
 }
 

@@ -43,7 +43,7 @@ impl Register {
     /// What lasts under a name, which every server has: as its last write has left it, and known without waiting unless it is
     /// just on its way here.
     pub(crate) fn lasting_here(&self, name: &[u8]) -> Lookup<Bytes> {
-        self.lasting.get_here(name)
+        self.lasting.get_local(name)
     }
 
     pub(crate) async fn get(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {

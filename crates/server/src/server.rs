@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consort_cache::{CacheManager, NotHandedOver};
+use consort_cache::{CacheManager, HandoverTimeout};
 use consort_hotrod::ServerAddress;
 use consort_memory::Budget;
 use consort_sasl::Mechanism;
@@ -402,8 +402,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`NotHandedOver`], if the other servers may not have all entries.
-    pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), NotHandedOver> {
+    /// [`HandoverTimeout`], if the other servers may not have all entries.
+    pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), HandoverTimeout> {
         let Self { caches, mut door, .. } = self;
         // The task ends with this future, as the connections do, also if this future is dropped.
         let mut following = JoinSet::new();

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Backing, CacheId, Container, ContainerSettings, Lifetime, Loaded, MemoryBound, Node, Remembered, Segment,
-    StoreFailure, StoreOrder, StoreRequest, Stored, Unreadable, Version,
+    CacheId, Container, ContainerSettings, CorruptPersistedState, Lifetime, Loaded, MemoryBound, Node,
+    PersistedState, Segment, StoreFailure, StoreOrder, StoreRequest, StoreSettings, Stored, Version,
 };
 use consort_group::{Rng, Time};
 use consort_store::{Change, Part, Store, StoreError, Times};
@@ -140,7 +140,7 @@ pub enum BeginError {
     Store(#[from] StoreError),
     /// The cluster state that the store remembers is damaged.
     #[error(transparent)]
-    Note(#[from] Unreadable),
+    Note(#[from] CorruptPersistedState),
     /// The store has entries but no cluster state.
     #[error("{entries} entries of which the store does not know where they come from")]
     Foreign {
@@ -374,7 +374,7 @@ pub fn begin(
     store: &Arc<dyn Store>,
     now: Clocks,
     keeping: &Keeping,
-) -> Result<(Arc<Container>, Backing), BeginError> {
+) -> Result<(Arc<Container>, StoreSettings), BeginError> {
     let segment_count = store.segments();
     let settings = ContainerSettings {
         segment_count,
@@ -383,7 +383,7 @@ pub fn begin(
         is_shared: keeping.is_shared,
     };
     let container = Container::new(&settings, keeping.hash_seed);
-    let remembered = store.recall()?.map(Remembered::decode).transpose()?;
+    let remembered = store.recall()?.map(PersistedState::decode).transpose()?;
     if remembered.as_ref().is_some_and(|remembered| remembered.is_void) {
         store.clear()?;
     }
@@ -405,5 +405,5 @@ pub fn begin(
     if remembered.is_none() && entries > 0 {
         return Err(BeginError::Foreign { entries });
     }
-    Ok((Arc::new(container), Backing { passivation: keeping.passivation, remembered }))
+    Ok((Arc::new(container), StoreSettings { passivation: keeping.passivation, remembered }))
 }

@@ -37,7 +37,7 @@ mod world;
 pub use beside::{BeginError, Beside, Clocks, Keeping, Trouble, begin};
 pub use checks::Violation;
 #[cfg(feature = "planted")]
-pub use consort_grid::Planted as GridPlanted;
+pub use consort_grid::InjectedBug as GridPlanted;
 #[cfg(feature = "planted")]
 pub use consort_group::InjectedBug;
 pub use faults::Mix;

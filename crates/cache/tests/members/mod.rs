@@ -32,7 +32,7 @@ impl Cluster {
     }
 
     /// Like `loopback`, without failure detection: members may be silent for any time.
-    pub fn patient(name: &str) -> Self {
+    pub fn without_failure_detection(name: &str) -> Self {
         let mut cluster = Self::loopback(name);
         let (before, rest) = cluster.text.split_once("<MERGE3/>").expect("a stack");
         let (_, after) = rest.split_once("<NAKACK2/>").expect("a stack");
@@ -76,7 +76,7 @@ impl Cluster {
 }
 
 /// Waits for a future, and fails after the timeout.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub async fn within_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, future).await {
         Ok(done) => done,
         Err(_) => panic!("{what}: nothing for {PATIENCE:?}"),
@@ -84,7 +84,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// Waits until a cache has this many members and no rebalance is in progress.
-pub async fn settled(managers: &[&CacheManager], cache: &str, members: usize) {
+pub async fn wait_for_rebalance(managers: &[&CacheManager], cache: &str, members: usize) {
     for manager in managers {
         let mut topologies = manager.watch_topology(cache).expect("an open cache");
         let is_settled = |topology: &Option<Topology>| {
@@ -106,15 +106,15 @@ pub async fn settled(managers: &[&CacheManager], cache: &str, members: usize) {
 pub async fn open(managers: &[CacheManager], config: &CacheConfig) -> Vec<RawCache> {
     let mut caches = Vec::new();
     for manager in managers {
-        caches.push(soon("open", manager.open(config.clone()).raw()).await.expect("opened"));
+        caches.push(within_timeout("open", manager.open(config.clone()).raw()).await.expect("opened"));
     }
     let all: Vec<&CacheManager> = managers.iter().collect();
-    settled(&all, &config.name, managers.len()).await;
+    wait_for_rebalance(&all, &config.name, managers.len()).await;
     caches
 }
 
 pub async fn close(managers: impl IntoIterator<Item = CacheManager>) {
     for manager in managers {
-        soon("close", manager.close()).await.expect("handed over");
+        within_timeout("close", manager.close()).await.expect("handed over");
     }
 }

@@ -252,7 +252,7 @@ pub(crate) fn kind(error: &CacheError) -> &'static str {
         CacheError::Operation(OperationError::TimedOut(_)) => "TimedOut",
         CacheError::Operation(OperationError::Uncertain) => "Uncertain",
         CacheError::Operation(OperationError::Degraded { .. }) => "Degraded",
-        CacheError::Operation(OperationError::Busy(_)) => "Busy",
+        CacheError::Operation(OperationError::TooManyInFlight(_)) => "Busy",
         _ => "Other",
     }
 }

@@ -50,7 +50,7 @@ impl Limit {
     }
 
     /// Returns a limit of the same unit.
-    pub(super) fn of(self, amount: u64) -> Self {
+    pub(super) fn with_amount(self, amount: u64) -> Self {
         match self {
             Self::Entries(_) => Self::Entries(amount),
             Self::Bytes(_) => Self::Bytes(amount),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn scan_drives_out_only_what_was_not_read() {
+    fn scan_evicts_only_unread_entries() {
         let mut queues = queues(0..100);
         for slot in 0..50 {
             (0..2).for_each(|_| queues.note_use(slot));

@@ -4,7 +4,7 @@
 //! waits for memory once. A table with separate tags waits twice, and waiting for memory is most of a read's time. A
 //! cell also has the address of its slot's item, so that the CPU fetches both at once.
 
-use super::ahead::{Hint, Place};
+use super::prefetch::{PrefetchHint, SlotAddress};
 use super::table::KeyHash;
 
 /// A cell of the table.
@@ -14,13 +14,13 @@ pub(super) struct Cell {
     /// The slot plus one; [`EMPTY`] for an empty cell.
     tag: u32,
     /// The current or former address of the item.
-    item: Hint,
+    item: PrefetchHint,
 }
 
 /// The tag of an empty cell.
 const EMPTY: u32 = 0;
 
-const VACANT: Cell = Cell { hash: KeyHash(0), tag: EMPTY, item: Hint::NOWHERE };
+const VACANT: Cell = Cell { hash: KeyHash(0), tag: EMPTY, item: PrefetchHint::NOWHERE };
 
 /// Number of cells of the smallest table that is not empty: two lines.
 const CELLS_MIN: usize = 8;
@@ -32,7 +32,7 @@ pub(super) struct Index {
     cells: Box<[Cell]>,
     len: usize,
     /// The address of the item that was added or moved last.
-    newest: Place,
+    newest: SlotAddress,
 }
 
 const fn tag(slot: u32) -> u32 {
@@ -92,7 +92,7 @@ impl Index {
     }
 
     /// Adds a new slot, whose item is at this address.
-    pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: Place) {
+    pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: SlotAddress) {
         self.reserve(self.len + 1);
         self.newest = item;
         self.put(Cell { hash, tag: tag(slot), item: item.hint() });
@@ -100,7 +100,7 @@ impl Index {
     }
 
     /// Records the new address of a slot's item. Without it searches are right, and slower.
-    pub(super) fn moved(&mut self, hash: KeyHash, slot: u32, item: Place) {
+    pub(super) fn moved(&mut self, hash: KeyHash, slot: u32, item: SlotAddress) {
         if let Some(at) = self.at(hash, slot) {
             self.cells[at].item = item.hint();
             self.newest = item;
@@ -192,8 +192,8 @@ mod tests {
                 if grows && known.len() < 500 {
                     // Hashes at the end of the table.
                     let hash = KeyHash(u32::MAX - rng.below(hashes) as u32);
-                    index.insert(hash, round, Place::default());
-                    index.moved(hash, round, Place::of(&[1]));
+                    index.insert(hash, round, SlotAddress::default());
+                    index.moved(hash, round, SlotAddress::from_bytes(&[1]));
                     known.insert(round, hash);
                 } else if let Some(slot) =
                     known.keys().nth(rng.below(known.len() as u64 + 1) as usize).copied()
@@ -230,19 +230,19 @@ mod tests {
     fn at_least_a_fifth_is_empty_and_at_least_half_are_in_use() {
         let mut index = Index::default();
         for slot in 0..10_000_u32 {
-            index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot, Place::default());
+            index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot, SlotAddress::default());
             let cells = index.cells.len();
             assert!(index.len <= cells * 4 / 5 && (cells == CELLS_MIN || index.len >= cells / 2), "{slot}");
         }
     }
 
     #[test]
-    fn one_that_has_room_does_not_grow_for_as_many_and_keeps_what_it_has() {
+    fn index_with_room_does_not_grow_and_keeps_its_entries() {
         let mut index = Index::default();
-        (0..100_u32).for_each(|slot| index.insert(KeyHash(slot << 20), slot, Place::default()));
+        (0..100_u32).for_each(|slot| index.insert(KeyHash(slot << 20), slot, SlotAddress::default()));
         index.reserve(1_000);
         let cells = index.cells.len();
-        (100..1_000_u32).for_each(|slot| index.insert(KeyHash(slot << 20), slot, Place::default()));
+        (100..1_000_u32).for_each(|slot| index.insert(KeyHash(slot << 20), slot, SlotAddress::default()));
         index.reserve(10);
         assert_eq!(index.cells.len(), cells);
         assert!((0..1_000).all(|slot| index.find(KeyHash(slot << 20), |_| true) == Some(slot)));
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn memory_is_given_back() {
         let mut index = Index::default();
-        (0..10_000).for_each(|slot| index.insert(KeyHash(slot), slot, Place::default()));
+        (0..10_000).for_each(|slot| index.insert(KeyHash(slot), slot, SlotAddress::default()));
         for slot in 10..10_000 {
             index.remove(KeyHash(slot), slot);
             index.shrink();

@@ -10,12 +10,12 @@ use super::entry::{self, is_passive};
 #[derive(Clone)]
 pub(super) enum Item {
     /// The inline layout: key and value in one allocation.
-    Together { bytes: Bytes, key_len: u16, number: Number },
+    Inline { bytes: Bytes, key_len: u16, number: Number },
     /// The key of a value that only the store has.
     Passive { key: Bytes, number: Number },
     /// The out-of-line layout: the value has an allocation of its own, and is not copied if that allocation has no
     /// other user.
-    Apart { apart: Box<Apart>, number: Number },
+    OutOfLine { out_of_line: Box<OutOfLine>, number: Number },
 }
 
 /// The number of the insertion of a key. The item has room for it: a slot of 64 bytes is one line of the CPU's cache,
@@ -40,7 +40,7 @@ impl Number {
 }
 
 #[derive(Clone)]
-pub(super) struct Apart {
+pub(super) struct OutOfLine {
     key: Box<[u8]>,
     value: Bytes,
 }
@@ -66,7 +66,7 @@ macro_rules! sizes {
         const SIZES: &[usize] = &[$($size),+];
 
         /// Returns both in the smallest allocation that holds them; none if they are too large for all.
-        fn together(key: &[u8], value: &[u8]) -> Option<Bytes> {
+        fn contiguous_copy(key: &[u8], value: &[u8]) -> Option<Bytes> {
             let length = key.len() + value.len() + HEAD;
             $(if length <= $size {
                 return Some(inline::<{ $size - HEAD }>(key, value));
@@ -86,7 +86,7 @@ pub(super) fn size_together(key_len: usize, value_len: usize) -> Option<usize> {
 /// Returns the bytes that a key and a value take of the allocator.
 pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
     size_together(key_len, value_len)
-        .unwrap_or_else(|| key_len + block_size(value_len) + size_of::<Apart>() + SHARED)
+        .unwrap_or_else(|| key_len + block_size(value_len) + size_of::<OutOfLine>() + SHARED)
 }
 
 /// The largest block for which allocators have four sizes to a doubling. Larger blocks consist of whole pages.
@@ -111,35 +111,35 @@ impl Item {
         if is_passive(&value) {
             return Self::passive(key);
         }
-        Self::in_one_place(key, &value).unwrap_or_else(|| Self::apart(key, value))
+        Self::inline(key, &value).unwrap_or_else(|| Self::out_of_line(key, value))
     }
 
     /// Creates an item of a value that is copied anyway.
     pub(super) fn copied(key: &[u8], value: &[u8]) -> Self {
-        Self::in_one_place(key, value).unwrap_or_else(|| Self::apart(key, Bytes::copy_from_slice(value)))
+        Self::inline(key, value).unwrap_or_else(|| Self::out_of_line(key, Bytes::copy_from_slice(value)))
     }
 
     #[inline]
-    fn in_one_place(key: &[u8], value: &[u8]) -> Option<Self> {
+    fn inline(key: &[u8], value: &[u8]) -> Option<Self> {
         let (key_len, number) = (key.len() as u16, Number::default());
-        together(key, value).map(|bytes| Self::Together { bytes, key_len, number })
+        contiguous_copy(key, value).map(|bytes| Self::Inline { bytes, key_len, number })
     }
 
-    fn apart(key: &[u8], value: Bytes) -> Self {
-        let apart = Box::new(Apart { key: key.into(), value: right_sized(value) });
-        Self::Apart { apart, number: Number::default() }
+    fn out_of_line(key: &[u8], value: Bytes) -> Self {
+        let out_of_line = Box::new(OutOfLine { key: key.into(), value: right_sized(value) });
+        Self::OutOfLine { out_of_line, number: Number::default() }
     }
 
     /// Creates the rest of an item whose value is only in the store.
     pub(super) fn passive(key: &[u8]) -> Self {
-        let key = together(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key));
+        let key = contiguous_copy(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key));
         Self::Passive { key, number: Number::default() }
     }
 
     /// Returns the item with the number of its key's insertion.
     #[must_use]
     pub(super) fn numbered(mut self, of_key: Number) -> Self {
-        let (Self::Together { number, .. } | Self::Passive { number, .. } | Self::Apart { number, .. }) =
+        let (Self::Inline { number, .. } | Self::Passive { number, .. } | Self::OutOfLine { number, .. }) =
             &mut self;
         *number = of_key;
         self
@@ -149,7 +149,7 @@ impl Item {
     #[inline]
     pub(super) fn number(&self) -> Number {
         match self {
-            Self::Together { number, .. } | Self::Passive { number, .. } | Self::Apart { number, .. } => {
+            Self::Inline { number, .. } | Self::Passive { number, .. } | Self::OutOfLine { number, .. } => {
                 *number
             }
         }
@@ -163,9 +163,9 @@ impl Item {
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Together { bytes, key_len, .. } => &bytes[..usize::from(*key_len)],
+            Self::Inline { bytes, key_len, .. } => &bytes[..usize::from(*key_len)],
             Self::Passive { key, .. } => key,
-            Self::Apart { apart, .. } => &apart.key,
+            Self::OutOfLine { out_of_line, .. } => &out_of_line.key,
         }
     }
 
@@ -173,8 +173,8 @@ impl Item {
     #[inline]
     pub(super) fn first_bytes(&self) -> &[u8] {
         match self {
-            Self::Together { bytes, .. } | Self::Passive { key: bytes, .. } => bytes,
-            Self::Apart { apart, .. } => &apart.value,
+            Self::Inline { bytes, .. } | Self::Passive { key: bytes, .. } => bytes,
+            Self::OutOfLine { out_of_line, .. } => &out_of_line.value,
         }
     }
 
@@ -182,32 +182,32 @@ impl Item {
     #[inline]
     pub(super) fn value(&self) -> Bytes {
         match self {
-            Self::Together { bytes, key_len, .. } => bytes.slice(usize::from(*key_len)..),
+            Self::Inline { bytes, key_len, .. } => bytes.slice(usize::from(*key_len)..),
             Self::Passive { .. } => entry::passive(),
-            Self::Apart { apart, .. } => apart.value.clone(),
+            Self::OutOfLine { out_of_line, .. } => out_of_line.value.clone(),
         }
     }
 
     /// Returns key and value if they have one allocation, which the result keeps alive.
     #[inline]
-    pub(super) fn together(&self) -> Option<Bytes> {
-        if let Self::Together { bytes, .. } = self { Some(bytes.clone()) } else { None }
+    pub(super) fn contiguous_bytes(&self) -> Option<Bytes> {
+        if let Self::Inline { bytes, .. } = self { Some(bytes.clone()) } else { None }
     }
 
     /// Returns the bytes of the value, if it is in memory.
     pub(super) fn value_bytes(&self) -> &[u8] {
         match self {
-            Self::Together { bytes, key_len, .. } => &bytes[usize::from(*key_len)..],
+            Self::Inline { bytes, key_len, .. } => &bytes[usize::from(*key_len)..],
             Self::Passive { .. } => &[],
-            Self::Apart { apart, .. } => &apart.value,
+            Self::OutOfLine { out_of_line, .. } => &out_of_line.value,
         }
     }
 
     pub(super) fn value_len(&self) -> usize {
         match self {
-            Self::Together { bytes, key_len, .. } => bytes.len() - usize::from(*key_len),
+            Self::Inline { bytes, key_len, .. } => bytes.len() - usize::from(*key_len),
             Self::Passive { .. } => 0,
-            Self::Apart { apart, .. } => apart.value.len(),
+            Self::OutOfLine { out_of_line, .. } => out_of_line.value.len(),
         }
     }
 }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn allocation_is_what_is_said_and_at_most_an_eighth_larger_than_needed() {
+    fn allocation_has_the_stated_size_at_most_an_eighth_above_the_needed_one() {
         for length in (0..300).chain([1_000, 1_016, 1_017, 4_088]) {
             let value = vec![2; length - length / 3];
             let key = vec![1; length / 3];
@@ -265,7 +265,7 @@ mod tests {
             (524_289, 528_384),
             (1_000_000, 1_003_520),
         ] {
-            assert_eq!(allocated(1, length), 1 + block + size_of::<Apart>() + SHARED, "{length}");
+            assert_eq!(allocated(1, length), 1 + block + size_of::<OutOfLine>() + SHARED, "{length}");
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn large_value_that_nobody_else_uses_is_not_copied() {
+    fn unshared_large_value_is_not_copied() {
         let value = Bytes::from(vec![7; 100_000]);
         let place = value.as_ptr();
         assert_eq!(Item::new(b"k", value).value().as_ptr(), place);

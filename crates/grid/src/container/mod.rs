@@ -20,12 +20,12 @@
 //! allocator's own rounding is not included. Slots of removed entries are reused, and freed in pages of 32 once a
 //! page is empty.
 
-mod ahead;
-mod arrivals;
 mod bound;
+mod bulk_insert;
 mod cursor;
 mod entry;
 mod eviction;
+mod eviction_budget;
 mod index;
 mod item;
 mod memory;
@@ -33,7 +33,7 @@ mod memory;
 mod model;
 mod outcome;
 mod part;
-mod room;
+mod prefetch;
 mod slab;
 mod stored;
 mod table;
@@ -49,19 +49,19 @@ use consort_group::Time;
 use consort_memory::ProcessMemory;
 use foldhash::fast::FixedState;
 
-pub use ahead::AHEAD_MAX;
-pub(crate) use arrivals::Arrival;
 pub use bound::{Full, Limit, MemoryBound, WhenFull};
+pub(crate) use bulk_insert::NewEntry;
 pub use cursor::{Chunk, ChunkLimits, Cursor, SegmentGone};
 pub use entry::{Entry, Lifetime};
 pub use outcome::{Expired, Idle, Lookup, Put, Removed, Taken};
+pub use prefetch::PREFETCH_MAX;
 pub use stored::Visited;
 
 use crate::{Segment, Version};
 use cursor::Budget;
 use item::Item;
 use stored::Stored;
-use table::{Ahead, KeyHash, Table, Walk};
+use table::{KeyHash, PrefetchScope, Table, Walk};
 
 /// Bytes of an entry besides the allocation of its key and value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 82;
@@ -262,7 +262,7 @@ impl Container {
     ) -> Result<Option<Cursor>, SegmentGone> {
         let mut budget = Budget::new(limits);
         while !budget.is_spent() {
-            match self.lock(segment).walk(&mut cursor, &mut budget, now, Ahead::Items, &mut give) {
+            match self.lock(segment).walk(&mut cursor, &mut budget, now, PrefetchScope::Items, &mut give) {
                 Walk::Spent => break,
                 Walk::More => {}
                 Walk::End => return Ok(None),

@@ -180,7 +180,7 @@ impl World {
             Op::Get { segment, key } => self.get(segment, key),
             Op::LookAhead { segment, from, count } => {
                 let keys: Vec<[u8; 1]> = (from..=255).take(count.into()).map(|key| [key]).collect();
-                self.containers[0].look_ahead(keys.iter().map(|key| (Segment(segment), &key[..])));
+                self.containers[0].prefetch(keys.iter().map(|key| (Segment(segment), &key[..])));
             }
             Op::Touch { segment, key } => self.touch(segment, key),
             Op::Pass { seconds } => self.pass(Duration::from_secs(seconds.into())),
@@ -460,7 +460,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn container_does_what_the_model_does(bound in bound(), ops in proptest::collection::vec(op(), 0..120)) {
+    fn container_behaves_as_the_model(bound in bound(), ops in proptest::collection::vec(op(), 0..120)) {
         let mut world = World::new(bound);
         ops.iter().for_each(|op| world.apply(op));
         world.check_all();

@@ -16,7 +16,7 @@ pub enum Lookup<T> {
     Miss,
     /// This member does not know: the segment is not readable here, only the store has the value, or the entry
     /// exceeded its max-idle time here and other members may have used it.
-    Elsewhere,
+    NotLocal,
 }
 
 /// The result of a write.

@@ -3,14 +3,14 @@
 
 use consort_group::Time;
 
-use super::ahead::fetch;
 use super::cursor::Budget;
-use super::table::{Ahead, Table, Walk};
+use super::prefetch::fetch;
+use super::table::{PrefetchScope, Table, Walk};
 use super::{ChunkLimits, Container, Cursor, SegmentGone, Visited};
 use crate::Segment;
 
 /// The result of [`Container::part`]. It is used under the lock: the caller must not call the container.
-pub(crate) struct Part<'t> {
+pub(crate) struct SizedChunk<'t> {
     table: &'t Table,
     from: Cursor,
     limits: ChunkLimits,
@@ -21,7 +21,7 @@ pub(crate) struct Part<'t> {
     next: Option<Cursor>,
 }
 
-impl Part<'_> {
+impl SizedChunk<'_> {
     /// Returns the number of entries.
     pub(crate) fn count(&self) -> usize {
         self.entries
@@ -45,7 +45,7 @@ impl Part<'_> {
     /// Calls `give` for each entry.
     pub(crate) fn each(&self, mut give: impl FnMut(Visited<'_>)) {
         let (mut cursor, mut budget) = (self.from, Budget::new(self.limits));
-        self.table.walk(&mut cursor, &mut budget, self.now, Ahead::Slots, &mut give);
+        self.table.walk(&mut cursor, &mut budget, self.now, PrefetchScope::Slots, &mut give);
     }
 }
 
@@ -62,25 +62,26 @@ impl Container {
         from: Cursor,
         limits: ChunkLimits,
         now: Time,
-        using: impl FnOnce(Part<'_>) -> R,
+        using: impl FnOnce(SizedChunk<'_>) -> R,
     ) -> Result<Option<R>, SegmentGone> {
         let table = &*self.lock(segment);
         let (mut cursor, mut budget) = (from, Budget::new(limits));
         let (mut entries, mut bytes, mut has_passive) = (0, 0, false);
-        let walked = table.walk(&mut cursor, &mut budget, now, Ahead::Slots, &mut |visited: Visited<'_>| {
-            // All at once, because copies in between would compete with their own memory reads.
-            fetch(visited.first_bytes());
-            entries += 1;
-            bytes += visited.data_len();
-            has_passive |= visited.is_passive();
-        });
+        let walked =
+            table.walk(&mut cursor, &mut budget, now, PrefetchScope::Slots, &mut |visited: Visited<'_>| {
+                // All at once, because copies in between would compete with their own memory reads.
+                fetch(visited.first_bytes());
+                entries += 1;
+                bytes += visited.data_len();
+                has_passive |= visited.is_passive();
+            });
         let next = match walked {
             Walk::Spent => Some(cursor),
             Walk::End => None,
             Walk::More => return Ok(None),
             Walk::Gone => return Err(SegmentGone(segment)),
         };
-        Ok(Some(using(Part { table, from, limits, now, entries, bytes, has_passive, next })))
+        Ok(Some(using(SizedChunk { table, from, limits, now, entries, bytes, has_passive, next })))
     }
 }
 
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_what_chunks_are_and_said_before() {
+    fn parts_equal_chunks_and_have_the_announced_size() {
         let mut rng = Rng::new(3);
         let container = container(500, &mut rng);
         let now = Time::ZERO + std::time::Duration::from_secs(1);

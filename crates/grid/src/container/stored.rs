@@ -125,8 +125,8 @@ impl<'a> Visited<'a> {
     }
 
     /// Returns its key followed by its value, if they have one allocation.
-    pub(crate) fn together(self) -> Option<Bytes> {
-        self.0.item.together()
+    pub(crate) fn contiguous_bytes(self) -> Option<Bytes> {
+        self.0.item.contiguous_bytes()
     }
 
     /// Returns the entry, which is valid after the lock is released.

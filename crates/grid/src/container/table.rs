@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use consort_group::Time;
 
-use super::ahead::{Place, fetch};
 use super::cursor::{Budget, Cursor};
 use super::entry::Entry;
 use super::eviction::Queues;
 use super::index::Index;
 use super::item::{self, Item, Number};
+use super::prefetch::{SlotAddress, fetch};
 use super::slab::{self, Next, Slab};
 use super::stored::{Mortal, Stored, Visited};
 use super::timers::Timers;
@@ -266,7 +266,7 @@ impl Table {
     }
 
     /// Reserves room in the index for a number of entries.
-    pub(super) fn expect(&mut self, entries: usize) {
+    pub(super) fn reserve(&mut self, entries: usize) {
         self.contents.index.reserve(entries);
     }
 
@@ -293,12 +293,12 @@ impl Table {
 
     /// Prefetches the slots and items that an iteration reaches soon after this slot.
     #[inline]
-    fn fetch_after(&self, slot: u32, ahead: Ahead) {
+    fn fetch_after(&self, slot: u32, prefetch: PrefetchScope) {
         let slab = &self.contents.slab;
         if let Some(place) = slab.place(slot.saturating_add(2 * WALK_AHEAD)) {
             fetch(place);
         }
-        if ahead == Ahead::Items
+        if prefetch == PrefetchScope::Items
             && let Some(later) = slab.get(slot.saturating_add(WALK_AHEAD))
         {
             fetch(later.item.first_bytes());
@@ -315,12 +315,12 @@ impl Table {
         found: impl FnOnce(&Stored) -> T,
     ) -> Lookup<T> {
         if !self.is_readable {
-            return Lookup::Elsewhere;
+            return Lookup::NotLocal;
         }
         match self.read(hash, key, now) {
             Read::Absent => Lookup::Miss,
             Read::Here(stored) if !stored.is_passive() => Lookup::Hit(found(stored)),
-            Read::Here(_) | Read::Idle => Lookup::Elsewhere,
+            Read::Here(_) | Read::Idle => Lookup::NotLocal,
         }
     }
 
@@ -377,7 +377,7 @@ impl Table {
                 if let Some(mortal) = &stored.mortal {
                     contents.timers.cancel(slot, mortal.deadline);
                 }
-                contents.index.moved(hash, slot, Place::of(item.first_bytes()));
+                contents.index.moved(hash, slot, SlotAddress::from_bytes(item.first_bytes()));
                 stored.item = item.numbered(stored.item.number());
                 stored.version = entry.version;
                 stored.created = entry.created;
@@ -389,7 +389,7 @@ impl Table {
                 let item = item.numbered(Number::new(self.inserted));
                 self.inserted += 1;
                 let (version, created) = (entry.version, entry.created);
-                let begin = Place::of(item.first_bytes());
+                let begin = SlotAddress::from_bytes(item.first_bytes());
                 let slot = contents.slab.insert(Stored { item, version, created, mortal });
                 contents.index.insert(hash, slot, begin);
                 if let Some(queues) = contents.queues.as_mut().filter(|_| !is_passive) {
@@ -472,7 +472,7 @@ impl Table {
         let cost_with = |len: usize| cost(key.len(), len, stored.mortal.is_some(), has_bound);
         let (before, after) = (cost_with(0), cost_with(value.len()));
         stored.item = Item::new(key, value).numbered(stored.item.number());
-        contents.index.moved(hash, slot, Place::of(stored.item.first_bytes()));
+        contents.index.moved(hash, slot, SlotAddress::from_bytes(stored.item.first_bytes()));
         contents.discount(before, true);
         contents.count(after, false);
         if let Some(queues) = &mut contents.queues {
@@ -542,7 +542,7 @@ impl Table {
         cursor: &mut Cursor,
         budget: &mut Budget,
         now: Time,
-        ahead: Ahead,
+        prefetch: PrefetchScope,
         give: &mut impl FnMut(Visited<'_>),
     ) -> Walk {
         if *cursor == Cursor::START {
@@ -563,7 +563,7 @@ impl Table {
                 Next::Slot(slot) => slot,
             };
             cursor.slot = slot;
-            self.fetch_after(slot, ahead);
+            self.fetch_after(slot, prefetch);
             let stored = slab.get(slot).expect("the slot is occupied");
             // An entry that was only idle here is passed on, because another member may have used it.
             let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };
@@ -580,7 +580,7 @@ impl Table {
 
 /// The data that an iteration reads, and prefetches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ahead {
+pub(super) enum PrefetchScope {
     /// Only the slots.
     Slots,
     /// Keys and values, too.

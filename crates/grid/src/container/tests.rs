@@ -104,7 +104,7 @@ fn dropped_segment_is_empty_and_counts_nothing() {
 }
 
 #[test]
-fn segment_that_others_read_is_told_from_a_missing_key() {
+fn segment_that_is_not_readable_here_differs_from_a_missing_key() {
     let container = container(1);
     put(&container, b"k", entry("one", 1));
     let look_up = |key: &[u8]| {
@@ -112,21 +112,21 @@ fn segment_that_others_read_is_told_from_a_missing_key() {
         let value = container.look_up_value(SEG, key, || NOW);
         match (&found, &value) {
             (Lookup::Hit(entry), Lookup::Hit(value)) => assert_eq!(entry.value, value),
-            (Lookup::Miss, Lookup::Miss) | (Lookup::Elsewhere, Lookup::Elsewhere) => {}
+            (Lookup::Miss, Lookup::Miss) | (Lookup::NotLocal, Lookup::NotLocal) => {}
             other => panic!("{other:?}"),
         }
         found
     };
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere, "who owns it need not be one of those who are read");
+    assert_eq!(look_up(b"k"), Lookup::NotLocal, "who owns it need not be one of those who are read");
     container.set_readable(SEG, true);
     assert_eq!([look_up(b"k"), look_up(b"other")], [Lookup::Hit(entry("one", 1)), Lookup::Miss]);
     container.set_readable(SEG, false);
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    assert_eq!(look_up(b"k"), Lookup::NotLocal);
     container.set_readable(SEG, true);
     container.drop_segment(SEG);
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    assert_eq!(look_up(b"k"), Lookup::NotLocal);
     container.receive(SEG);
-    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    assert_eq!(look_up(b"k"), Lookup::NotLocal);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn cursor_from_before_a_segment_was_dropped_is_void() {
 }
 
 #[test]
-fn walk_through_a_table_that_grows_gives_what_was_there_once() {
+fn iteration_of_a_growing_table_returns_each_entry_once() {
     let container = container(1);
     let put_one = |key: u32| put(&container, &key.to_be_bytes(), entry("1", 1));
     (0..100).for_each(|key| drop(put_one(key)));
@@ -239,7 +239,7 @@ fn expired_entry_is_absent_for_reads_before_it_is_taken_out() {
 }
 
 #[test]
-fn expiry_takes_what_is_due_and_no_more() {
+fn expiry_removes_only_entries_that_are_due() {
     let container = container(3);
     for (index, seconds) in [30, 10, 20].into_iter().enumerate() {
         let entry = mortal(Some(seconds * S), None);
@@ -341,7 +341,7 @@ fn hundred_bytes() -> Entry {
 }
 
 #[test]
-fn stated_overhead_is_what_the_allocator_is_asked_for() {
+fn stated_overhead_equals_the_allocated_bytes() {
     let plain = measured_overhead(None, |_| hundred_bytes());
     let lifetime = Lifetime { lifespan: Some(S), max_idle: None };
     let mortal = measured_overhead(None, |key| Entry {
@@ -361,7 +361,7 @@ fn stated_overhead_is_what_the_allocator_is_asked_for() {
 }
 
 #[test]
-fn stated_overhead_of_a_removal_is_what_the_allocator_is_asked_for() {
+fn stated_overhead_of_a_removal_equals_the_allocated_bytes() {
     let container = container(1);
     container.receive(SEG);
     let used = allocation_counter::measure(|| {
@@ -471,7 +471,7 @@ fn container_that_refuses_changes_nothing_when_full() {
 }
 
 /// Returns a value that contains its key and its version.
-fn telling(key: u32, count: u64) -> Entry {
+fn counted_entry(key: u32, count: u64) -> Entry {
     Entry::new(Bytes::from(format!("{key} {count}")), Version::new(1, count), NOW)
 }
 
@@ -496,7 +496,7 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
                         continue;
                     };
                     seen += 1;
-                    assert_eq!(entry, telling(key, entry.version.count()));
+                    assert_eq!(entry, counted_entry(key, entry.version.count()));
                     assert!(entry.version >= newest[key as usize], "{key} went back");
                     newest[key as usize] = entry.version;
                 }
@@ -507,12 +507,12 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
             if count % 7 == 0 {
                 container.remove(segment(key), &key.to_be_bytes(), Version::new(1, count), NOW);
             } else {
-                container.put(segment(key), &key.to_be_bytes(), telling(key, count), NOW).unwrap();
+                container.put(segment(key), &key.to_be_bytes(), counted_entry(key, count), NOW).unwrap();
             }
         }
         // The first writes, so that no reader waits for ever.
         (0..KEYS).for_each(|key| {
-            container.put(segment(key), &key.to_be_bytes(), telling(key, WRITES + 1), NOW).unwrap();
+            container.put(segment(key), &key.to_be_bytes(), counted_entry(key, WRITES + 1), NOW).unwrap();
         });
         is_over.store(true, Ordering::Release);
     });
@@ -520,10 +520,10 @@ fn readers_beside_the_writer_see_whole_entries_in_order() {
 }
 
 #[test]
-fn walks_beside_the_writer_give_what_is_there_throughout_once() {
+fn iterations_beside_a_writer_return_each_permanent_entry_once() {
     const STEADY: u32 = 2_000;
     let container = container(1);
-    (0..STEADY).for_each(|key| drop(put(&container, &key.to_be_bytes(), telling(key, 1))));
+    (0..STEADY).for_each(|key| drop(put(&container, &key.to_be_bytes(), counted_entry(key, 1))));
     let walks_left = AtomicU64::new(20);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -543,10 +543,10 @@ fn walks_beside_the_writer_give_what_is_there_throughout_once() {
         let mut count = 2;
         while walks_left.load(Ordering::Acquire) > 0 {
             let passing = STEADY + (count % 5_000) as u32;
-            put(&container, &passing.to_be_bytes(), telling(passing, count));
+            put(&container, &passing.to_be_bytes(), counted_entry(passing, count));
             container.remove(SEG, &(passing / 2 + STEADY / 2).to_be_bytes(), Version::new(1, count), NOW);
             let steady = (count % u64::from(STEADY)) as u32;
-            put(&container, &steady.to_be_bytes(), telling(steady, count));
+            put(&container, &steady.to_be_bytes(), counted_entry(steady, count));
             count += 1;
         }
     });

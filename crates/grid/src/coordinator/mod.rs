@@ -3,10 +3,10 @@
 //! Every member has a coordinator state. Only that of the view's first member is active. When it begins, it requests the status
 //! of all members of the view ([`gather`]).
 
-mod gather;
-mod led;
+mod coordinated_cache;
+mod partitions;
 mod restore;
-mod sides;
+mod status_collection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use std::time::Duration;
 use consort_group::{Address, View};
 
 use crate::command::{Body, CacheId, ToCoordinator};
+use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
-use crate::planted::Planted;
 use crate::{Ballot, CacheMode, OpenError};
-use gather::Gathering;
-use led::Led;
-use restore::Restoring;
+use coordinated_cache::CoordinatedCache;
+use restore::ColdStart;
+use status_collection::StatusCollection;
 
 /// The time after which an unconfirmed topology is sent again: many times a round trip.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -32,25 +32,25 @@ pub(crate) struct Coordinator {
     local: Address,
     view: Option<View>,
     role: Role,
-    led: BTreeMap<CacheId, Led>,
+    led: BTreeMap<CacheId, CoordinatedCache>,
     /// Caches in a cold start: their members return with the entries of their stores.
-    restoring: BTreeMap<CacheId, Restoring>,
+    restoring: BTreeMap<CacheId, ColdStart>,
     /// The new members of the view whose status is not here yet.
-    new: Option<Gathering>,
+    new: Option<StatusCollection>,
     /// The highest ballot that a member has promised to another coordinator.
-    outbid: u64,
+    report_higher_ballot: u64,
 }
 
 enum Role {
     Member,
-    Gathering(Gathering),
+    Collecting(StatusCollection),
     Leading,
 }
 
 impl Coordinator {
     pub(crate) fn new(local: Address) -> Self {
         let (led, restoring) = (BTreeMap::new(), BTreeMap::new());
-        Self { local, view: None, role: Role::Member, led, restoring, new: None, outbid: 0 }
+        Self { local, view: None, role: Role::Member, led, restoring, new: None, report_higher_ballot: 0 }
     }
 
     pub(crate) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
@@ -61,7 +61,7 @@ impl Coordinator {
         let has_lost = before.as_ref().is_some_and(|before| before.members().iter().any(is_lost));
         let asked = self.new.take();
         // An absent member rejoins without a merge if its own coordinator has not missed this partition.
-        let is_missed = |led: &Led| led.topology().absent().any(|member| view.contains(member));
+        let is_missed = |led: &CoordinatedCache| led.topology().absent().any(|member| view.contains(member));
         let has_back = self.led.values().any(is_missed);
         if view.coordinator() != Some(&self.local) {
             self.role = Role::Member;
@@ -70,7 +70,7 @@ impl Coordinator {
         } else if matches!(self.role, Role::Leading)
             && !view.is_merge()
             && !has_back
-            && (!has_lost || cx.has(Planted::LossNotConfirmed))
+            && (!has_lost || cx.has(InjectedBug::LossNotConfirmed))
         {
             for led in self.led.values_mut() {
                 led.handle_view(cx, view);
@@ -84,7 +84,7 @@ impl Coordinator {
             };
             let new: BTreeSet<Address> = view.members().iter().filter(is_new).cloned().collect();
             if !new.is_empty() {
-                self.new = Some(Gathering::of_new(cx, new));
+                self.new = Some(StatusCollection::of_new(cx, new));
             }
         } else {
             // Also if a member is lost, because a member of our view may be in the view of another coordinator, which has lost
@@ -100,16 +100,16 @@ impl Coordinator {
         self.restoring.clear();
         self.new = None;
         let promised = cx.promised.as_ref().map_or(0, |promised| promised.number);
-        let number = promised.max(cx.leads.number).max(self.outbid).saturating_add(1);
+        let number = promised.max(cx.leads.number).max(self.report_higher_ballot).saturating_add(1);
         cx.leads = Ballot { number, by: self.local.clone() };
-        self.role = Role::Gathering(Gathering::begin(cx, view));
+        self.role = Role::Collecting(StatusCollection::begin(cx, view));
     }
 
     /// Continues without a member that speaks another wire version: it has none of these caches, and will not respond.
-    pub(crate) fn go_on_without(&mut self, cx: &mut Cx, foreigner: &Address) {
+    pub(crate) fn resume_without(&mut self, cx: &mut Cx, foreigner: &Address) {
         let Some(view) = &self.view else { return };
         match &mut self.role {
-            Role::Gathering(gathering) => {
+            Role::Collecting(gathering) => {
                 let is_complete = gathering.skip(foreigner);
                 if is_complete {
                     (self.led, self.restoring) = gathering.finish(cx, view);
@@ -141,11 +141,11 @@ impl Coordinator {
             (Role::Member, _) => {}
             // The member has responded to another coordinator before or after this one, so its status here is out of date.
             (_, ToCoordinator::Outbid(ballot)) if ballot > cx.leads => {
-                self.outbid = self.outbid.max(ballot.number);
+                self.report_higher_ballot = self.report_higher_ballot.max(ballot.number);
                 self.gather(cx);
             }
             (_, ToCoordinator::Outbid(_)) => {}
-            (Role::Gathering(gathering), ToCoordinator::Status(status)) => {
+            (Role::Collecting(gathering), ToCoordinator::Status(status)) => {
                 let is_complete = gathering.handle(from, *status);
                 if is_complete {
                     (self.led, self.restoring) = gathering.finish(cx, view);
@@ -156,7 +156,7 @@ impl Coordinator {
             (Role::Leading, ToCoordinator::Status(status)) => {
                 let Some(new) = &mut self.new else { return };
                 let is_complete = new.handle(from, *status);
-                if new.has_strangers(&self.led) {
+                if new.has_unknown_members(&self.led) {
                     self.gather(cx);
                 } else if is_complete {
                     self.new = None;
@@ -179,13 +179,13 @@ impl Coordinator {
                 }
                 match (self.restoring.get_mut(&cache), restored) {
                     (None, None) => {
-                        self.led.insert(cache, Led::begin(cx, config, member, view));
+                        self.led.insert(cache, CoordinatedCache::begin(cx, config, member, view));
                     }
                     (Some(restoring), restored) => {
                         restoring.handle_join(cx, &config, member, restored.map(|restored| *restored));
                     }
                     (None, Some(restored)) => {
-                        let mut restoring = Restoring::begin(config.clone(), &restored);
+                        let mut restoring = ColdStart::begin(config.clone(), &restored);
                         restoring.handle_join(cx, &config, member, Some(*restored));
                         self.restoring.insert(cache, restoring);
                     }
@@ -221,23 +221,23 @@ impl Coordinator {
     /// Continues the caches in a cold start whose members have all returned.
     fn finish_restored(&mut self, cx: &mut Cx) {
         // The ballot ranks persisted topologies, also after a restart, so the ballots of this incarnation must be higher.
-        let remembered = self.restoring.values().map(Restoring::ballot).max();
+        let remembered = self.restoring.values().map(ColdStart::ballot).max();
         let is_above = |number: &u64| {
-            *number >= cx.leads.number && cx.leads.number < u64::MAX && !cx.has(Planted::BallotsForgotten)
+            *number >= cx.leads.number && cx.leads.number < u64::MAX && !cx.has(InjectedBug::BallotsForgotten)
         };
         if let Some(number) = remembered.filter(is_above) {
-            self.outbid = self.outbid.max(number);
+            self.report_higher_ballot = self.report_higher_ballot.max(number);
             return self.gather(cx);
         }
         let Some(view) = &self.view else { return };
-        let again: Vec<(CacheId, Restoring)> =
+        let again: Vec<(CacheId, ColdStart)> =
             self.led.iter().filter_map(|(id, led)| Some((*id, led.begins_again(cx)?))).collect();
         for (id, restoring) in again {
             self.led.remove(&id);
             self.restoring.insert(id, restoring);
         }
         let complete =
-            |(id, restoring): (&CacheId, &Restoring)| restoring.missing().is_empty().then_some(*id);
+            |(id, restoring): (&CacheId, &ColdStart)| restoring.missing().is_empty().then_some(*id);
         let ids: Vec<CacheId> = self.restoring.iter().filter_map(complete).collect();
         for id in ids {
             if let Some(restoring) = self.restoring.remove(&id) {
@@ -250,7 +250,7 @@ impl Coordinator {
     pub(crate) fn describe(&self) -> String {
         match &self.role {
             Role::Member => "somebody else".to_owned(),
-            Role::Gathering(gathering) => format!("waits for the status of {:?}", gathering.missing()),
+            Role::Collecting(gathering) => format!("waits for the status of {:?}", gathering.missing()),
             Role::Leading => {
                 let led = self.led.iter().map(|(id, led)| format!("cache {:08x}: {}", id.0, led.describe()));
                 let restoring = self.restoring.iter().map(|(id, restoring)| {
@@ -266,8 +266,8 @@ impl Coordinator {
     pub(crate) fn is_waiting(&self) -> bool {
         match &self.role {
             Role::Member => false,
-            Role::Gathering(_) => true,
-            Role::Leading => self.new.is_some() || self.led.values().any(Led::is_waiting),
+            Role::Collecting(_) => true,
+            Role::Leading => self.new.is_some() || self.led.values().any(CoordinatedCache::is_waiting),
         }
     }
 
@@ -275,7 +275,7 @@ impl Coordinator {
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         match &mut self.role {
             Role::Member => {}
-            Role::Gathering(gathering) => gathering.look_after(cx),
+            Role::Collecting(gathering) => gathering.look_after(cx),
             Role::Leading => {
                 self.new.iter_mut().for_each(|new| new.look_after(cx));
                 self.led.values_mut().for_each(|led| led.look_after(cx));

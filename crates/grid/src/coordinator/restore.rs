@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use consort_group::{Address, View};
 
-use super::led::{Led, refuse_differing};
+use super::coordinated_cache::{CoordinatedCache, refuse_differing};
 use crate::command::Restored;
 use crate::node::Cx;
 use crate::topology::{Availability, Membership, Phase, Topology};
 use crate::{Ballot, CacheConfig, CacheMember, PartitionHandling};
 
-pub(super) struct Restoring {
+pub(super) struct ColdStart {
     config: CacheConfig,
     /// The newest topology that a member has persisted.
     newest: Topology,
@@ -29,14 +29,14 @@ pub(super) struct Restoring {
     here: BTreeMap<Address, (CacheMember, Option<Restored>)>,
 }
 
-impl Restoring {
+impl ColdStart {
     pub(super) fn begin(config: CacheConfig, restored: &Restored) -> Self {
         let newest = restored.topology.clone();
         Self { config, id: newest.id, newest, here: BTreeMap::new() }
     }
 
     /// Begins again with the remaining members as they are, if the cache has lost members during a cold start.
-    pub(super) fn again<'a>(
+    pub(super) fn restart<'a>(
         config: CacheConfig,
         degraded: &Topology,
         left: impl Iterator<Item = &'a CacheMember>,
@@ -86,7 +86,7 @@ impl Restoring {
     }
 
     /// Returns the members that have returned, by their addresses in the last incarnation.
-    fn back(&self) -> BTreeMap<Address, CacheMember> {
+    fn returned_members(&self) -> BTreeMap<Address, CacheMember> {
         let place = |(member, restored): &(CacheMember, Option<Restored>)| {
             Some((place_of(&self.newest, restored.as_ref()?)?.clone(), member.clone()))
         };
@@ -95,7 +95,7 @@ impl Restoring {
 
     /// Returns the members of the last incarnation that are missing.
     pub(super) fn missing(&self) -> Vec<Address> {
-        let back = self.back();
+        let back = self.returned_members();
         let newest = &self.newest;
         let is_fresh = |member: &Address| {
             let since = newest.membership(member).map(|membership| membership.since);
@@ -107,8 +107,8 @@ impl Restoring {
     }
 
     /// Continues the cache with the members that have returned; the other present members join it.
-    pub(super) fn finish(self, cx: &mut Cx, view: &View) -> Led {
-        let back = self.back();
+    pub(super) fn finish(self, cx: &mut Cx, view: &View) -> CoordinatedCache {
+        let back = self.returned_members();
         let id = self.id + 1;
         let current = self.newest.read_owners().without(|member| !back.contains_key(member)).renamed(&back);
         let members: Arc<[Membership]> = self
@@ -134,19 +134,19 @@ impl Restoring {
             pending: None,
             rebalance: id,
             epochs: epochs.clone(),
-            reigns: epochs,
+            primary_terms: epochs,
             availability: Availability::Available,
             available: id,
             origin: self.newest.origin.clone(),
-            lines: self.newest.lines.clone(),
-            partings: self.newest.partings.clone(),
+            lineages: self.newest.lineages.clone(),
+            split_points: self.newest.split_points.clone(),
             merged: self.newest.merged.clone(),
             merging: Arc::from([]),
         };
         if self.config.partitions == PartitionHandling::AllowReadWrites {
-            topology.begin_line(&cx.local);
+            topology.begin_lineage(&cx.local);
         }
-        let mut led = Led::resume(self.config, topology);
+        let mut led = CoordinatedCache::resume(self.config, topology);
         led.present = view.members().iter().cloned().collect();
         let taken: BTreeSet<&Address> = back.values().map(|member| &member.address).collect();
         let others: Vec<_> =

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
-use super::caller::RESEND_AFTER;
-use super::response_window::{ResponseWindow, Slot};
 use crate::command::{Ack, CacheId, Call};
+use crate::node::response_window::{ResponseWindow, Slot};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
+use crate::replica::write::caller::RESEND_AFTER;
 use crate::{Flags, Segment, Version};
 
 /// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each write among them. A
@@ -131,7 +131,7 @@ impl InFlight {
     }
 
     /// Returns the result for the caller: without the previous value if only listeners have asked for it.
-    fn as_wanted(&self, mut result: Result<Outcome, OperationError>) -> Result<Outcome, OperationError> {
+    fn for_caller(&self, mut result: Result<Outcome, OperationError>) -> Result<Outcome, OperationError> {
         if let (Action::Write(write), Ok(Outcome::Written(written))) = (&self.action, &mut result)
             && !write.wants_previous
         {
@@ -145,7 +145,7 @@ impl InFlight {
     }
 
     /// Returns whether the operation is a write that was sent to a member.
-    pub(crate) fn may_be_done(&self) -> bool {
+    pub(crate) fn may_have_been_applied(&self) -> bool {
         self.is_write() && self.is_repeated
     }
 
@@ -381,7 +381,7 @@ impl Calls {
             }
             call.release(number, &mut self.window);
             if call.is_awaited {
-                self.finished.push_back((number, call.as_wanted(result)));
+                self.finished.push_back((number, call.for_caller(result)));
             }
         }
         // The call is dropped in place: its several hundred bytes need not be moved for that.
@@ -415,7 +415,7 @@ impl Calls {
             && call.is_awaited
         {
             call.is_awaited = false;
-            let result = call.as_wanted(result);
+            let result = call.for_caller(result);
             self.finished.push_back((number, result));
         }
     }

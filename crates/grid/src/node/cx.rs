@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-use super::calls::Calls;
-use super::computations::Computations;
-use super::memory::Memory;
-use super::records::Watermarks;
-use super::responses::{Held, Responses};
-use super::silence::Silence;
-use super::waiting_events::WaitingEvents;
-use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Call, Command};
+use crate::injected_bugs::InjectedBug;
 use crate::merge::{MergeFn, MergePolicy};
+use crate::node::calls::Calls;
+use crate::node::memory::Memory;
+use crate::node::responses::{Held, Responses};
+use crate::node::silence::Silence;
+use crate::node::{Frame, NodeEvent};
 use crate::persistence::StoreRequest;
-use crate::planted::Planted;
+use crate::replica::events::waiting_events::WaitingEvents;
+use crate::replica::iterate::computations::Computations;
+use crate::replica::write::records::Watermarks;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
 /// How long a member of another partition receives no watermark of finished operations. By then it has noticed the partition,
 /// and has taken over the unfinished operations there. Until then it keeps records of this member's writes in other caches,
 /// even if it has closed this one.
-const PARTED_FOR: Duration = Duration::from_secs(60);
+const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
-/// The part of a [`super::Node`] that its caches use.
+/// The part of a [`crate::node::Node`] that its caches use.
 pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
@@ -73,7 +73,7 @@ pub(crate) struct Cx {
     /// The limit of requested chunks of a cache that have not arrived.
     pub(crate) pulls_max: usize,
     #[cfg(feature = "planted")]
-    pub(crate) planted: Option<Planted>,
+    pub(crate) planted: Option<InjectedBug>,
     /// The earliest expiry of the entries that were written since the last check.
     pub(crate) next_mortal: Option<Time>,
 }
@@ -139,8 +139,8 @@ impl Cx {
             merges: BTreeMap::new(),
             counters: Counters::default(),
             memory: Memory::default(),
-            chunk_bytes: super::transfer::CHUNK_BYTES,
-            pulls_max: super::transfer::PULLS_MAX as usize,
+            chunk_bytes: crate::replica::transfer::state_consumer::CHUNK_BYTES,
+            pulls_max: crate::replica::transfer::state_consumer::PULLS_MAX as usize,
             #[cfg(feature = "planted")]
             planted: None,
             next_mortal: None,
@@ -148,20 +148,20 @@ impl Cx {
     }
 
     /// Notes the time at which an entry expires.
-    pub(crate) fn note_mortal(&mut self, end: Time) {
+    pub(crate) fn note_expiry(&mut self, end: Time) {
         self.next_mortal = Some(self.next_mortal.map_or(end, |next| next.min(end)));
     }
 
     /// Returns whether this bug is planted in this member.
     #[cfg(feature = "planted")]
-    pub(crate) fn has(&self, bug: Planted) -> bool {
+    pub(crate) fn has(&self, bug: InjectedBug) -> bool {
         self.planted == Some(bug)
     }
 
     /// Returns false: without the feature, no bugs are planted.
     #[cfg(not(feature = "planted"))]
     #[inline(always)]
-    pub(crate) fn has(&self, _: Planted) -> bool {
+    pub(crate) fn has(&self, _: InjectedBug) -> bool {
         false
     }
 
@@ -186,7 +186,7 @@ impl Cx {
     }
 
     /// Appends to the frames for another member, and marks that it has frames to send.
-    pub(super) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
+    pub(crate) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
         let outbox = match self.outbox.get_mut(to) {
             Some(outbox) => outbox,
             None => self.outbox.entry(to.clone()).or_default(),
@@ -203,7 +203,7 @@ impl Cx {
     }
 
     /// Notes whether there is room for a member now, and how many bytes it may be sent until the next call.
-    pub(super) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
+    pub(crate) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
         self.burst = burst;
         let written = self.outbox.get_mut(member).map_or(0, |outbox| {
             outbox.written = outbox.frames.len() as u64;
@@ -217,12 +217,12 @@ impl Cx {
     }
 
     /// Returns the next waiting read of a member, if there is room for its response.
-    pub(super) fn next_read(&mut self, from: &Address) -> Option<Command> {
+    pub(crate) fn next_read(&mut self, from: &Address) -> Option<Command> {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }
 
     /// Returns whether a read of another member is not carried out now: it waits for room, or its response is on its way.
-    pub(super) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
+    pub(crate) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
         if call.is_repeated && self.responses.is_answered(from, call.number, self.now) {
             self.counters.answered_once += 1;
             return true;
@@ -254,7 +254,7 @@ impl Cx {
     pub(crate) fn next_frame(&mut self) -> Option<Frame> {
         let all = self.calls.finished_below();
         while let Some(dest) = self.waiting.last() {
-            let is_parted = |(at, _): &(Time, _)| self.now.since(*at) < PARTED_FOR;
+            let is_parted = |(at, _): &(Time, _)| self.now.since(*at) < PARTITION_MEMORY;
             let finished = if self.parted.get(dest).is_some_and(is_parted) { 0 } else { all };
             if let Some(bytes) = self.outbox.get_mut(dest).and_then(|outbox| outbox.frames.next(finished)) {
                 return Some(Frame { dest: dest.clone(), bytes });
@@ -269,7 +269,7 @@ impl Cx {
     }
 
     /// Returns the bytes of frames to a member that were not taken yet.
-    pub(super) fn unsent_bytes(&self, member: &Address) -> usize {
+    pub(crate) fn unsent_bytes(&self, member: &Address) -> usize {
         self.outbox.get(member).map_or(0, |outbox| outbox.frames.len())
     }
 
@@ -282,9 +282,9 @@ impl Cx {
     }
 
     /// Notes that a cache continues without a member, which may serve it in another partition.
-    pub(crate) fn part_from(&mut self, member: &Address, cache: CacheId) {
+    pub(crate) fn mark_partitioned(&mut self, member: &Address, cache: CacheId) {
         let now = self.now;
-        self.parted.retain(|_, (at, _)| now.since(*at) < PARTED_FOR);
+        self.parted.retain(|_, (at, _)| now.since(*at) < PARTITION_MEMORY);
         let (at, caches) = self.parted.entry(member.clone()).or_default();
         *at = now;
         caches.insert(cache);
@@ -292,7 +292,7 @@ impl Cx {
 
     /// Notes that a member is in the same partition of the cache again; or that the cache is closed here, if no member is
     /// named.
-    pub(crate) fn meet_again(&mut self, member: Option<&Address>, cache: CacheId) {
+    pub(crate) fn mark_rejoined(&mut self, member: Option<&Address>, cache: CacheId) {
         if self.parted.is_empty() {
             return;
         }
@@ -303,7 +303,7 @@ impl Cx {
     }
 
     /// Notes the watermark of this member's own operations; those of other members arrive with frames.
-    pub(crate) fn note_own_watermark(&mut self) {
+    pub(crate) fn record_own_watermark(&mut self) {
         let (local, finished) = (self.local.clone(), self.calls.finished_below());
         self.watermarks.heard(&local, finished);
     }
@@ -319,7 +319,7 @@ mod tests {
     use crate::wire::FrameReader;
 
     fn told(cx: &mut Cx, to: &Address) -> u64 {
-        cx.send(to, CacheId(1), 1, Body::UsesTold(Vec::new()));
+        cx.send(to, CacheId(1), 1, Body::LastUsesSent(Vec::new()));
         FrameReader::new(cx.next_frame().unwrap().bytes).unwrap().finished
     }
 
@@ -339,15 +339,15 @@ mod tests {
         cx.calls.finish(number, Err(crate::OperationError::Closed));
         let finished = told(&mut cx, &other);
         assert!(finished > 0);
-        cx.part_from(&other, CacheId(1));
-        cx.part_from(&other, CacheId(2));
+        cx.mark_partitioned(&other, CacheId(1));
+        cx.mark_partitioned(&other, CacheId(2));
         assert_eq!([told(&mut cx, &other), told(&mut cx, &third)], [0, finished]);
-        cx.meet_again(Some(&other), CacheId(1));
+        cx.mark_rejoined(Some(&other), CacheId(1));
         assert_eq!(told(&mut cx, &other), 0);
-        cx.meet_again(None, CacheId(2));
+        cx.mark_rejoined(None, CacheId(2));
         assert_eq!(told(&mut cx, &other), finished);
-        cx.part_from(&other, CacheId(1));
-        cx.now = Time::ZERO + PARTED_FOR;
+        cx.mark_partitioned(&other, CacheId(1));
+        cx.now = Time::ZERO + PARTITION_MEMORY;
         assert_eq!(told(&mut cx, &other), finished, "it may have closed the cache");
     }
 }

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
-use super::Node;
-use crate::AHEAD_MAX;
+use crate::PREFETCH_MAX;
 use crate::command::Command;
+use crate::node::Node;
 use crate::wire::{FrameError, FrameReader};
 
 impl Node {
@@ -22,7 +22,7 @@ impl Node {
         match result {
             Ok(()) => {}
             // The version is reported once.
-            Err(FrameError::OtherVersion { theirs, .. }) if !self.meet_foreigner(from, theirs) => {
+            Err(FrameError::OtherVersion { theirs, .. }) if !self.note_incompatible_member(from, theirs) => {
                 result = Ok(());
             }
             Err(_) => self.cx.counters.malformed += 1,
@@ -36,8 +36,8 @@ impl Node {
         self.cx.watermarks.heard(from, reader.finished);
         let mut commands = std::mem::take(&mut self.commands);
         let end = loop {
-            let end = reader.next_into(&mut commands, AHEAD_MAX);
-            self.look_ahead(&commands);
+            let end = reader.next_into(&mut commands, PREFETCH_MAX);
+            self.prefetch(&commands);
             commands.drain(..).for_each(|command| self.handle(from, command));
             if !matches!(end, Ok(true)) {
                 break end;
@@ -50,11 +50,11 @@ impl Node {
     }
 
     /// Prefetches memory for the commands of a frame together: all those of the first command's cache.
-    fn look_ahead(&self, commands: &[Command]) {
+    fn prefetch(&self, commands: &[Command]) {
         let [first, _, ..] = commands else { return };
         let Some(cache) = self.caches.get(&first.cache) else { return };
         let of_cache = commands.iter().filter(|command| command.cache == first.cache);
         let keys = of_cache.filter_map(|command| command.body.key());
-        cache.container.look_ahead(keys.map(|key| (cache.config.segment_of(key), &key[..])));
+        cache.container.prefetch(keys.map(|key| (cache.config.segment_of(key), &key[..])));
     }
 }

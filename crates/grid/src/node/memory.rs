@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use consort_group::{Address, View};
 use consort_memory::{ProcessMemory, Shortage};
 
-use super::Node;
-use super::cache::Cache;
-use super::cx::Cx;
 use crate::Segment;
 use crate::command::{Body, CacheId};
+use crate::node::Cx;
+use crate::node::Node;
 use crate::operation::{Change, OperationError};
+use crate::replica::CacheReplica;
 
 /// No cache: a report of memory concerns the member.
 const NO_CACHE: CacheId = CacheId(0);
@@ -105,9 +105,9 @@ impl Cx {
     }
 }
 
-impl Cache {
+impl CacheReplica {
     /// Returns why a write is not ordered, if an owner of its key has no memory for it.
-    pub(super) fn memory_refusal(
+    pub(crate) fn memory_refusal(
         &self,
         cx: &Cx,
         segment: Segment,

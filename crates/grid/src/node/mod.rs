@@ -7,46 +7,17 @@
 //!
 //! The guarantees are in `docs/design/2026-11-grid.md`.
 
-mod activation;
-mod alone;
-mod answer;
-mod backup;
-mod cache;
-mod caller;
-mod calls;
-mod computations;
-mod cx;
-mod entries;
-mod expiry;
-mod foreigners;
-mod frames;
-mod giving;
-mod handover;
-mod idle;
-mod install;
-mod invalidation;
-mod iteration;
-mod leftovers;
-mod listener;
-mod listener_table;
-mod listeners;
-mod memory;
-mod merging;
-mod observed;
-mod owed;
-mod persistence;
-mod primary;
-mod promise;
-mod publisher;
-mod records;
-mod response_window;
-mod responses;
-mod silence;
-mod streams;
-mod telling;
-mod transfer;
-mod uses;
-mod waiting_events;
+pub(crate) mod calls;
+pub(crate) mod cx;
+pub(crate) mod frames;
+pub(crate) mod memory;
+pub(crate) mod promise;
+pub(crate) mod response_window;
+pub(crate) mod responses;
+pub(crate) mod silence;
+pub(crate) mod stats;
+pub(crate) mod streams;
+pub(crate) mod wire_version;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,20 +32,20 @@ use crate::event::ListenerId;
 use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, ReduceFn, TransformFn};
+use crate::replica::CacheReplica;
 use crate::{
-    Backing, Ballot, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
-    StoreFailure, StoreRequest, Topology,
+    Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
+    StoreFailure, StoreRequest, StoreSettings, Topology,
 };
-use cache::Cache;
 use calls::InFlight;
 
-pub use computations::{Computation, Computed};
+pub use crate::replica::events::waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use crate::replica::iterate::computations::{Computation, Computed};
+pub use crate::replica::transfer::state_consumer::TRANSFER_BUDGET;
 pub use cx::Counters;
 pub(crate) use cx::Cx;
-pub use observed::{Load, Progress, ResponseLoad};
 pub use response_window::ResponseLimits;
-pub use transfer::TRANSFER_BUDGET;
-pub use waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use stats::{Load, Progress, ResponseLoad};
 
 /// The interval at which overdue requests are checked.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
@@ -159,20 +130,20 @@ impl Default for SubmitOptions {
 
 /// A member of the grid.
 pub struct Node {
-    cx: Cx,
-    caches: BTreeMap<CacheId, Cache>,
-    coordinator: Coordinator,
+    pub(crate) cx: Cx,
+    pub(crate) caches: BTreeMap<CacheId, CacheReplica>,
+    pub(crate) coordinator: Coordinator,
     /// The newest topology of each cache from a member whose view, as coordinator, is not here yet.
-    early: BTreeMap<CacheId, (Address, Ballot, Topology)>,
+    pub(crate) early: BTreeMap<CacheId, (Address, Ballot, Topology)>,
     /// The member that has requested this member's status before that view, and its ballot.
-    asked: Option<(Address, Ballot)>,
-    look_after: Option<Time>,
+    pub(crate) asked: Option<(Address, Ballot)>,
+    pub(crate) look_after: Option<Time>,
     /// The next time at which entries may have expired.
-    expire_at: Option<Time>,
-    next_iteration: u64,
-    next_listener: u64,
+    pub(crate) expire_at: Option<Time>,
+    pub(crate) next_iteration: u64,
+    pub(crate) next_listener: u64,
     /// An empty buffer for the next frame's commands.
-    commands: Vec<Command>,
+    pub(crate) commands: Vec<Command>,
 }
 
 impl Node {
@@ -194,13 +165,14 @@ impl Node {
 
     /// Sets the bytes of entries in a chunk of a state transfer. The default and maximum is the size that fits a packet.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
-        self.cx.chunk_bytes = bytes.clamp(1, transfer::CHUNK_BYTES);
+        self.cx.chunk_bytes = bytes.clamp(1, crate::replica::transfer::state_consumer::CHUNK_BYTES);
     }
 
     /// Sets the bytes of segments in transfer to this member at a time, for each cache. The default and maximum is
     /// [`TRANSFER_BUDGET`].
     pub fn set_transfer_budget(&mut self, bytes: u32) {
-        let pulls = (bytes / transfer::CHUNK_BYTES).clamp(1, transfer::PULLS_MAX);
+        let pulls = (bytes / crate::replica::transfer::state_consumer::CHUNK_BYTES)
+            .clamp(1, crate::replica::transfer::state_consumer::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
     }
@@ -213,7 +185,7 @@ impl Node {
 
     /// Injects a bug into this member.
     #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: crate::Planted) {
+    pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
         self.cx.planted = Some(bug);
     }
 
@@ -262,7 +234,7 @@ impl Node {
         config: CacheConfig,
         member: CacheMember,
         container: Arc<Container>,
-        backing: Option<Backing>,
+        backing: Option<StoreSettings>,
     ) -> Result<(), OpenError> {
         self.cx.now = now;
         config.check()?;
@@ -272,30 +244,31 @@ impl Node {
         self.cx.knows_merge(&config)?;
         let id = config.id();
         if self.caches.contains_key(&id) {
-            return Err(OpenError::IsOpen(config.name));
+            return Err(OpenError::AlreadyOpen(config.name));
         }
         let remembered = backing.as_ref().and_then(|backing| backing.remembered.as_ref());
         if let Some((setting, ours, theirs)) =
             remembered.and_then(|remembered| config.difference(&remembered.config))
         {
             let (setting, ours, theirs) = (setting.into(), ours.into(), theirs.into());
-            return Err(OpenError::StoredDifferently { cache: config.name, setting, ours, theirs });
+            return Err(OpenError::StoreConfigMismatch { cache: config.name, setting, ours, theirs });
         }
         // In an invalidation cache, each member has entries of its own, so the capacity factor does not apply.
         let capacity =
-            if config.mode == CacheMode::Invalidation { Capacity::default() } else { member.capacity };
-        let mut cache = Cache::new(config, CacheMember { capacity, ..member }, container);
-        cache.persistence = backing.map(|backing| Box::new(persistence::Persistence::new(backing)));
+            if config.mode == CacheMode::Invalidation { CapacityFactor::default() } else { member.capacity };
+        let mut cache = CacheReplica::new(config, CacheMember { capacity, ..member }, container);
+        cache.persistence =
+            backing.map(|backing| Box::new(crate::replica::store::writes::Persistence::new(backing)));
         if cache.is_local() {
             let first = cache.first_topology(&self.cx);
             cache.install(&mut self.cx, first);
         }
-        if let Some(error) = self.foreign_coordinator(&cache) {
+        if let Some(error) = self.incompatible_coordinator(&cache) {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
         if let Some(end) = cache.container.next_expiry() {
-            self.cx.note_mortal(end);
+            self.cx.note_expiry(end);
         }
         self.caches.insert(id, cache);
         self.work();
@@ -351,7 +324,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`], [`OperationError::Busy`] and [`OperationError::Unsupported`]; nothing was done.
+    /// [`OperationError::Closed`], [`OperationError::TooManyInFlight`] and [`OperationError::Unsupported`]; nothing was done.
     pub fn submit(
         &mut self,
         now: Time,
@@ -382,18 +355,20 @@ impl Node {
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
         cache.check(&action, flags)?;
         if self.cx.calls.is_full() {
-            return Err(OperationError::Busy(calls::CALLS_MAX as u64));
+            return Err(OperationError::TooManyInFlight(calls::CALLS_MAX as u64));
         }
         let segment = cache.config.segment_of(&key);
         let action = match action {
-            Action::Write(write) => match cache.write_alone(&mut self.cx, segment, &key, write, flags) {
-                Ok(result) => {
-                    let number = self.cx.calls.end_at_once(result.map(Outcome::Written));
-                    self.note_mortals();
-                    return Ok(number);
+            Action::Write(write) => {
+                match cache.write_as_sole_owner(&mut self.cx, segment, &key, write, flags) {
+                    Ok(result) => {
+                        let number = self.cx.calls.end_at_once(result.map(Outcome::Written));
+                        self.note_expiries();
+                        return Ok(number);
+                    }
+                    Err(write) => Action::Write(write),
                 }
-                Err(write) => Action::Write(write),
-            },
+            }
             read @ Action::Read(_) => read,
         };
         let mut call = InFlight::new(cache.id, segment, key, action, now, timeout);
@@ -447,7 +422,7 @@ impl Node {
         self.work();
     }
 
-    fn handle(&mut self, from: &Address, command: Command) {
+    pub(crate) fn handle(&mut self, from: &Address, command: Command) {
         let id = command.cache;
         match command.body {
             Body::ToCoordinator(told) => {
@@ -456,7 +431,7 @@ impl Node {
             Body::StatusRequest { ballot } => self.tell_status(from, ballot),
             Body::Memory { shortage } => self.cx.memory.note_member(from, shortage),
             // On other members, the name of a local cache denotes another cache.
-            _ if self.caches.get(&id).is_some_and(Cache::is_local) && *from != self.cx.local => {}
+            _ if self.caches.get(&id).is_some_and(CacheReplica::is_local) && *from != self.cx.local => {}
             Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
@@ -481,24 +456,26 @@ impl Node {
         }
     }
 
-    fn close(&mut self, id: CacheId) {
-        self.cx.meet_again(None, id);
+    pub(crate) fn close(&mut self, id: CacheId) {
+        self.cx.mark_rejoined(None, id);
         if let Some(mut cache) = self.caches.remove(&id) {
-            cache.put_down(&mut self.cx);
+            cache.persist_on_close(&mut self.cx);
             for segment in cache.config.all_segments() {
                 cache.container.set_readable(segment, false);
             }
             cache.wake_readers(&mut self.cx);
         }
         for number in self.cx.calls.of(id) {
-            let may_be_done = self.cx.calls.get_mut(number).is_some_and(|call| call.may_be_done());
-            let error = if may_be_done { OperationError::Uncertain } else { OperationError::Closed };
+            let may_have_been_applied =
+                self.cx.calls.get_mut(number).is_some_and(|call| call.may_have_been_applied());
+            let error =
+                if may_have_been_applied { OperationError::Uncertain } else { OperationError::Closed };
             self.cx.calls.finish(number, Err(error));
         }
     }
 
     /// Removes expired entries periodically.
-    fn expire(&mut self) {
+    pub(crate) fn expire(&mut self) {
         let now = self.cx.now;
         if self.expire_at.is_none_or(|at| at > now) {
             return;
@@ -512,13 +489,13 @@ impl Node {
     }
 
     /// Returns when entries may have expired, including those that other members remove while they are primaries.
-    fn next_expiry(&self) -> Option<Time> {
+    pub(crate) fn next_expiry(&self) -> Option<Time> {
         let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
     /// Handles commands to this member like commands of other members.
-    fn work(&mut self) {
+    pub(crate) fn work(&mut self) {
         let local = self.cx.local.clone();
         loop {
             while let Some(command) = self.cx.inner.pop_front() {
@@ -533,11 +510,11 @@ impl Node {
         if self.look_after.is_none() && self.is_anything_open() {
             self.look_after = Some(self.cx.now + LOOK_AFTER);
         }
-        self.note_mortals();
+        self.note_expiries();
     }
 
     /// Notes that entries with an expiry were written.
-    fn note_mortals(&mut self) {
+    pub(crate) fn note_expiries(&mut self) {
         if let Some(next) = self.cx.next_mortal.take() {
             // The new expiry may precede all known ones.
             let next = next.max(self.cx.now + EXPIRE_EVERY);
@@ -545,8 +522,8 @@ impl Node {
         }
     }
 
-    fn is_anything_open(&self) -> bool {
-        let waits = |cache: &Cache| {
+    pub(crate) fn is_anything_open(&self) -> bool {
+        let waits = |cache: &CacheReplica| {
             cache.installed.is_none()
                 || cache.is_leaving
                 || cache.transfer.is_active()
@@ -555,10 +532,10 @@ impl Node {
                 || cache.has_waiting_reader()
                 || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
                 || !cache.listeners.is_settled()
-                || !cache.questions.is_empty()
+                || !cache.idle_probes.is_empty()
                 || cache.unsettled.is_some()
         };
-        self.is_unasked()
+        self.is_unknown_to_coordinator()
             || self.cx.memory.is_told_short()
             || !self.cx.calls.is_empty()
             || self.coordinator.is_waiting()
@@ -606,13 +583,13 @@ impl Node {
         self.look_for_coordinator();
         for cache in self.caches.values_mut() {
             cache.look_after(&mut self.cx);
-            cache.look_after_records(&mut self.cx);
-            cache.look_after_transfer(&mut self.cx);
-            cache.look_after_store(&mut self.cx);
-            cache.look_after_merge(&mut self.cx);
-            cache.look_after_iterations(&mut self.cx);
-            cache.look_after_listeners(&mut self.cx);
-            cache.look_after_questions(&mut self.cx);
+            cache.tick_records(&mut self.cx);
+            cache.tick_transfer(&mut self.cx);
+            cache.tick_store(&mut self.cx);
+            cache.tick_merge(&mut self.cx);
+            cache.tick_iterations(&mut self.cx);
+            cache.tick_listeners(&mut self.cx);
+            cache.tick_idle_probes(&mut self.cx);
             cache.ask_coordinator(&mut self.cx);
         }
         self.work();
@@ -628,7 +605,7 @@ impl Node {
         self.cx.has_frames()
     }
 
-    /// Returns whether [`Node::submit`] fails with [`OperationError::Busy`].
+    /// Returns whether [`Node::submit`] fails with [`OperationError::TooManyInFlight`].
     pub fn is_busy(&self) -> bool {
         self.cx.calls.is_full()
     }

@@ -3,14 +3,14 @@
 
 use consort_group::Address;
 
-use super::Node;
-use super::cache::Cache;
 use crate::command::{Body, CacheId, CacheStatus, Status, ToCoordinator};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
+use crate::node::Node;
+use crate::replica::CacheReplica;
 use crate::{Ballot, Topology};
 
 impl Node {
-    pub(super) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
+    pub(crate) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
         if self.cx.coordinator.as_ref() != Some(from) {
             // Either the view that makes the sender coordinator is not here yet, or the sender does not know that it is no longer
             // coordinator. Only topologies of caches that are open here are kept, because the number of other caches is
@@ -20,10 +20,10 @@ impl Node {
             }
             return;
         }
-        if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(Planted::PromiseForgotten) {
+        if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(InjectedBug::PromiseForgotten) {
             // A topology from before this member's promise to another coordinator must not be installed after that promise. Or
             // the sender has not requested the status yet.
-            return self.outbid(from, &ballot);
+            return self.report_higher_ballot(from, &ballot);
         }
         if let Some(cache) = self.caches.get_mut(&id) {
             cache.install(&mut self.cx, topology);
@@ -31,16 +31,16 @@ impl Node {
     }
 
     /// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
-    pub(super) fn is_unasked(&self) -> bool {
+    pub(crate) fn is_unknown_to_coordinator(&self) -> bool {
         let by = self.cx.promised.as_ref().map(|promised| &promised.by);
-        !self.cx.has(Planted::PromiseForgotten)
+        !self.cx.has(InjectedBug::PromiseForgotten)
             && by.is_some_and(|by| self.cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
             && self.caches.values().any(|cache| cache.installed.is_some() && !cache.is_local())
     }
 
     /// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
-    pub(super) fn look_for_coordinator(&mut self) {
-        if self.is_unasked()
+    pub(crate) fn look_for_coordinator(&mut self) {
+        if self.is_unknown_to_coordinator()
             && let Some((coordinator, promised)) = self.cx.coordinator.clone().zip(self.cx.promised.clone())
         {
             let told = ToCoordinator::Outbid(promised);
@@ -49,7 +49,7 @@ impl Node {
     }
 
     /// Reports the promised ballot to a coordinator with a lower ballot, so that the coordinator exceeds it.
-    fn outbid(&mut self, to: &Address, ballot: &Ballot) {
+    fn report_higher_ballot(&mut self, to: &Address, ballot: &Ballot) {
         if let Some(promised) = self.cx.promised.clone().filter(|promised| promised > ballot) {
             let told = ToCoordinator::Outbid(promised);
             self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(told));
@@ -58,7 +58,7 @@ impl Node {
 
     /// Reports the status to the coordinator. From then on no topology made under another ballot is installed, so that this
     /// member is not ahead of its report.
-    pub(super) fn tell_status(&mut self, to: &Address, ballot: Ballot) {
+    pub(crate) fn tell_status(&mut self, to: &Address, ballot: Ballot) {
         if self.cx.coordinator.as_ref() != Some(to) {
             self.asked = Some((to.clone(), ballot));
             return;
@@ -68,11 +68,11 @@ impl Node {
             return;
         }
         let is_less = self.cx.promised.as_ref().is_some_and(|promised| *promised > ballot);
-        if is_less && !self.cx.has(Planted::PromiseForgotten) {
-            return self.outbid(to, &ballot);
+        if is_less && !self.cx.has(InjectedBug::PromiseForgotten) {
+            return self.report_higher_ballot(to, &ballot);
         }
         self.cx.promised = Some(ballot.clone());
-        let status = |cache: &Cache| CacheStatus {
+        let status = |cache: &CacheReplica| CacheStatus {
             config: cache.config.clone(),
             member: cache.member.clone(),
             topology: cache.topology().cloned(),

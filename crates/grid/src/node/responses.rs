@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
-use super::calls::CALLS_MAX;
 use crate::command::{Body, CacheId, Call, Command};
+use crate::node::calls::CALLS_MAX;
 
 /// Reads of one member that wait for room: as many as a member has under way. Further reads are dropped, and their caller repeats
 /// them.
@@ -51,7 +51,7 @@ pub(crate) struct Responses {
 
 /// The result of holding a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Held {
+pub(crate) enum Held {
     Waits,
     /// The same read waits already.
     IsRepeated,
@@ -61,7 +61,7 @@ pub(super) enum Held {
 
 impl Responses {
     /// Holds a read until there is room.
-    pub(super) fn hold(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> Held {
+    pub(crate) fn hold(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> Held {
         let bytes = call.key.len() + READ_BYTES;
         let total = self.waiting_bytes + bytes;
         let peer = self.peers.entry(from.clone()).or_default();
@@ -84,7 +84,7 @@ impl Responses {
     }
 
     /// Returns the oldest waiting read of a member.
-    pub(super) fn next(&mut self, from: &Address) -> Option<Command> {
+    pub(crate) fn next(&mut self, from: &Address) -> Option<Command> {
         let peer = self.peers.get_mut(from)?;
         let command = peer.waiting.pop_front()?;
         if let Body::Call(call) = &command.body {
@@ -97,12 +97,12 @@ impl Responses {
     }
 
     /// Returns whether reads of a member wait. Later reads wait behind them.
-    pub(super) fn has_waiting(&self, from: &Address) -> bool {
+    pub(crate) fn has_waiting(&self, from: &Address) -> bool {
         self.waiting_bytes > 0 && self.peers.get(from).is_some_and(|peer| !peer.waiting.is_empty())
     }
 
     /// Notes that a read was answered with a value of `bytes`. All reads of the member below `finished` have ended.
-    pub(super) fn note_answered(
+    pub(crate) fn note_answered(
         &mut self,
         to: &Address,
         number: u64,
@@ -124,20 +124,20 @@ impl Responses {
     }
 
     /// Returns whether the response to a read is in flight to a member.
-    pub(super) fn is_answered(&self, to: &Address, number: u64, now: Time) -> bool {
+    pub(crate) fn is_answered(&self, to: &Address, number: u64, now: Time) -> bool {
         let at = self.peers.get(to).and_then(|peer| peer.answered.get(&number));
         at.is_some_and(|at| now.since(*at) < ANSWERED_KEPT)
     }
 
     /// Handles another view: responses may have been lost, and waiting reads of departed members are dropped.
-    pub(super) fn keep(&mut self, is_member: impl Fn(&Address) -> bool) {
+    pub(crate) fn keep(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.peers.retain(|member, _| is_member(member));
         self.peers.values_mut().for_each(|peer| peer.answered.clear());
         self.waiting_bytes = self.peers.values().map(|peer| peer.waiting_bytes).sum();
     }
 
     /// Returns the bytes of the waiting reads.
-    pub(super) fn waiting_bytes(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 }

@@ -2,21 +2,21 @@
 
 use consort_group::Time;
 
-use super::Node;
-#[cfg(doc)]
-use super::NodeEvent;
-use super::waiting_events::TakenEvents;
 use crate::command::CacheId;
-use crate::event::{Listen, ListenError, ListenerId};
+use crate::event::{ListenError, ListenOptions, ListenerId};
+use crate::node::Node;
+#[cfg(doc)]
+use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
+use crate::replica::events::waiting_events::TakenEvents;
 
 impl Node {
     /// Begins an iteration. No request is sent before the first [`Node::take`].
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
+    /// [`OperationError::Closed`] and [`OperationError::TooManyInFlight`]; nothing was done.
     pub fn iterate(
         &mut self,
         cache: CacheId,
@@ -92,7 +92,12 @@ impl Node {
     /// # Errors
     ///
     /// [`ListenError`]; nothing was done.
-    pub fn listen(&mut self, now: Time, cache: CacheId, options: Listen) -> Result<ListenerId, ListenError> {
+    pub fn listen(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        options: ListenOptions,
+    ) -> Result<ListenerId, ListenError> {
         self.cx.now = now;
         let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
         self.next_listener += 1;

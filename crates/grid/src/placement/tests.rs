@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use consort_group::{Address, Uuid};
 use proptest::prelude::*;
 
-use crate::{CacheMember, Capacity, ConsistentHash, Location, SEGMENT_COUNT, Segment};
+use crate::{CacheMember, CapacityFactor, ConsistentHash, Location, SEGMENT_COUNT, Segment};
 
 fn address(n: u64) -> Address {
     Address::Uuid(Uuid { most: n, least: n })
@@ -36,7 +36,7 @@ fn gained(before: &ConsistentHash, after: &ConsistentHash, member: &Address) -> 
 }
 
 fn assert_complete(hash: &ConsistentHash) {
-    let takers = hash.members().iter().filter(|member| member.capacity > Capacity::ZERO).count();
+    let takers = hash.members().iter().filter(|member| member.capacity > CapacityFactor::ZERO).count();
     for segment in hash.segments() {
         let owners: BTreeSet<&Address> = hash.owners(segment).collect();
         assert_eq!(owners.len(), takers.min(hash.owner_count().into()), "{segment}");
@@ -71,7 +71,7 @@ fn two_to_a_hundred_members_have_their_share_rounded_up_or_down() {
 }
 
 #[test]
-fn a_member_that_joins_takes_its_share_and_nobody_else_gains_anything() {
+fn joiner_gets_its_share_and_no_other_member_gains_segments() {
     let mut hash = ConsistentHash::new(members(0..1), 2, SEGMENT_COUNT);
     for count in 2..=60 {
         let next = hash.rebalanced(members(0..count));
@@ -127,8 +127,8 @@ fn the_backups_of_one_members_segments_are_spread_over_the_others() {
 #[test]
 fn a_member_of_twice_the_capacity_takes_twice_as_much_and_one_of_none_nothing() {
     let mut all = members(0..5);
-    all[0].capacity = Capacity::from_thousandths(2_000);
-    all[4].capacity = Capacity::ZERO;
+    all[0].capacity = CapacityFactor::from_thousandths(2_000);
+    all[4].capacity = CapacityFactor::ZERO;
     let hash = ConsistentHash::new(all, 2, 250);
     assert_complete(&hash);
     let has: Vec<usize> = hash.members().iter().map(|member| copies(&hash, member)).collect();
@@ -140,7 +140,7 @@ fn a_member_of_twice_the_capacity_takes_twice_as_much_and_one_of_none_nothing() 
 #[test]
 fn no_member_has_two_copies_however_large_it_is() {
     let mut all = members(0..3);
-    all[0].capacity = Capacity::from_thousandths(100_000);
+    all[0].capacity = CapacityFactor::from_thousandths(100_000);
     let hash = ConsistentHash::new(all, 2, SEGMENT_COUNT);
     assert_complete(&hash);
     let has: Vec<usize> = hash.members().iter().map(|member| copies(&hash, member)).collect();
@@ -148,8 +148,8 @@ fn no_member_has_two_copies_however_large_it_is() {
 }
 
 #[test]
-fn without_any_capacity_nobody_owns_anything() {
-    let nobody = CacheMember { capacity: Capacity::ZERO, ..address(1).into() };
+fn members_without_capacity_own_no_segments() {
+    let nobody = CacheMember { capacity: CapacityFactor::ZERO, ..address(1).into() };
     let hash = ConsistentHash::new(vec![nobody], 2, 10);
     assert!(hash.segments().all(|segment| hash.primary(segment).is_none()));
     let hash = hash.rebalanced(members(1..3));
@@ -211,7 +211,7 @@ fn distinct<K: Ord>(owners: &[&CacheMember], key: impl Fn(&CacheMember) -> K) ->
 prop_compose! {
     fn located()(n in 0..1_000u64, site in 0..3u8, rack in 0..3u8, machine in 0..3u8, capacity in 1..4u32) -> CacheMember {
         let member = at(n, &format!("s{site}"), &format!("r{rack}"), &format!("m{machine}"));
-        CacheMember { capacity: Capacity::from_thousandths(capacity * 500), ..member }
+        CacheMember { capacity: CapacityFactor::from_thousandths(capacity * 500), ..member }
     }
 }
 

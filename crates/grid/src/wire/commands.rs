@@ -9,19 +9,19 @@ use super::primitives::{need, put_bytes};
 use super::{FrameError, Result, Wire, read_fields, wire_enum, wire_struct};
 use crate::command::{
     Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
-    HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
+    HandedSegment, LastUse, Notify, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, ToCoordinator,
 };
 use crate::event::{EventKind, Previous};
+use crate::history::{Lineage, SegmentHistory};
 use crate::items::Items;
-use crate::merge::{MergePolicy, Parting, Side};
+use crate::merge::{MergePolicy, PartitionSide, SplitPoint};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
-use crate::past::{Line, Past};
-use crate::publication::{Transform, What};
+use crate::publication::{Projection, Transform};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
-    Ballot, CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Flags, Grouper, Grouping,
+    Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, ConsistentHash, Flags, Grouper, Grouping,
     Lifetime, Limit, Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
@@ -55,7 +55,7 @@ impl Wire for Flags {
     }
 }
 
-impl Wire for Capacity {
+impl Wire for CapacityFactor {
     fn put(&self, out: &mut BytesMut) {
         self.thousandths().put(out);
     }
@@ -99,13 +99,13 @@ impl Wire for Topology {
             pending,
             rebalance,
             epochs,
-            reigns,
+            primary_terms,
             quorum,
             availability,
             available,
             origin,
-            lines,
-            partings,
+            lineages,
+            split_points,
             merged,
             merging,
             quorum_to_be,
@@ -118,13 +118,13 @@ impl Wire for Topology {
         pending.put(out);
         rebalance.put(out);
         epochs.put(out);
-        reigns.put(out);
+        primary_terms.put(out);
         quorum.put(out);
         availability.put(out);
         available.put(out);
         origin.put(out);
-        lines.put(out);
-        partings.put(out);
+        lineages.put(out);
+        split_points.put(out);
         merged.put(out);
         merging.put(out);
         quorum_to_be.put(out);
@@ -142,13 +142,13 @@ impl Wire for Topology {
             pending: Wire::read(from)?,
             rebalance: Wire::read(from)?,
             epochs: Wire::read(from)?,
-            reigns: Wire::read(from)?,
+            primary_terms: Wire::read(from)?,
             quorum: Wire::read(from)?,
             availability: Wire::read(from)?,
             available: Wire::read(from)?,
             origin: Wire::read(from)?,
-            lines: Wire::read(from)?,
-            partings: Wire::read(from)?,
+            lineages: Wire::read(from)?,
+            split_points: Wire::read(from)?,
             merged: Wire::read(from)?,
             merging: Wire::read(from)?,
             quorum_to_be: Wire::read(from)?,
@@ -159,7 +159,7 @@ impl Wire for Topology {
         let others = [
             topology.pending.as_ref().map_or(count, |pending| pending.segment_count().into()),
             topology.epochs.len(),
-            topology.reigns.len(),
+            topology.primary_terms.len(),
         ];
         if topology.id > Version::TOPOLOGY_MAX {
             // Its writes would have no distinct versions, and it could have no successor.
@@ -183,16 +183,16 @@ impl Wire for OperationError {
                 segment.put(out);
                 away.put(out);
             }
-            Self::Full { member, limit, needed } => {
+            Self::MemoryFull { member, limit, needed } => {
                 2_u8.put(out);
                 member.put(out);
                 limit.put(out);
                 needed.put(out);
             }
             Self::Uncertain => 3_u8.put(out),
-            Self::NotStored { member, why } => put_failure(4, member, why, out),
-            Self::StoreFails { member, why } => put_failure(5, member, why, out),
-            Self::NotLoaded { member, why } => put_failure(6, member, why, out),
+            Self::StoreWriteFailed { member, why } => put_failure(4, member, why, out),
+            Self::StoreUnavailable { member, why } => put_failure(5, member, why, out),
+            Self::StoreReadFailed { member, why } => put_failure(6, member, why, out),
             Self::NoMemory { member, shortage } => {
                 7_u8.put(out);
                 member.put(out);
@@ -208,12 +208,12 @@ impl Wire for OperationError {
             1 => Ok(Self::Degraded { segment: Wire::read(from)?, away: Wire::read(from)? }),
             2 => {
                 let (member, limit) = (Wire::read(from)?, Wire::read(from)?);
-                Ok(Self::Full { member, limit, needed: Wire::read(from)? })
+                Ok(Self::MemoryFull { member, limit, needed: Wire::read(from)? })
             }
             3 => Ok(Self::Uncertain),
-            4 => Ok(Self::NotStored { member: Wire::read(from)?, why: Wire::read(from)? }),
-            5 => Ok(Self::StoreFails { member: Wire::read(from)?, why: Wire::read(from)? }),
-            6 => Ok(Self::NotLoaded { member: Wire::read(from)?, why: Wire::read(from)? }),
+            4 => Ok(Self::StoreWriteFailed { member: Wire::read(from)?, why: Wire::read(from)? }),
+            5 => Ok(Self::StoreUnavailable { member: Wire::read(from)?, why: Wire::read(from)? }),
+            6 => Ok(Self::StoreReadFailed { member: Wire::read(from)?, why: Wire::read(from)? }),
             7 => Ok(Self::NoMemory { member: Wire::read(from)?, shortage: Wire::read(from)? }),
             value => Err(FrameError::Invalid { what: "error", value: value.into() }),
         }
@@ -254,11 +254,11 @@ impl Wire for Grouper {
 wire_enum!(Grouping { 0 = None, 1 = Tag, 2 = Custom(grouper) });
 wire_enum!(OpenError {
     0 = Invalid { cache, setting, value },
-    1 = IsOpen(cache),
-    2 = Different { cache, setting, ours, theirs },
-    3 = OtherData { cache, ours, theirs },
-    4 = StoredDifferently { cache, setting, ours, theirs },
-    5 = OtherVersion { cache, member, theirs, ours },
+    1 = AlreadyOpen(cache),
+    2 = ConfigMismatch { cache, setting, ours, theirs },
+    3 = ForeignStore { cache, ours, theirs },
+    4 = StoreConfigMismatch { cache, setting, ours, theirs },
+    5 = IncompatibleWire { cache, member, theirs, ours },
     6 = TooMany { cache, limit },
 });
 
@@ -315,17 +315,17 @@ wire_enum!(Effect {
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome, is_silent });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
 wire_struct!(Previous { value, version });
-wire_struct!(Used { segment, key, version, number, idle });
-wire_struct!(Tell { segment, operation, key, version, kind, value, previous, acks, outcome, is_silent });
+wire_struct!(LastUse { segment, key, version, number, idle });
+wire_struct!(Notify { segment, operation, key, version, kind, value, previous, acks, outcome, is_silent });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome), 4 = Larger(bytes) });
 wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent });
-wire_struct!(HandedSegment { segment, reign, records });
-wire_struct!(Parting { id, by });
+wire_struct!(HandedSegment { segment, primary_term, records });
+wire_struct!(SplitPoint { id, by });
 wire_struct!(Ballot { number, by });
-wire_struct!(Side { since, nth, owners, partings });
-wire_struct!(Line { id, by });
-wire_struct!(Past { seen, older, removals });
+wire_struct!(PartitionSide { since, nth, owners, split_points });
+wire_struct!(Lineage { id, by });
+wire_struct!(SegmentHistory { seen, older, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
 
 impl Wire for Chunk {
@@ -334,7 +334,18 @@ impl Wire for Chunk {
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
-        read_fields!(from, rebalance, side, segment, cursor, entries, next, past, is_refused, segment_bytes)
+        read_fields!(
+            from,
+            rebalance,
+            side,
+            segment,
+            cursor,
+            entries,
+            next,
+            history,
+            is_refused,
+            segment_bytes
+        )
     }
 }
 
@@ -346,7 +357,7 @@ impl Chunk {
         self.cursor.put(out);
         entries(out);
         self.next.put(out);
-        self.past.put(out);
+        self.history.put(out);
         self.is_refused.put(out);
         self.segment_bytes.put(out);
     }
@@ -361,12 +372,12 @@ impl Chunk {
     }
 }
 
-wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced, 4 = Removable });
+wire_enum!(Projection { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced, 4 = Removable });
 wire_struct!(Transform { name, arguments });
 wire_struct!(Shortage { used, limit, of });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
-wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only });
+wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, projection, transform, is_only });
 
 /// Minimum length of an item in bytes: two lengths and a version.
 const ITEM_BYTES_LEAST: usize = 3;
@@ -510,10 +521,10 @@ wire_enum!(Body {
     12 = StatusRequest { ballot },
     13 = Fetch(fetch),
     14 = Fetched(fetched),
-    15 = Tell(tell),
+    15 = Notify(tell),
     16 = Idle { segment, key, version, number },
-    17 = Used(used),
-    18 = UsesTold(segments),
-    19 = Known { segment, past },
+    17 = LastUse(used),
+    18 = LastUsesSent(segments),
+    19 = HistoryUpdate { segment, history },
     20 = Memory { shortage },
 });

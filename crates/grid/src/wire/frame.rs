@@ -226,8 +226,8 @@ mod tests {
 
     use super::*;
     use crate::command::{Call, Pull};
+    use crate::history::{Lineage, SegmentHistory};
     use crate::operation::{Action, ReadFrom};
-    use crate::past::{Line, Past};
     use crate::{Flags, Segment, Version};
 
     const CACHE: CacheId = CacheId(7);
@@ -252,10 +252,10 @@ mod tests {
             cursor: Some((1, 2)),
             bytes_max: 9,
         });
-        let mut past = Past { older: Version::new(1, 3), ..Past::default() };
-        past.begin([Line { id: 40, by: Address::Uuid(Uuid { most: 1, least: 2 }) }].iter());
-        past.note_removal(b"k", Version::new(41, 2));
-        let known = Body::Known { segment: Segment(3), past };
+        let mut history = SegmentHistory { older: Version::new(1, 3), ..SegmentHistory::default() };
+        history.begin([Lineage { id: 40, by: Address::Uuid(Uuid { most: 1, least: 2 }) }].iter());
+        history.note_removal(b"k", Version::new(41, 2));
+        let known = Body::HistoryUpdate { segment: Segment(3), history };
         let mut writer = FrameWriter::default();
         writer.push(CACHE, 5, &read(b"k"));
         writer.push(CACHE, 6, &pull);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_frame_is_closed_and_the_last_one_says_what_is_finished() {
+    fn long_frame_is_closed_and_the_last_frame_has_the_finished_count() {
         let mut writer = FrameWriter::default();
         let key = Bytes::from(vec![1; 25_000]);
         for _ in 0..4 {

@@ -5,14 +5,14 @@
 //! endian), the cache's id, the sender's topology id, and a body. A receiver skips unknown bodies, and unknown fields
 //! behind the known ones, so that later versions may add both.
 
+mod chunk_entries;
 mod commands;
-mod copies;
 mod frame;
 mod number;
 mod primitives;
 
+pub(crate) use chunk_entries::{EncodedEntries, EntryRef, put_copy};
 pub(crate) use commands::FetchedItems;
-pub(crate) use copies::{Copies, CopyRef, put_copy};
 pub use frame::is_frame;
 pub(crate) use frame::{FrameReader, FrameWriter, LongCommand, VERSION};
 pub(crate) use number::read_number;

@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_come_back_and_what_stands_behind_matters_to_none(number: u64, bits in 0..u64::BITS) {
+        fn numbers_are_decoded_whatever_bytes_follow(number: u64, bits in 0..u64::BITS) {
             check(number >> bits);
         }
     }

@@ -24,7 +24,7 @@ fn carry(nodes: &mut [Node; 2]) {
 }
 
 #[test]
-fn a_cluster_has_so_many_caches_and_who_opens_more_is_told_so() {
+fn open_beyond_the_maximum_number_of_caches_fails() {
     let mut nodes = [Node::new(address(0)), Node::new(address(1))];
     let id = ViewId { creator: address(0), id: 1 };
     let view = View::new(id, vec![address(0), address(1)]);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
+    Action, Availability, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings,
     Flags, ListenerId, MemoryBound, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling,
-    Segment, SubmitOptions,
+    Segment, StoreSettings, SubmitOptions,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 use consort_memory::ProcessMemory;
@@ -60,7 +60,7 @@ pub(crate) struct Member {
 #[cfg(feature = "planted")]
 thread_local! {
     /// The planted bug of all clusters that this thread creates.
-    pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::Planted>> = const { std::cell::Cell::new(None) };
+    pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::InjectedBug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Returns an empty container for a cache, without a bound and without a store.
@@ -107,7 +107,7 @@ pub(crate) struct Cluster {
     pub(crate) missed: f64,
     /// The planted bug of all members.
     #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_grid::Planted>,
+    pub(crate) planted: Option<consort_grid::InjectedBug>,
     queue: BTreeMap<(Time, u64), Event>,
     tie: u64,
     last: BTreeMap<(usize, usize), Time>,
@@ -177,11 +177,11 @@ impl Cluster {
         self.config.id()
     }
 
-    pub(crate) fn alive(&self) -> Vec<usize> {
+    pub(crate) fn live_members(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&n| self.members[n].is_some()).collect()
     }
 
-    pub(crate) fn tell(&mut self, what: String) {
+    pub(crate) fn log(&mut self, what: String) {
         self.story.push(format!("{:?} {what}", self.now));
     }
 
@@ -197,11 +197,11 @@ impl Cluster {
     }
 
     pub(crate) fn start_with(&mut self, config: CacheConfig) -> usize {
-        self.start_as(config, Capacity::default())
+        self.start_as(config, CapacityFactor::default())
     }
 
     /// Starts a member with this configuration and capacity.
-    pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: Capacity) -> usize {
+    pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: CapacityFactor) -> usize {
         let container = match self.memory.get(&self.members.len()) {
             Some(memory) => Arc::new(container_with(&config, None).within(memory.clone())),
             None => container_of(&config),
@@ -213,9 +213,9 @@ impl Cluster {
     pub(crate) fn start_on(
         &mut self,
         config: CacheConfig,
-        capacity: Capacity,
+        capacity: CapacityFactor,
         container: Arc<Container>,
-        beside: Option<(Beside, Backing)>,
+        beside: Option<(Beside, StoreSettings)>,
     ) -> usize {
         let n = self.members.len();
         let member = CacheMember { capacity, ..address(n).into() };
@@ -224,7 +224,7 @@ impl Cluster {
             node.set_memory(memory.clone());
         }
         #[cfg(feature = "planted")]
-        self.planted.into_iter().for_each(|bug| node.plant(bug));
+        self.planted.into_iter().for_each(|bug| node.inject_bug(bug));
         for (name, merge) in &self.merges {
             node.register_merge(name, merge.clone());
         }
@@ -250,16 +250,17 @@ impl Cluster {
             wakes_at: None,
         }));
         self.sides.push(0);
-        self.tell(format!("M{n} starts"));
-        self.announce(false);
+        self.log(format!("M{n} starts"));
+        self.deliver_views(false);
         n
     }
 
     /// Sends a view to all live members of each partition, each with a different delay.
-    pub(crate) fn announce(&mut self, is_merge: bool) {
-        let sides: BTreeSet<u8> = self.alive().iter().map(|&n| self.sides[n]).collect();
+    pub(crate) fn deliver_views(&mut self, is_merge: bool) {
+        let sides: BTreeSet<u8> = self.live_members().iter().map(|&n| self.sides[n]).collect();
         for side in sides {
-            let members: Vec<usize> = self.alive().into_iter().filter(|&n| self.sides[n] == side).collect();
+            let members: Vec<usize> =
+                self.live_members().into_iter().filter(|&n| self.sides[n] == side).collect();
             self.next_view += 1;
             let id = ViewId { creator: address(members[0]), id: self.next_view };
             let addresses: Vec<Address> = members.iter().map(|&n| address(n)).collect();
@@ -269,7 +270,7 @@ impl Cluster {
             } else {
                 View::new(id, addresses)
             };
-            self.tell(format!("view {} {members:?}{}", view.id().id, if is_merge { " merged" } else { "" }));
+            self.log(format!("view {} {members:?}{}", view.id().id, if is_merge { " merged" } else { "" }));
             for to in members {
                 let after = self.rng.duration(Duration::ZERO, self.view_delay_max);
                 if !is_merge && self.missed > 0.0 && self.rng.chance(self.missed) {
@@ -285,7 +286,7 @@ impl Cluster {
     }
 
     pub(crate) fn leave(&mut self, n: usize) {
-        self.tell(format!("M{n} leaves"));
+        self.log(format!("M{n} leaves"));
         let cache = self.cache();
         self.with(n, |node, now| node.leave(now, cache));
         if let Some(member) = &mut self.members[n] {
@@ -294,35 +295,35 @@ impl Cluster {
     }
 
     /// Returns the number of members that are not leaving.
-    pub(crate) fn staying(&self) -> usize {
+    pub(crate) fn staying_count(&self) -> usize {
         self.members.iter().flatten().filter(|member| !member.is_leaving).count()
     }
 
     /// Moves members to these partitions; views follow.
     pub(crate) fn cut(&mut self, sides: Vec<u8>) {
-        let alive = self.alive();
+        let alive = self.live_members();
         for &n in &alive {
             let beside = alive.iter().filter(|&&other| sides[other] == sides[n]).count();
             if let Some(member) = self.members[n].as_mut().filter(|_| 2 * beside <= alive.len()) {
                 member.is_apart = true;
             }
         }
-        self.tell(format!("partition {sides:?}"));
+        self.log(format!("partition {sides:?}"));
         self.sides = sides;
-        self.announce(false);
+        self.deliver_views(false);
         self.cut_view = self.next_view;
     }
 
     /// Reunites all partitions.
     pub(crate) fn heal(&mut self) {
-        self.tell("heals".to_owned());
+        self.log("heals".to_owned());
         self.sides.iter_mut().for_each(|side| *side = 0);
-        self.announce(true);
+        self.deliver_views(true);
     }
 
     /// Crashes a member, which may be the last that is not leaving if the others are cut off.
     pub(crate) fn crash(&mut self, n: usize) {
-        self.tell(format!("M{n} crashes"));
+        self.log(format!("M{n} crashes"));
         self.members[n] = None;
     }
 
@@ -491,7 +492,7 @@ impl Cluster {
     }
 
     /// Whether every member has a topology.
-    pub(crate) fn all_know(&self) -> bool {
+    pub(crate) fn all_have_topology(&self) -> bool {
         let cache = self.cache();
         self.members.iter().flatten().all(|member| member.is_left || member.node.topology(cache).is_some())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Entry, IterationId, Next, Publication, Transform, What};
+use consort_grid::{Entry, IterationId, Next, Projection, Publication, Transform};
 
 use crate::cluster::Cluster;
 use crate::iteration::{begin, populated};
@@ -41,9 +41,9 @@ fn register(cluster: &mut Cluster, is_reduction: bool) -> Arc<AtomicUsize> {
     calls
 }
 
-fn publication(what: What) -> Publication {
+fn publication(projection: Projection) -> Publication {
     let transform = Some(Transform { name: NAME.into(), arguments: Bytes::from_static(b"told") });
-    Publication { what, transform, ..Publication::default() }
+    Publication { projection, transform, ..Publication::default() }
 }
 
 /// Runs one step of each member that has one, as long as `may_go_on` returns true. Returns the number of steps.
@@ -85,7 +85,7 @@ fn drain(
 fn costly_function_is_not_called_within_the_node() {
     let mut cluster = populated(1, 3, 300);
     let calls = register(&mut cluster, false);
-    let id = begin(&mut cluster, 0, publication(What::Entries));
+    let id = begin(&mut cluster, 0, publication(Projection::Entries));
     let cache = cluster.cache();
     for _ in 0..100 {
         let next =
@@ -104,7 +104,7 @@ fn walk_with_a_costly_function_gives_each_entry_once_however_short_steps_are() {
     for looks_max in [1, 7, usize::MAX] {
         let mut cluster = populated(2, 3, 300);
         let calls = register(&mut cluster, false);
-        let id = begin(&mut cluster, 0, publication(What::Entries));
+        let id = begin(&mut cluster, 0, publication(Projection::Entries));
         let mut looks = 0;
         let (found, steps) = drain(&mut cluster, id, || {
             looks += 1;
@@ -121,7 +121,7 @@ fn costly_reduction_looks_at_each_entry_once_however_short_steps_are() {
     for looks_max in [1, usize::MAX] {
         let mut cluster = populated(3, 3, 200);
         let calls = register(&mut cluster, true);
-        let id = begin(&mut cluster, 0, publication(What::Reduced));
+        let id = begin(&mut cluster, 0, publication(Projection::Reduced));
         let mut looks = 0;
         let (found, _) = drain(&mut cluster, id, || {
             looks += 1;
@@ -136,7 +136,7 @@ fn costly_reduction_looks_at_each_entry_once_however_short_steps_are() {
 fn request_that_is_repeated_while_its_step_waits_or_runs_waits_once() {
     let mut cluster = populated(4, 1, 50);
     let calls = register(&mut cluster, false);
-    let id = begin(&mut cluster, 0, publication(What::Entries));
+    let id = begin(&mut cluster, 0, publication(Projection::Entries));
     let cache = cluster.cache();
     let _ = cluster.with(0, |node, now| node.take(now, cache, id));
     let step = cluster.with(0, |node, now| node.take_computation(now)).flatten().expect("a step");

@@ -39,7 +39,7 @@ fn cluster_of(members: usize, mode: CacheMode, partitions: PartitionHandling) ->
 }
 
 /// Returns the number of keys that were read, and the number of keys refused as degraded.
-fn told(cluster: &Cluster, asked: &[usize]) -> (usize, usize) {
+fn count_outcomes(cluster: &Cluster, asked: &[usize]) -> (usize, usize) {
     let (mut read, mut refused) = (0, 0);
     for at in asked {
         match &cluster.history[*at].result {
@@ -51,12 +51,12 @@ fn told(cluster: &Cluster, asked: &[usize]) -> (usize, usize) {
     (read, refused)
 }
 
-fn ask(cluster: &mut Cluster, from: ReadFrom) -> Vec<usize> {
+fn read_all(cluster: &mut Cluster, from: ReadFrom) -> Vec<usize> {
     (0..KEYS).map(|n| cluster.submit(0, key(n), Action::Read(from), TIMEOUT)).collect()
 }
 
 #[test]
-fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
+fn read_gets_a_response_from_a_remaining_owner_or_is_refused_at_once() {
     let all = usize::from(KEYS);
     for (partitions, from) in [
         (PartitionHandling::AllowReads, ReadFrom::Nearest),
@@ -67,13 +67,13 @@ fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
         let mut cluster = cluster(partitions);
         cluster.crash(1);
         // No member has detected it yet.
-        let early = ask(&mut cluster, from);
+        let early = read_all(&mut cluster, from);
         cluster.run(AT_ONCE);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(1));
-        let late = ask(&mut cluster, from);
+        let late = read_all(&mut cluster, from);
         cluster.run(AT_ONCE);
-        let (early, late) = (told(&cluster, &early), told(&cluster, &late));
+        let (early, late) = (count_outcomes(&cluster, &early), count_outcomes(&cluster, &late));
         match (partitions, from) {
             (PartitionHandling::AllowReads, ReadFrom::Nearest) => {
                 assert_eq!((early, late), ((all, 0), (all, 0)));
@@ -92,7 +92,7 @@ fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
 }
 
 /// Whether the first member, which ends, leaves the cache at once.
-fn leaves_behind(cluster: &mut Cluster) -> bool {
+fn leaves_degraded(cluster: &mut Cluster) -> bool {
     let cache = cluster.cache();
     let is_done = cluster.with(0, |node, now| node.leave_behind(now, cache)).expect("it lives");
     let is_left = cluster.members[0].as_ref().is_some_and(|member| member.is_left);
@@ -107,10 +107,10 @@ fn last_member_does_not_wait_for_lost_members_whose_data_it_has() {
         cluster.crash(1);
         cluster.leave(0);
         cluster.run(Duration::from_secs(1));
-        assert!(!leaves_behind(&mut cluster), "nobody knows yet, and who lives is given what it leaves");
-        cluster.announce(false);
+        assert!(!leaves_degraded(&mut cluster), "nobody knows yet, and who lives is given what it leaves");
+        cluster.deliver_views(false);
         cluster.run(AT_ONCE);
-        assert!(leaves_behind(&mut cluster));
+        assert!(leaves_degraded(&mut cluster));
     }
 }
 
@@ -121,19 +121,19 @@ fn nothing_is_left_behind_that_only_this_member_has_or_that_others_here_may_be_g
         let mut cluster = cluster_of(members, mode, deny);
         lost.iter().for_each(|&n| cluster.crash(n));
         cluster.leave(0);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(1));
         cluster
     };
     let one = CacheMode::Distributed { owners: 1 };
-    assert!(!leaves_behind(&mut lost_of(2, one, &[1])), "some keys are here alone");
-    assert!(!leaves_behind(&mut lost_of(4, CacheMode::Replicated, &[1, 2])), "somebody else is here");
-    assert!(leaves_behind(&mut lost_of(4, CacheMode::Replicated, &[1, 2, 3])));
+    assert!(!leaves_degraded(&mut lost_of(2, one, &[1])), "some keys are here alone");
+    assert!(!leaves_degraded(&mut lost_of(4, CacheMode::Replicated, &[1, 2])), "somebody else is here");
+    assert!(leaves_degraded(&mut lost_of(4, CacheMode::Replicated, &[1, 2, 3])));
     let mut stays = cluster(deny);
     stays.crash(1);
-    stays.announce(false);
+    stays.deliver_views(false);
     stays.run(Duration::from_secs(1));
-    assert!(!leaves_behind(&mut stays), "it does not want to leave");
+    assert!(!leaves_degraded(&mut stays), "it does not want to leave");
 }
 
 /// The leaver's vote is missing then, as after a crash; no written data is missing.
@@ -143,7 +143,7 @@ fn disconnected_member_continues_with_the_remaining_data() {
     cluster.cut(vec![0, 1]);
     cluster.leave(0);
     cluster.run(Duration::from_secs(1));
-    assert!(leaves_behind(&mut cluster));
+    assert!(leaves_degraded(&mut cluster));
     cluster.crash(0);
     cluster.heal();
     cluster.run(Duration::from_secs(1));
@@ -153,5 +153,5 @@ fn disconnected_member_continues_with_the_remaining_data() {
     let asked: Vec<usize> =
         (0..KEYS).map(|n| cluster.submit(1, key(n), Action::Read(ReadFrom::Primary), TIMEOUT)).collect();
     cluster.run(AT_ONCE);
-    assert_eq!(told(&cluster, &asked), (usize::from(KEYS), 0), "{}", cluster.state());
+    assert_eq!(count_outcomes(&cluster, &asked), (usize::from(KEYS), 0), "{}", cluster.state());
 }

@@ -49,7 +49,7 @@ fn held(cluster: &Cluster) -> u64 {
 }
 
 /// Asserts that no member has a pending timeout.
-fn nobody_waits(cluster: &Cluster) {
+fn assert_no_timeout_pending(cluster: &Cluster) {
     let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
     assert_eq!(wakes, 0);
 }
@@ -79,7 +79,7 @@ fn expired_entry_is_not_read_and_uses_no_memory_on_any_owner() {
     cluster.run(Duration::from_secs(3));
     assert_eq!(held(&cluster), 0);
     cluster.run(Duration::from_secs(3));
-    nobody_waits(&cluster);
+    assert_no_timeout_pending(&cluster);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn an_entry_lives_as_long_as_one_owner_uses_it_and_then_expires_everywhere() {
 }
 
 #[test]
-fn an_entry_that_nobody_uses_is_taken_out_without_being_read() {
+fn unused_entry_is_removed_without_a_read() {
     let mut cluster = replicated(3);
     for key in ["a", "b", "c"] {
         cluster.submit(0, Bytes::from_static(key.as_bytes()), put_idle(Condition::Always), TIMEOUT);
@@ -151,11 +151,11 @@ fn an_entry_that_nobody_uses_is_taken_out_without_being_read() {
     cluster.run(Duration::from_secs(4));
     assert_eq!(held(&cluster), 0);
     cluster.run(Duration::from_secs(3));
-    nobody_waits(&cluster);
+    assert_no_timeout_pending(&cluster);
 }
 
 #[test]
-fn a_condition_knows_what_was_used_elsewhere() {
+fn condition_sees_the_last_use_at_another_owner() {
     for reader in 0..3 {
         let mut cluster = replicated(3);
         cluster.submit(0, Bytes::from_static(b"k"), put_idle(Condition::Always), TIMEOUT);
@@ -180,7 +180,7 @@ fn a_condition_knows_what_was_used_elsewhere() {
 }
 
 #[test]
-fn while_owners_are_away_what_was_not_used_here_is_not_read_and_stays() {
+fn entry_unused_here_is_kept_unread_while_owners_are_unreachable() {
     let mut cluster = replicated(3);
     cluster.submit(0, Bytes::from_static(b"k"), put_idle(Condition::Always), TIMEOUT);
     cluster.run(Duration::from_secs(1));
@@ -213,7 +213,7 @@ fn the_last_owner_knows_by_itself() {
 }
 
 #[test]
-fn readers_anywhere_find_what_was_used_in_time_and_nothing_else() {
+fn readers_at_all_members_find_only_entries_used_in_time() {
     every_seed(20, |seed, _| {
         let mut cluster = Cluster::settled(seed, CacheConfig::new("idle"), 4);
         let keys: [&'static [u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
@@ -254,12 +254,12 @@ fn users(cluster: &Cluster) -> Vec<usize> {
         let member = cluster.members[*n].as_ref();
         member.is_some_and(|one| !one.is_leaving && one.node.topology(cluster.cache()).is_some())
     };
-    cluster.alive().into_iter().filter(is_user).collect()
+    cluster.live_members().into_iter().filter(is_user).collect()
 }
 
 /// Starts a member or makes one leave. Members that have left before end.
 fn move_owners(cluster: &mut Cluster) {
-    for n in cluster.alive() {
+    for n in cluster.live_members() {
         if cluster.members[n].as_ref().is_some_and(|one| one.is_left) {
             cluster.crash(n);
         }
@@ -308,14 +308,14 @@ fn former_owner_sends_the_last_use_of_an_entry() {
 
 /// Each member that got the last use is lost in turn: another one has it, too.
 #[test]
-fn a_last_use_that_was_handed_on_outlives_one_of_those_who_know_it() {
+fn sent_last_use_survives_the_loss_of_one_owner() {
     for lost in [0, 1, 3] {
         let (mut cluster, owned) = used_by_an_owner(4);
         assert!(owned.len() > 10);
         cluster.leave(2);
         cluster.run(Duration::from_secs(1));
         cluster.crash(lost);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(2));
         assert!(all_found(&mut cluster, (lost + 1) % 2, &owned), "member {lost} is lost");
     }
@@ -383,7 +383,7 @@ fn value_before_one_that_expired_unnoticed_does_not_return_in_a_merge() {
         let lifetime = Lifetime { lifespan: Some(Duration::from_millis(200)), max_idle: None };
         let at = cluster.submit(writer, key, put(lifetime, Condition::Always), TIMEOUT);
         cluster.run(Duration::from_secs(3));
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(3));
         assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
         cluster.heal();

@@ -42,25 +42,25 @@ impl Faults {
     }
 
     fn next(&mut self, cluster: &mut Cluster) -> Option<usize> {
-        let alive = cluster.alive();
+        let alive = cluster.live_members();
         match cluster.rng.below(4) {
             // A crash during a rebalance may hit the only owner of an entry.
-            0 if cluster.staying() > 2 && cluster.is_settled() => {
+            0 if cluster.staying_count() > 2 && cluster.is_settled() => {
                 let victim = alive[cluster.rng.below(alive.len() as u64) as usize];
                 cluster.crash(victim);
-                cluster.announce(false);
+                cluster.deliver_views(false);
             }
             1 if self.has_joiners => return Some(cluster.start()),
             // The last member would take the cache with it, and the next one would begin another.
-            2 if cluster.staying() > 1 && cluster.all_know() => {
+            2 if cluster.staying_count() > 1 && cluster.all_have_topology() => {
                 let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];
                 cluster.leave(leaver);
             }
             // A member without the cache's topology would begin a cache of its own in its partition.
             3 if self.has_cuts
-                && cluster.staying() == alive.len()
+                && cluster.staying_count() == alive.len()
                 && alive.len() > 2
-                && cluster.all_know() =>
+                && cluster.all_have_topology() =>
             {
                 let mut sides = cluster.sides.clone();
                 for n in alive {

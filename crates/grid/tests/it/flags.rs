@@ -47,7 +47,7 @@ pub(crate) fn primary(cluster: &Cluster, key: &[u8]) -> usize {
 }
 
 #[test]
-fn a_local_read_asks_nobody_and_finds_what_its_member_owns() {
+fn local_read_sends_no_request_and_finds_entries_of_its_member() {
     let mut cluster = Cluster::settled(1, distributed(1), 3);
     fill(&mut cluster, 3, 30);
     for at in 0..30 {
@@ -120,7 +120,7 @@ fn an_asynchronous_write_is_sent_again_for_as_long_as_its_caller_lives() {
             cluster.step(step);
         }
         cluster.crash(3);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(3));
         assert_eq!(found(done(&mut cluster, 1, key(at), READ, Flags::NONE).0), Some(value(at)));
         cluster.check_agreement();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Backing, CacheConfig, CacheMode, Change, Condition, Container, ContainerSettings, Event,
-    EventKind, Lifetime, Listen, ListenError, Node, OpenError, OperationError, Outcome, PartitionHandling,
-    ReadFrom, Scope, Write,
+    Action, CacheConfig, CacheMode, Change, Condition, Container, ContainerSettings, Event, EventKind,
+    Lifetime, ListenError, ListenOptions, Node, OpenError, OperationError, Outcome, PartitionHandling,
+    ReadFrom, Scope, StoreSettings, Write,
 };
 use consort_group::Time;
 
@@ -73,7 +73,7 @@ fn writer_keeps_its_entry_and_others_drop_theirs_before_the_acknowledgement() {
 }
 
 #[test]
-fn conditions_are_about_what_the_member_has_itself() {
+fn conditions_check_the_entry_of_the_local_member() {
     let mut cluster = settled(2);
     write(&mut cluster, 0, "k", "of M0");
     let absent = done(&mut cluster, 0, "k", put(Bytes::from_static(b"no"), Condition::Absent));
@@ -84,7 +84,7 @@ fn conditions_are_about_what_the_member_has_itself() {
 }
 
 #[test]
-fn clearing_takes_away_what_only_others_have() {
+fn clear_removes_entries_that_only_other_members_have() {
     let mut cluster = settled(3);
     for n in 0..30 {
         write(&mut cluster, n % 3, &format!("k{n}"), "v");
@@ -120,7 +120,7 @@ fn members_come_and_go_and_nothing_moves() {
     let topology = cluster.members[0].as_ref().and_then(|member| member.node.topology(cache));
     assert_eq!(topology.map(|topology| topology.rebalance), Some(0), "there was none");
     cluster.crash(1);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(1));
     let at = cluster.submit(0, Bytes::from_static(b"k"), put(Bytes::new(), Condition::Always), TIMEOUT);
     let result = &cluster.history[at].result;
@@ -147,7 +147,7 @@ fn after_a_merge_of_sides_that_have_both_written_nothing_old_is_left() {
 }
 
 #[test]
-fn a_majority_keeps_what_it_has_while_a_minority_could_not_write() {
+fn majority_keeps_its_entries_because_a_minority_could_not_write() {
     let mut cluster = Cluster::settled(3, config(PartitionHandling::DenyReadWrites), 3);
     write(&mut cluster, 0, "kept", "v");
     write(&mut cluster, 2, "dropped", "v");
@@ -161,12 +161,13 @@ fn a_majority_keeps_what_it_has_while_a_minority_could_not_write() {
 }
 
 #[test]
-fn listeners_hear_of_their_own_member_and_nobody_listens_to_the_cluster() {
+fn invalidation_listeners_get_local_events_and_cluster_scope_is_refused() {
     let mut cluster = settled(2);
     let cache = cluster.cache();
-    let refused = cluster.with(0, |node, now| node.listen(now, cache, Listen::default()));
+    let refused = cluster.with(0, |node, now| node.listen(now, cache, ListenOptions::default()));
     assert!(matches!(refused, Some(Err(ListenError::Operation(OperationError::Unsupported { .. })))));
-    let mut reader = Reader::begin(&mut cluster, 0, Listen { scope: Scope::Local, ..Listen::default() });
+    let mut reader =
+        Reader::begin(&mut cluster, 0, ListenOptions { scope: Scope::Local, ..ListenOptions::default() });
     write(&mut cluster, 0, "k", "of M0");
     write(&mut cluster, 1, "k", "of M1");
     write(&mut cluster, 1, "other", "of M1");
@@ -180,7 +181,8 @@ fn listeners_hear_of_their_own_member_and_nobody_listens_to_the_cluster() {
 #[test]
 fn local_expiry_invalidates_no_other_member() {
     let mut cluster = settled(2);
-    let mut reader = Reader::begin(&mut cluster, 0, Listen { scope: Scope::Local, ..Listen::default() });
+    let mut reader =
+        Reader::begin(&mut cluster, 0, ListenOptions { scope: Scope::Local, ..ListenOptions::default() });
     let lifetime = Lifetime { lifespan: Some(Duration::from_secs(2)), max_idle: None };
     done(&mut cluster, 0, "k", always(Change::Put { value: Bytes::from_static(b"v"), lifetime }));
     let before = cluster.frames;
@@ -197,7 +199,7 @@ fn it_has_no_store() {
     let settings =
         ContainerSettings { segment_count: config.segments, bound: None, is_backed: true, is_shared: false };
     let container = std::sync::Arc::new(Container::new(&settings, 1));
-    let backing = Backing { passivation: false, remembered: None };
+    let backing = StoreSettings { passivation: false, remembered: None };
     let mut node = Node::new(address(0));
     let opened = node.open_backed(Time::ZERO, config, address(0).into(), container, Some(backing));
     assert!(matches!(opened, Err(OpenError::Invalid { setting, .. }) if *setting == *"a store"));
@@ -302,7 +304,7 @@ fn check(seed: u64, is_told: bool) {
     check_history(&cluster, &parted);
     // At most one member has an entry of each key, and once a key is written it is the writer.
     let here: Vec<usize> = cluster
-        .alive()
+        .live_members()
         .into_iter()
         .filter(|&n| cluster.members[n].as_ref().is_some_and(|m| !m.is_left))
         .collect();
@@ -318,6 +320,6 @@ fn check(seed: u64, is_told: bool) {
 }
 
 #[test]
-fn after_an_acknowledged_write_nobody_reads_what_is_older_whatever_happens() {
+fn acknowledged_write_hides_older_entries_from_all_readers_whatever_happens() {
     every_seed(40, check);
 }

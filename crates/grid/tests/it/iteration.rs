@@ -10,8 +10,9 @@ use crate::faults::Faults;
 use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Guarantee, IterationError, IterationId,
-    LANES_MAX, Lifetime, Next, OperationError, PartitionHandling, Publication, What, Write,
+    Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Guarantee, IterationError,
+    IterationId, LANES_MAX, Lifetime, Next, OperationError, PartitionHandling, Projection, Publication,
+    Write,
 };
 
 fn put(value: &'static str) -> Action {
@@ -163,7 +164,7 @@ fn run(seed: u64, guarantee: Guarantee) {
         if writes < 200 {
             writes += 1;
             let n = 1_000 + cluster.rng.below(50);
-            let alive = cluster.alive();
+            let alive = cluster.live_members();
             let at = alive[cluster.rng.below(alive.len() as u64) as usize];
             let action = if cluster.rng.chance(0.5) { put("fleeting") } else { remove() };
             cluster.submit(at, key(n), action, TIMEOUT);
@@ -173,12 +174,12 @@ fn run(seed: u64, guarantee: Guarantee) {
         }
         if faults > 0 && cluster.rng.chance(0.1) {
             faults -= 1;
-            let others: Vec<usize> = cluster.alive().into_iter().filter(|&n| n != reader).collect();
+            let others: Vec<usize> = cluster.live_members().into_iter().filter(|&n| n != reader).collect();
             match cluster.rng.below(3) {
-                0 if cluster.is_settled() && cluster.staying() > 2 && others.len() > 1 => {
+                0 if cluster.is_settled() && cluster.staying_count() > 2 && others.len() > 1 => {
                     let victim = others[cluster.rng.below(others.len() as u64) as usize];
                     cluster.crash(victim);
-                    cluster.announce(false);
+                    cluster.deliver_views(false);
                 }
                 1 if !others.is_empty() => {
                     let leaver = others[cluster.rng.below(others.len() as u64) as usize];
@@ -211,7 +212,7 @@ fn run_seeds(guarantee: Guarantee, count: u64) {
 
 /// S004-16. `SEEDS=10000` is the claim's number.
 #[test]
-fn s004_16_every_entry_comes_exactly_once_whoever_joins_leaves_or_crashes() {
+fn s004_16_every_entry_is_returned_exactly_once_while_members_join_leave_or_crash() {
     run_seeds(Guarantee::ExactlyOnce, 60);
 }
 
@@ -279,7 +280,7 @@ fn asked_at_once(members: usize, publication: Publication) -> usize {
 
 /// S004-8.
 #[test]
-fn s004_10_what_others_send_is_brought_while_the_reader_is_busy_within_the_batch() {
+fn s004_10_responses_are_fetched_while_the_reader_is_busy_within_the_batch_size() {
     let (keys, batch) = (200, 40);
     let mut cluster = populated(8, 4, keys);
     let id = begin(&mut cluster, 0, Publication { batch, ..Publication::default() });
@@ -339,7 +340,7 @@ fn owner_answering_a_sequential_reader_expects_its_next_request() {
 #[test]
 fn entries_are_counted_where_they_are() {
     let mut cluster = populated(4, 3, 400);
-    let id = begin(&mut cluster, 1, Publication { what: What::Count, ..Publication::default() });
+    let id = begin(&mut cluster, 1, Publication { projection: Projection::Count, ..Publication::default() });
     let (found, count) = drain(&mut cluster, 1, id);
     assert_eq!((found.len(), count), (0, 400));
 }
@@ -365,7 +366,7 @@ fn parts_of(made: &[u8]) -> (u64, u64) {
 
 fn summing(guarantee: Guarantee) -> Publication {
     let transform = Some(consort_grid::Transform { name: "sum".into(), arguments: Bytes::new() });
-    Publication { what: What::Reduced, transform, guarantee, ..Publication::default() }
+    Publication { projection: Projection::Reduced, transform, guarantee, ..Publication::default() }
 }
 
 /// Returns the result of a reduction, and its number of parts. `meanwhile` runs when the reader waits.
@@ -396,7 +397,7 @@ fn total(
 }
 
 #[test]
-fn entries_are_reduced_where_they_are_once_each_whoever_leaves_or_crashes() {
+fn entries_are_reduced_at_their_owners_once_each_while_members_leave_or_crash() {
     every_seed(30, |seed, _| {
         let mut cluster = populated(seed, 3 + (seed % 3) as usize, 300);
         register_sum(&mut cluster);
@@ -407,7 +408,7 @@ fn entries_are_reduced_where_they_are_once_each_whoever_leaves_or_crashes() {
                 faults -= 1;
                 if seed.is_multiple_of(2) {
                     cluster.crash(1);
-                    cluster.announce(false);
+                    cluster.deliver_views(false);
                 } else {
                     cluster.leave(1);
                 }
@@ -443,7 +444,7 @@ fn a_segment_with_many_entries_is_reduced_in_parts_and_begun_anew_where_its_owne
             answers += 1;
             if is_lost && answers == 3 {
                 cluster.crash(owner);
-                cluster.announce(false);
+                cluster.deliver_views(false);
             }
         });
         assert_eq!(total, (keys, (0..keys).sum()), "lost: {is_lost}");
@@ -494,7 +495,7 @@ fn wait_in_vain(cluster: &mut Cluster, n: usize, id: IterationId) {
 #[test]
 fn lost_batch_request_is_sent_again() {
     let mut cluster = populated(7, 3, 50);
-    let id = begin(&mut cluster, 0, Publication { what: What::Keys, ..Publication::default() });
+    let id = begin(&mut cluster, 0, Publication { projection: Projection::Keys, ..Publication::default() });
     let before = cluster.members[0].as_ref().unwrap().woken;
     wait_in_vain(&mut cluster, 0, id);
     cluster.run(Duration::from_secs(3));
@@ -503,7 +504,7 @@ fn lost_batch_request_is_sent_again() {
 }
 
 #[test]
-fn a_walk_ends_where_those_who_are_away_have_what_is_left() {
+fn iteration_fails_when_only_unreachable_owners_have_the_remaining_entries() {
     for seed in 0..20 {
         let mut cluster = populated(seed, 3, 300);
         let publication = Publication { batch: 12, ..Publication::default() };
@@ -521,7 +522,7 @@ fn a_walk_ends_where_those_who_are_away_have_what_is_left() {
 }
 
 #[test]
-fn a_walk_goes_on_with_owners_who_are_here_where_both_sides_may_read() {
+fn iteration_continues_with_reachable_owners_when_both_partitions_may_read() {
     for seed in 0..20 {
         let mut cluster = populated_as(3, PartitionHandling::AllowReads, seed, 4, 300);
         let publication = Publication { batch: 12, ..Publication::default() };
@@ -556,12 +557,12 @@ fn walk_again_and_again(seed: u64) -> (usize, usize) {
             assert!(cluster.now < end + Duration::from_secs(60), "no end:\n{}", cluster.state());
         }
         faults.strike(&mut cluster);
-        let (cache, alive) = (cluster.cache(), cluster.alive());
+        let (cache, alive) = (cluster.cache(), cluster.live_members());
         let (reader, id) = *walk.get_or_insert_with(|| {
             found.clear();
             let reader = alive[cluster.rng.below(alive.len() as u64) as usize];
             let batch = 1 + cluster.rng.below(60) as usize;
-            let publication = Publication { batch, what: What::Keys, ..Publication::default() };
+            let publication = Publication { batch, projection: Projection::Keys, ..Publication::default() };
             (reader, cluster.with(reader, |node, _| node.iterate(cache, publication)).and_then(Result::ok))
         });
         let Some(id) = id else {
@@ -598,7 +599,7 @@ fn walk_again_and_again(seed: u64) -> (usize, usize) {
 }
 
 #[test]
-fn walks_are_complete_or_say_that_owners_are_away_whoever_is_parted() {
+fn iterations_are_complete_or_report_unreachable_owners_in_every_partition() {
     let all = every_seed(60, |seed, _| walk_again_and_again(seed));
     let (complete, ended): (Vec<usize>, Vec<usize>) = all.into_iter().unzip();
     let (walks, complete, ended) =
@@ -626,14 +627,14 @@ fn reader_of_a_closed_cache_gets_an_error() {
 
 /// A partition may have no member with a capacity above zero.
 #[test]
-fn a_walk_where_nobody_has_anything_ends() {
+fn iteration_of_an_empty_cache_ends() {
     let config = CacheConfig {
         partitions: PartitionHandling::AllowReadWrites,
         mode: CacheMode::Distributed { owners: 1 },
         ..CacheConfig::new("walked")
     };
     let mut cluster = Cluster::settled(1, config.clone(), 2);
-    let apart = cluster.start_as(config, Capacity::ZERO);
+    let apart = cluster.start_as(config, CapacityFactor::ZERO);
     cluster.run(Duration::from_secs(2));
     cluster.cut(vec![0, 0, 1]);
     cluster.run(Duration::from_secs(2));

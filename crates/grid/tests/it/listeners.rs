@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, EVENT_BYTES_MAX, EntryEvent, Event, EventKind, Listen,
-    ListenError, OperationError, Outcome, PartitionHandling, Scope, Transform, Write,
+    Action, CacheConfig, CacheMode, CapacityFactor, EVENT_BYTES_MAX, EntryEvent, Event, EventKind,
+    ListenError, ListenOptions, OperationError, Outcome, PartitionHandling, Scope, Transform, Write,
 };
 
 use crate::clients::{Clients, TIMEOUT};
@@ -28,7 +28,7 @@ pub(crate) fn settled(seed: u64, members: usize, owners: u16) -> Cluster {
     Cluster::settled(seed, config, members)
 }
 
-pub(crate) fn listen(cluster: &mut Cluster, member: usize, options: Listen) -> Reader {
+pub(crate) fn listen(cluster: &mut Cluster, member: usize, options: ListenOptions) -> Reader {
     let mut reader = Reader::begin(cluster, member, options);
     for _ in 0..50 {
         cluster.run(Duration::from_millis(20));
@@ -38,8 +38,8 @@ pub(crate) fn listen(cluster: &mut Cluster, member: usize, options: Listen) -> R
     reader
 }
 
-fn with_state() -> Listen {
-    Listen { with_state: true, ..Listen::default() }
+fn with_state() -> ListenOptions {
+    ListenOptions { with_state: true, ..ListenOptions::default() }
 }
 
 pub(crate) fn write(cluster: &mut Cluster, member: usize, n: u64, action: Action) {
@@ -53,10 +53,11 @@ pub(crate) fn kinds(reader: &Reader) -> Vec<EventKind> {
 }
 
 #[test]
-fn every_kind_of_change_is_told_once_to_every_listening_member() {
+fn every_kind_of_change_sends_one_event_to_each_member_with_listeners() {
     for owners in [1, 2, 3] {
         let mut cluster = settled(1, 4, owners);
-        let mut readers: Vec<Reader> = (0..4).map(|n| listen(&mut cluster, n, Listen::default())).collect();
+        let mut readers: Vec<Reader> =
+            (0..4).map(|n| listen(&mut cluster, n, ListenOptions::default())).collect();
         for n in 0..20 {
             write(&mut cluster, n as usize % 4, n, put("one", None));
             write(&mut cluster, n as usize % 3, n, put("two", Some(Duration::from_secs(20))));
@@ -77,12 +78,12 @@ fn every_kind_of_change_is_told_once_to_every_listening_member() {
 #[test]
 fn expiry_event_is_sent_once_even_if_the_primary_is_lost() {
     let mut cluster = settled(2, 4, 2);
-    let mut reader = listen(&mut cluster, 0, Listen::default());
+    let mut reader = listen(&mut cluster, 0, ListenOptions::default());
     for n in 0..40 {
         write(&mut cluster, 0, n, put("mortal", Some(Duration::from_secs(10))));
     }
     cluster.crash(2);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(20));
     reader.poll(&mut cluster);
     let of = |kind| kinds(&reader).into_iter().filter(|other| *other == kind).count();
@@ -98,7 +99,8 @@ fn expiry_event_is_sent_once_even_if_the_primary_is_lost() {
 fn expiry_during_a_transfer_is_sent_once() {
     for pause in (0..30).map(|n| Duration::from_millis(10 * n)) {
         let mut cluster = settled(13, 1, 1);
-        let mut reader = listen(&mut cluster, 0, Listen { with_previous: true, ..Listen::default() });
+        let mut reader =
+            listen(&mut cluster, 0, ListenOptions { with_previous: true, ..ListenOptions::default() });
         for n in 0..20 {
             cluster.submit(0, key(n), put("mortal", Some(Duration::from_millis(500))), TIMEOUT);
         }
@@ -124,7 +126,7 @@ fn expiry_during_a_repeated_transfer_is_sent_once() {
             cluster.run(Duration::from_millis(50));
         }
         cluster.run(Duration::from_secs(2));
-        let mut reader = listen(&mut cluster, 0, Listen::default());
+        let mut reader = listen(&mut cluster, 0, ListenOptions::default());
         // The joining member asks two of the others in vain.
         cluster.mute.extend([(3, 1), (3, 2)]);
         start(&mut cluster, &stores[3], None, false);
@@ -148,9 +150,9 @@ fn expiry_during_a_repeated_transfer_is_sent_once() {
 fn previous_value_is_sent_to_listeners_that_request_it() {
     for owners in [1, 2, 3] {
         let mut cluster = settled(12, 4, owners);
-        let asking = Listen { with_previous: true, ..Listen::default() };
+        let asking = ListenOptions { with_previous: true, ..ListenOptions::default() };
         let mut readers: Vec<Reader> = (0..4).map(|n| listen(&mut cluster, n, asking.clone())).collect();
-        let mut other = listen(&mut cluster, 1, Listen::default());
+        let mut other = listen(&mut cluster, 1, ListenOptions::default());
         for n in 0..12 {
             write(&mut cluster, n as usize % 4, n, put("one", None));
             write(&mut cluster, n as usize % 3, n, put("two", None));
@@ -189,7 +191,7 @@ fn previous_value_is_sent_to_listeners_that_request_it() {
 #[test]
 fn a_key_that_is_written_when_its_time_is_over_has_expired_before() {
     let mut cluster = settled(3, 2, 2);
-    let mut reader = listen(&mut cluster, 1, Listen::default());
+    let mut reader = listen(&mut cluster, 1, ListenOptions::default());
     write(&mut cluster, 0, 1, put("mortal", Some(Duration::from_millis(300))));
     cluster.run(Duration::from_millis(250));
     write(&mut cluster, 0, 1, put("again", None));
@@ -223,7 +225,7 @@ fn state_is_sent_before_the_changes() {
 #[test]
 fn local_listeners_share_the_changes_and_cost_no_frame() {
     let mut cluster = settled(5, 3, 2);
-    let local = || Listen { scope: Scope::Local, ..Listen::default() };
+    let local = || ListenOptions { scope: Scope::Local, ..ListenOptions::default() };
     let mut readers: Vec<Reader> = (0..3).map(|n| Reader::begin(&mut cluster, n, local())).collect();
     assert!(readers.iter().all(|reader| reader.ready.is_some()));
     let before = cluster.frames;
@@ -247,7 +249,7 @@ fn local_listeners_share_the_changes_and_cost_no_frame() {
 }
 
 #[test]
-fn a_transform_filters_and_maps_what_is_there_and_what_changes() {
+fn transform_filters_and_maps_present_entries_and_changes() {
     let mut cluster = settled(6, 3, 2);
     let cache = cluster.cache();
     for n in 0..3 {
@@ -263,7 +265,7 @@ fn a_transform_filters_and_maps_what_is_there_and_what_changes() {
     }
     let transform =
         Transform { name: "length where key ends with".into(), arguments: Bytes::from_static(b"7") };
-    let options = Listen { transform: Some(transform), with_values: false, ..with_state() };
+    let options = ListenOptions { transform: Some(transform), with_values: false, ..with_state() };
     let mut reader = listen(&mut cluster, 1, options);
     for n in 0..20 {
         write(&mut cluster, 1, n, put("fifty", None));
@@ -277,19 +279,19 @@ fn a_transform_filters_and_maps_what_is_there_and_what_changes() {
     let of = |n, value: &'static str| (key(n), Some(Bytes::from_static(value.as_bytes())));
     assert_eq!(existing, [of(17, "4"), of(7, "4")]);
     assert_eq!(values[2..], [of(7, "5"), of(17, "5"), of(17, "0")]);
-    let unknown = Listen {
+    let unknown = ListenOptions {
         transform: Some(Transform { name: "nothing".into(), arguments: Bytes::new() }),
-        ..Listen::default()
+        ..ListenOptions::default()
     };
     let failed = cluster.with(0, |node, now| node.listen(now, cache, unknown)).unwrap().unwrap_err();
     assert_eq!(failed.to_string(), "this member has no transform nothing");
 }
 
 #[test]
-fn a_slow_reader_is_told_of_a_gap_and_gets_what_is_there_again() {
+fn slow_reader_gets_a_gap_and_the_present_entries_again() {
     let mut cluster = settled(7, 3, 2);
-    let mut quick = listen(&mut cluster, 1, Listen::default());
-    let mut slow = listen(&mut cluster, 1, Listen { events_max: 50, ..with_state() });
+    let mut quick = listen(&mut cluster, 1, ListenOptions::default());
+    let mut slow = listen(&mut cluster, 1, ListenOptions { events_max: 50, ..with_state() });
     assert_eq!(slow.events.len(), 1, "{:?}", slow.events);
     for n in 0..120 {
         write(&mut cluster, 0, n % 70, put("one", None));
@@ -305,16 +307,16 @@ fn a_slow_reader_is_told_of_a_gap_and_gets_what_is_there_again() {
 }
 
 #[test]
-fn a_member_without_listeners_is_told_no_more_after_a_while() {
+fn member_without_listeners_gets_no_events_after_a_while() {
     let mut cluster = settled(8, 3, 2);
     let cache = cluster.cache();
     let listening = |cluster: &mut Cluster| {
         cluster.with(0, |node, _| node.topology(cache).unwrap().listening().count()).unwrap()
     };
-    let reader = listen(&mut cluster, 2, Listen::default());
+    let reader = listen(&mut cluster, 2, ListenOptions::default());
     assert_eq!(listening(&mut cluster), 1);
     cluster.with(2, |node, now| node.end_listener(now, cache, reader.id));
-    let again = listen(&mut cluster, 2, Listen::default());
+    let again = listen(&mut cluster, 2, ListenOptions::default());
     cluster.run(Duration::from_secs(60));
     assert_eq!(listening(&mut cluster), 1);
     cluster.with(2, |node, now| node.end_listener(now, cache, again.id));
@@ -325,10 +327,10 @@ fn a_member_without_listeners_is_told_no_more_after_a_while() {
 }
 
 #[test]
-fn a_member_that_has_stopped_holds_up_writes_for_seconds_and_is_told_of_a_gap() {
+fn stopped_member_delays_writes_for_seconds_and_gets_a_gap() {
     let mut cluster = settled(9, 3, 2);
     let config = cluster.config.clone();
-    let listener = cluster.start_as(config, Capacity::ZERO);
+    let listener = cluster.start_as(config, CapacityFactor::ZERO);
     cluster.run(Duration::from_secs(2));
     let mut reader = listen(&mut cluster, listener, with_state());
     write(&mut cluster, 0, 1, put("before", None));
@@ -411,15 +413,15 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
             Some((key(cluster.rng.below(keys)), action))
         });
         if readers.len() < 6 && cluster.rng.chance(0.005) {
-            let alive = cluster.alive();
+            let alive = cluster.live_members();
             let member = alive[cluster.rng.below(alive.len() as u64) as usize];
             let cache = cluster.cache();
-            let options = Listen {
+            let options = ListenOptions {
                 with_state: cluster.rng.chance(0.6),
                 with_values: cluster.rng.chance(0.7),
                 with_previous: cluster.rng.chance(0.4),
                 events_max: if cluster.rng.chance(0.1) { 5 } else { 4_096 },
-                ..Listen::default()
+                ..ListenOptions::default()
             };
             if cluster.with(member, |node, _| node.topology(cache).is_some()) == Some(true) {
                 readers.push(Reader::begin(&mut cluster, member, options));
@@ -477,7 +479,7 @@ fn check(seed: u64, is_told: bool) -> (usize, usize) {
 /// Each acknowledged change is delivered exactly once, in the order of versions of its key, unless the reader gets a
 /// gap.
 #[test]
-fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
+fn every_acknowledged_change_sends_one_event_in_order_whatever_happens() {
     let counts = every_seed(40, check);
     let (events, gaps) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     assert!(events > 20 * gaps, "{events} events, {gaps} gaps: gaps are for cuts and slow readers");
@@ -493,7 +495,7 @@ pub(crate) fn lose_two(seed: u64, is_told: bool) -> usize {
     let mut readers: Vec<Reader> = (0..5)
         .map(|member| {
             let with_previous = cluster.rng.chance(0.5);
-            listen(&mut cluster, member, Listen { with_previous, ..with_state() })
+            listen(&mut cluster, member, ListenOptions { with_previous, ..with_state() })
         })
         .collect();
     let mut clients = Clients::default();
@@ -526,7 +528,7 @@ pub(crate) fn lose_two(seed: u64, is_told: bool) -> usize {
         }
         if let Some((_, victim)) = crashes.next_if(|(at, _)| *at <= cluster.now) {
             cluster.crash(victim);
-            cluster.announce(false);
+            cluster.deliver_views(false);
         }
     }
     for _ in 0..20 {
@@ -560,7 +562,7 @@ fn full_resend_before_the_next_loss_leaves_no_gap() {
             write(&mut cluster, n as usize % 3, n, put(format!("before {nth}"), None));
         }
         cluster.crash(lost);
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(3));
     }
     for reader in &mut readers {
@@ -571,9 +573,9 @@ fn full_resend_before_the_next_loss_leaves_no_gap() {
 }
 
 #[test]
-fn an_event_with_more_bytes_than_may_wait_is_told() {
+fn event_larger_than_the_queue_is_delivered() {
     let mut cluster = settled(14, 1, 1);
-    let mut reader = listen(&mut cluster, 0, Listen::default());
+    let mut reader = listen(&mut cluster, 0, ListenOptions::default());
     write(&mut cluster, 0, 1, put(vec![0; EVENT_BYTES_MAX + 1], None));
     reader.poll(&mut cluster);
     assert_eq!(kinds(&reader), [EventKind::Created]);
@@ -585,9 +587,9 @@ fn an_event_with_more_bytes_than_may_wait_is_told() {
 }
 
 #[test]
-fn a_conditional_write_that_does_nothing_is_not_told() {
+fn conditional_write_without_effect_sends_no_event() {
     let mut cluster = settled(10, 2, 2);
-    let mut reader = listen(&mut cluster, 0, Listen::default());
+    let mut reader = listen(&mut cluster, 0, ListenOptions::default());
     write(&mut cluster, 0, 1, remove());
     let absent = match put("one", None) {
         Action::Write(write) => Action::Write(Write { condition: consort_grid::Condition::Present, ..write }),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Change, EntryEvent, Event, EventKind, Lifetime, Listen, ListenError, ListenerId, Replica,
-    Version, Write,
+    Action, Change, EntryEvent, Event, EventKind, Lifetime, ListenError, ListenOptions, ListenerId,
+    ReplicaTracker, Version, Write,
 };
 use consort_group::Time;
 
@@ -17,7 +17,7 @@ use crate::swarm::version_of;
 pub(crate) struct Reader {
     pub(crate) member: usize,
     pub(crate) id: ListenerId,
-    pub(crate) options: Listen,
+    pub(crate) options: ListenOptions,
     /// Time since which it gets all changes.
     pub(crate) ready: Option<Time>,
     pub(crate) events: Vec<(Time, Event)>,
@@ -25,12 +25,12 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn begin(cluster: &mut Cluster, member: usize, options: Listen) -> Self {
+    pub(crate) fn begin(cluster: &mut Cluster, member: usize, options: ListenOptions) -> Self {
         let cache = cluster.cache();
         let listen = options.clone();
         let id = cluster.with(member, |node, now| node.listen(now, cache, listen)).expect("alive");
         let id = id.expect("a listener");
-        cluster.tell(format!("M{member}/{} begins: {options:?}", id.0));
+        cluster.log(format!("M{member}/{} begins: {options:?}", id.0));
         let mut reader = Self { member, id, options, ready: None, events: Vec::new(), failed: None };
         reader.take(cluster);
         reader
@@ -61,12 +61,12 @@ impl Reader {
                 Ok(events) if events.is_empty() => break,
                 Ok(events) => {
                     for event in events {
-                        cluster.tell(format!("M{}/{} is told {event:?}", self.member, id.0));
+                        cluster.log(format!("M{}/{} is told {event:?}", self.member, id.0));
                         self.events.push((cluster.now, event));
                     }
                 }
                 Err(error) => {
-                    cluster.tell(format!("M{}/{} ends: {error}", self.member, id.0));
+                    cluster.log(format!("M{}/{} ends: {error}", self.member, id.0));
                     self.failed = Some(error);
                     break;
                 }
@@ -162,9 +162,9 @@ impl Reader {
 
     /// Checks that the entries reconstructed from the events are the present ones.
     pub(crate) fn check_replica(&self, cluster: &Cluster) {
-        let mut replica = Replica::default();
+        let mut replica = ReplicaTracker::default();
         self.events.iter().for_each(|(_, event)| replica.note(event));
-        let Replica { entries: replica, is_complete } = replica;
+        let ReplicaTracker { entries: replica, is_complete } = replica;
         assert!(is_complete, "{:?} of M{} has not been told all that is there", self.id, self.member);
         let mut there = BTreeMap::new();
         let cache = cluster.cache();

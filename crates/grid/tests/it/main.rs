@@ -1,15 +1,14 @@
 //! Clusters of nodes in virtual time.
 
-mod ailing;
-mod alone;
 mod bounds;
-mod clearing;
+mod clear;
 mod clients;
 mod cluster;
 mod computations;
 mod degraded;
 mod expiry;
 mod faults;
+mod faulty_store;
 mod flags;
 mod invalidation;
 mod iteration;
@@ -18,10 +17,10 @@ mod listening;
 mod local;
 mod memory;
 mod merging;
-mod parted_again;
 mod persistence;
 mod progress;
 mod records;
+mod repeated_partitions;
 mod responses;
 mod restart;
 #[cfg(feature = "planted")]
@@ -29,7 +28,8 @@ mod scenarios;
 mod seeds;
 mod silent_owners;
 mod silent_writes;
+mod sole_owner;
+mod split_brain;
 mod states;
 mod swarm;
 mod versions;
-mod votes;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Limit, MemoryBound,
+    Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Lifetime, Limit, MemoryBound,
     OperationError, Outcome, Phase, ReadFrom, WhenFull, Write,
 };
 use consort_memory::{MemoryLimit, ProcessMemory};
@@ -154,7 +154,7 @@ fn cache_that_evicts_makes_room_where_the_process_has_none() {
     cluster.memory.insert(0, limited.clone());
     let bound = MemoryBound { limit: Limit::Bytes(100 * MIB), when_full: WhenFull::Remove };
     let container = Arc::new(container_with(&cluster.config, Some(bound)).within(limited.clone()));
-    cluster.start_on(cluster.config.clone(), Capacity::default(), container.clone(), None);
+    cluster.start_on(cluster.config.clone(), CapacityFactor::default(), container.clone(), None);
     cluster.run(Duration::from_secs(2));
     assert!((0..300).all(|key| put(&mut cluster, 0, key, VALUE_BYTES).is_ok()));
     let entries = limited.usage().entries;

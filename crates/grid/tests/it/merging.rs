@@ -132,7 +132,7 @@ const OURS: [u8; 4] = [0, 0, 0, 1];
 const THEIRS: [u8; 4] = [0, 1, 1, 1];
 
 #[test]
-fn preferred_always_takes_what_the_side_with_more_members_has() {
+fn preferred_always_keeps_the_state_of_the_larger_partition() {
     let mut cluster = parted_and_merged(MergePolicy::PreferredAlways, OURS);
     assert_eq!(conflicts(&mut cluster), (Some("ours".into()), None));
     let mut cluster = parted_and_merged(MergePolicy::PreferredAlways, THEIRS);
@@ -152,7 +152,7 @@ fn preferred_non_null_takes_the_others_where_the_preferred_side_has_removed() {
 }
 
 #[test]
-fn remove_all_removes_what_both_have_changed() {
+fn remove_all_removes_keys_that_both_partitions_changed() {
     let mut cluster = parted_and_merged(MergePolicy::RemoveAll, OURS);
     assert_eq!(conflicts(&mut cluster), (None, None));
 }
@@ -349,7 +349,7 @@ fn entries_of_an_earlier_merge_are_no_change_when_a_third_partition_merges() {
             there.iter().for_each(|key| write(&mut cluster, 5, key, Some("theirs")));
         }
         cluster.sides = vec![0, 0, 0, 1, 1, 1];
-        cluster.announce(true);
+        cluster.deliver_views(true);
         cluster.run(Duration::from_secs(3));
         let wanted = if is_before { "theirs" } else { "before" };
         let is_there = |key: &&String| read(&mut cluster, 3, key).as_deref() == Some(wanted);
@@ -372,14 +372,14 @@ fn entries_of_an_earlier_merge_are_no_change_when_a_third_partition_merges() {
 /// Splits a partition once more.
 fn part_again(cluster: &mut Cluster, sides: [u8; 6]) {
     cluster.sides = sides.to_vec();
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(2));
 }
 
 /// Merges two partitions, while a third stays apart.
 fn merge_some(cluster: &mut Cluster, sides: [u8; 6]) {
     cluster.sides = sides.to_vec();
-    cluster.announce(true);
+    cluster.deliver_views(true);
     cluster.run(Duration::from_secs(3));
 }
 
@@ -425,7 +425,7 @@ fn entry_replaced_by_a_merged_partition_does_not_return_with_a_partition_that_sp
 }
 
 /// A part of a partition replaces an entry that the other part still has when that is merged with a third partition.
-pub(crate) fn replace_what_is_taken_over(seed: u64, key: &str, old: Option<&str>) {
+pub(crate) fn replace_copied_entry(seed: u64, key: &str, old: Option<&str>) {
     let twice = |cluster: &mut Cluster| {
         write(cluster, 3, key, Some("before"));
         write(cluster, 3, key, old);
@@ -439,7 +439,7 @@ pub(crate) fn replace_what_is_taken_over(seed: u64, key: &str, old: Option<&str>
 fn entry_adopted_in_a_merge_loses_against_its_replacement() {
     for (seed, old) in (0..4).flat_map(|seed| [(seed, Some("old")), (seed, None)]) {
         for key in ["at first", "there"] {
-            replace_what_is_taken_over(seed, key, old);
+            replace_copied_entry(seed, key, old);
         }
     }
 }
@@ -539,11 +539,11 @@ fn of_two_sides_that_have_removed_a_key_the_removal_of_either_counts() {
         // One of the two members of the smaller partition.
         let last = sides.iter().rposition(|side| *side == 1).unwrap();
         cluster.sides[last] = 2;
-        cluster.announce(false);
+        cluster.deliver_views(false);
         cluster.run(Duration::from_secs(2));
         write(&mut cluster, last, "key", Some("new"));
         cluster.sides = (0..6).map(|n| if n == last { 2 } else { 0 }).collect();
-        cluster.announce(true);
+        cluster.deliver_views(true);
         cluster.run(Duration::from_secs(3));
         heal_and_check(&mut cluster, "key", None);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_grid::{
     Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Limit, MemoryBound, Next,
-    OperationError, Outcome, Publication, ReadFrom, What, WhenFull, Write, Written,
+    OperationError, Outcome, Projection, Publication, ReadFrom, WhenFull, Write, Written,
 };
 use consort_sim::{Beside, Clocks, Keeping, begin};
 use consort_store::{Durability, FileStore, FileStoreConfig, MemoryStore, SimDisk, Store};
@@ -31,7 +31,7 @@ pub(crate) fn start(
     let config = cluster.config.clone();
     cluster.start_on(
         config,
-        consort_grid::Capacity::default(),
+        consort_grid::CapacityFactor::default(),
         container,
         Some((Beside::new(store.clone()), backing)),
     )
@@ -40,7 +40,7 @@ pub(crate) fn start(
 fn start_bounded(cluster: &mut Cluster, bound: Option<MemoryBound>) -> usize {
     let settings = ContainerSettings { segment_count: SEGMENTS, bound, is_backed: false, is_shared: true };
     let (config, container) = (cluster.config.clone(), Arc::new(Container::new(&settings, 1)));
-    cluster.start_on(config, consort_grid::Capacity::default(), container, None)
+    cluster.start_on(config, consort_grid::CapacityFactor::default(), container, None)
 }
 
 pub(crate) fn memory_stores(count: usize) -> Vec<Arc<dyn Store>> {
@@ -168,9 +168,9 @@ fn evicted_values_are_read_from_the_store_and_count_everywhere() {
     }
 }
 
-fn walk(cluster: &mut Cluster, n: usize, what: What) -> Vec<(Bytes, Bytes)> {
+fn walk(cluster: &mut Cluster, n: usize, projection: Projection) -> Vec<(Bytes, Bytes)> {
     let cache = cluster.cache();
-    let publication = Publication { what, batch: 16, ..Publication::default() };
+    let publication = Publication { projection, batch: 16, ..Publication::default() };
     let id = cluster.with(n, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
     let mut all = Vec::new();
     for _ in 0..10_000 {
@@ -178,7 +178,7 @@ fn walk(cluster: &mut Cluster, n: usize, what: What) -> Vec<(Bytes, Bytes)> {
             Ok(Next::Items(items)) => all.extend(items.into_iter().map(|item| (item.key, item.value))),
             Ok(Next::Nothing) => cluster.run(Duration::from_millis(1)),
             Ok(Next::End { count }) => {
-                if what != What::Count {
+                if projection != Projection::Count {
                     assert_eq!(count, all.len() as u64);
                     return all;
                 }
@@ -192,7 +192,7 @@ fn walk(cluster: &mut Cluster, n: usize, what: What) -> Vec<(Bytes, Bytes)> {
 
 /// S004-21's half for stores: an iteration returns entries from memory and from stores alike.
 #[test]
-fn walks_counts_and_transfers_have_what_only_the_store_has() {
+fn iterations_counts_and_transfers_include_passivated_entries() {
     let mut cluster = Cluster::new(3, config());
     let stores = memory_stores(4);
     stores[..3].iter().for_each(|store| {
@@ -200,7 +200,7 @@ fn walks_counts_and_transfers_have_what_only_the_store_has() {
     });
     cluster.run(Duration::from_secs(2));
     fill(&mut cluster, 3, 300);
-    let mut entries = walk(&mut cluster, 0, What::Entries);
+    let mut entries = walk(&mut cluster, 0, Projection::Entries);
     entries.sort();
     let mut expected: Vec<(Bytes, Bytes)> = (0..300).map(|n| (key(n), value(n))).collect();
     expected.sort();
@@ -209,17 +209,17 @@ fn walks_counts_and_transfers_have_what_only_the_store_has() {
         cluster.members.iter().flatten().map(|one| one.beside.as_ref().unwrap().loads()).sum::<u64>()
     };
     let before = loads(&cluster);
-    assert_eq!(walk(&mut cluster, 1, What::Keys).len(), 300);
-    assert_eq!(walk(&mut cluster, 2, What::Count).len(), 300);
+    assert_eq!(walk(&mut cluster, 1, Projection::Keys).len(), 300);
+    assert_eq!(walk(&mut cluster, 2, Projection::Count).len(), 300);
     assert_eq!(loads(&cluster), before, "keys are known without the store");
     start(&mut cluster, &stores[3], FEW, false);
     cluster.run(Duration::from_secs(4));
     assert!(cluster.is_settled(), "{}", cluster.state());
     cluster.crash(0);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(6));
     assert!(cluster.is_settled(), "{}", cluster.state());
-    let mut entries = walk(&mut cluster, 3, What::Entries);
+    let mut entries = walk(&mut cluster, 3, Projection::Entries);
     entries.sort();
     assert_eq!(entries, expected);
     let all: u64 = stores[1..].iter().map(stored).sum();
@@ -249,7 +249,7 @@ fn owner_without_room_for_a_write_drops_the_previous_value() {
                 let write = Write { condition: Condition::Always, change, wants_previous: false };
                 let expected = match result(&mut cluster, 0, key(n), Action::Write(write)) {
                     Ok(_) => large.clone(),
-                    Err(OperationError::Full { .. }) => value(n),
+                    Err(OperationError::MemoryFull { .. }) => value(n),
                     other => panic!("{other:?}"),
                 };
                 count += usize::from(expected == large);
@@ -267,7 +267,7 @@ fn owner_without_room_for_a_write_drops_the_previous_value() {
             cluster.check_agreement();
             cluster.run(Duration::from_secs(1));
             cluster.crash(0);
-            cluster.announce(false);
+            cluster.deliver_views(false);
             cluster.run(Duration::from_secs(6));
             let left = (0..20).filter(|n| get(&mut cluster, 1, key(*n)) == Some(large.clone())).count();
             assert_eq!(left, count);
@@ -288,7 +288,7 @@ fn full_disk(seed: u64) -> (SimDisk, Arc<dyn Store>) {
 }
 
 #[test]
-fn a_full_disk_is_told_to_the_caller_and_what_it_has_not_taken_is_taken_later() {
+fn full_disk_fails_the_write_and_the_store_gets_it_later() {
     let mut cluster = Cluster::new(4, config());
     let (disk, store) = full_disk(1);
     start(&mut cluster, &store, None, false);
@@ -300,11 +300,11 @@ fn a_full_disk_is_told_to_the_caller_and_what_it_has_not_taken_is_taken_later() 
         errors.extend(result(&mut cluster, 0, key(n), put(n)).err());
     }
     let why = match errors.first() {
-        Some(OperationError::NotStored { why, .. }) => why.clone(),
+        Some(OperationError::StoreWriteFailed { why, .. }) => why.clone(),
         other => panic!("{other:?}"),
     };
     assert!(why.contains("no space left"), "{why}");
-    assert!(matches!(errors.last(), Some(OperationError::StoreFails { .. })), "{errors:?}");
+    assert!(matches!(errors.last(), Some(OperationError::StoreUnavailable { .. })), "{errors:?}");
     // Reads go on, also of entries that the store has not accepted.
     let first = 60 - errors.len();
     assert_eq!(get(&mut cluster, 0, key(first)), Some(value(first)));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, EventKind, Lifetime, Listen, Outcome,
-    ReadFrom, Version, Write, Written,
+    Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, EventKind, Lifetime, ListenOptions,
+    Outcome, ReadFrom, Version, Write, Written,
 };
 use consort_group::Time;
 
@@ -22,7 +22,7 @@ use crate::swarm::check_history;
 fn records_of_a_departed_caller_are_dropped_by_owners_that_missed_its_watermark() {
     let mut cluster = Cluster::settled(1, CacheConfig::new("grid"), 2);
     let config = cluster.config.clone();
-    let caller = cluster.start_as(config, Capacity::ZERO);
+    let caller = cluster.start_as(config, CapacityFactor::ZERO);
     cluster.run(Duration::from_secs(2));
     let key = Bytes::from_static(b"key");
     for action in [put(1), Action::Read(ReadFrom::Primary)] {
@@ -36,7 +36,7 @@ fn records_of_a_departed_caller_are_dropped_by_owners_that_missed_its_watermark(
     };
     assert_eq!(records(&cluster), 1, "of the owner that is not asked");
     cluster.crash(caller);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(4));
     assert!(cluster.is_settled(), "{}", cluster.state());
     assert_eq!(records(&cluster), 0);
@@ -49,7 +49,7 @@ fn records_of_a_departed_caller_are_dropped_by_owners_that_missed_its_watermark(
 fn write_ordered_two_primaries_ago_is_applied_once() {
     for seed in 0..20 {
         let mut cluster = settled(seed, 2, 2);
-        let mut reader = listen(&mut cluster, 1, Listen::default());
+        let mut reader = listen(&mut cluster, 1, ListenOptions::default());
         cluster.slow.extend([((1, 2), Duration::from_millis(600)), ((1, 0), Duration::from_millis(100))]);
         cluster.start();
         cluster.run(Duration::from_millis(150));
@@ -71,7 +71,7 @@ fn write_ordered_two_primaries_ago_is_applied_once() {
 fn crash_at(cluster: &mut Cluster, at: &mut Option<Time>, lost: usize) {
     if at.take_if(|at| cluster.now >= *at).is_some() {
         cluster.crash(lost);
-        cluster.announce(false);
+        cluster.deliver_views(false);
     }
 }
 
@@ -159,11 +159,16 @@ pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     let mut cluster = Cluster::new(seed, config.clone());
     cluster.aside = Some(CacheConfig { segments: 16, ..CacheConfig::new("aside") });
     // The coordinator owns nothing.
-    for capacity in [Capacity::ZERO, Capacity::default(), Capacity::default(), Capacity::default()] {
+    for capacity in [
+        CapacityFactor::ZERO,
+        CapacityFactor::default(),
+        CapacityFactor::default(),
+        CapacityFactor::default(),
+    ] {
         cluster.start_as(config.clone(), capacity);
         cluster.run(Duration::from_millis(50));
     }
-    let caller = cluster.start_as(config, Capacity::ZERO);
+    let caller = cluster.start_as(config, CapacityFactor::ZERO);
     cluster.run(Duration::from_secs(2));
     let lost = cluster.rng.between(1, 3) as usize;
     // Its frames to other owners are late and end in the midst of its commands about the leaver; those to the

@@ -38,7 +38,7 @@ fn is_open(cluster: &Cluster, n: usize) -> bool {
 }
 
 fn crash_all(cluster: &mut Cluster) {
-    for n in cluster.alive() {
+    for n in cluster.live_members() {
         cluster.crash(n);
     }
 }
@@ -58,7 +58,7 @@ fn filled(seed: u64, keys: usize) -> (Cluster, Vec<Arc<dyn Store>>) {
 }
 
 #[test]
-fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
+fn cold_start_restores_all_entries_once_all_members_have_returned() {
     let (mut cluster, stores) = filled(1, 200);
     assert!(result(&mut cluster, 0, key(7), remove()).is_ok());
     crash_all(&mut cluster);
@@ -115,7 +115,7 @@ fn remaining_data_is_used_without_missing_members_on_request() {
 fn a_member_that_had_gone_before_brings_nothing_back() {
     let (mut cluster, stores) = filled(3, 100);
     cluster.crash(0);
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(3));
     for n in 0..50 {
         assert!(result(&mut cluster, 1, key(n), remove()).is_ok());
@@ -206,10 +206,10 @@ fn first_returning_member_does_not_start_from_older_data() {
 
 #[cfg(feature = "planted")]
 #[test]
-fn a_planted_member_that_confirms_what_it_has_not_remembered_goes_on_alone() {
+fn injected_confirmation_before_the_store_makes_a_member_continue_alone() {
     let found = (0..20).find(|&seed| {
         let mut cluster = Cluster::new(seed, config());
-        cluster.planted = Some(consort_grid::Planted::NoteNotAwaited);
+        cluster.planted = Some(consort_grid::InjectedBug::NoteNotAwaited);
         goes_on_alone(cluster)
     });
     assert!(found.is_some());
@@ -258,7 +258,7 @@ fn crash_all_left(cluster: &mut Cluster, left: &[usize]) {
     for &n in left {
         cluster.crash(n);
     }
-    cluster.announce(false);
+    cluster.deliver_views(false);
     cluster.run(Duration::from_secs(1));
 }
 
@@ -432,7 +432,7 @@ fn lives(seed: u64, durability: Durability, crash: Crash) {
                     allowed.sure = allowed.perhaps[*nth].clone();
                     allowed.perhaps.clear();
                 }
-                assert!(!matches!(result, Err(OperationError::NotStored { .. })), "{result:?}");
+                assert!(!matches!(result, Err(OperationError::StoreWriteFailed { .. })), "{result:?}");
                 false
             });
         }
@@ -490,7 +490,7 @@ fn interrupted(seed: u64) {
                 place.take().into_iter().for_each(|n| cluster.crash(n));
             }
         }
-        cluster.announce(false);
+        cluster.deliver_views(false);
         let pause = cluster.rng.duration(Duration::from_millis(30), Duration::from_millis(100));
         cluster.run(pause);
         // The cache may have opened before the crash was detected, and then only first owners have all entries.

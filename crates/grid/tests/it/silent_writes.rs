@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, EventKind, Flags, Listen, Scope};
+use consort_grid::{Action, EventKind, Flags, ListenOptions, Scope};
 
 use crate::clients::TIMEOUT;
 use crate::cluster::Cluster;
@@ -14,11 +14,12 @@ use crate::seeds::every_seed;
 /// A write with the flag causes no event, neither on owners nor on other members; the events of later writes have the
 /// right kind.
 #[test]
-fn a_silent_write_is_told_nobody_and_what_follows_it_is() {
+fn silent_write_sends_no_event_and_the_next_write_does() {
     for owners in [1, 2, 3] {
         let mut cluster = settled(11, 4, owners);
-        let mut readers: Vec<Reader> = (0..4).map(|n| listen(&mut cluster, n, Listen::default())).collect();
-        let local = Listen { scope: Scope::Local, ..Listen::default() };
+        let mut readers: Vec<Reader> =
+            (0..4).map(|n| listen(&mut cluster, n, ListenOptions::default())).collect();
+        let local = ListenOptions { scope: Scope::Local, ..ListenOptions::default() };
         readers.extend((0..4).map(|n| Reader::begin(&mut cluster, n, local.clone())));
         for n in 0..20 {
             for action in [put("silent", None), put("again", None)] {
@@ -57,7 +58,7 @@ fn silently(cluster: &mut Cluster, member: usize, n: u64, action: Action) {
 fn a_silent_write_stays_silent_when_it_is_sent_again() {
     let resent = every_seed(20, |seed, _| {
         let mut cluster = settled(seed, 4, 2);
-        let mut reader = listen(&mut cluster, 3, Listen::default());
+        let mut reader = listen(&mut cluster, 3, ListenOptions::default());
         let crashed = 1 + seed as usize % 2;
         let flags = |n: u64| if n.is_multiple_of(2) { Flags::SKIP_LISTENERS } else { Flags::NONE };
         for n in 0..200 {
@@ -67,7 +68,7 @@ fn a_silent_write_stays_silent_when_it_is_sent_again() {
                 cluster.crash(crashed);
             }
             if n == 150 {
-                cluster.announce(false);
+                cluster.deliver_views(false);
             }
         }
         cluster.run(Duration::from_secs(5));

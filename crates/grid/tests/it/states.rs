@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consort_grid::{
-    CacheConfig, CacheMode, EventKind, Listen, Next, PartitionHandling, Publication, ReadFrom, Scope,
+    CacheConfig, CacheMode, EventKind, ListenOptions, Next, PartitionHandling, Publication, ReadFrom, Scope,
 };
 
 use crate::clients::TIMEOUT;
@@ -13,7 +13,7 @@ use crate::listeners::{key, listen};
 use crate::listening::put;
 
 #[test]
-fn a_walk_through_what_primaries_have_asks_them() {
+fn iteration_of_primary_entries_reads_from_the_primaries() {
     let mut cluster = populated_as(3, PartitionHandling::default(), 4, 3, 100);
     for (from, others) in [(ReadFrom::Nearest, 0), (ReadFrom::Primary, 2)] {
         let id = begin(&mut cluster, 0, Publication { from, ..Publication::default() });
@@ -55,8 +55,11 @@ fn entry_expired_at_its_primary_is_not_in_a_listeners_state() {
     cluster.slow.clear();
     cluster.run(Duration::from_millis(5_500));
     assert_eq!((count(&cluster, 0), count(&cluster, late)), (0, 40));
-    let mut reader =
-        listen(&mut cluster, late, Listen { with_state: true, scope: Scope::Cluster, ..Listen::default() });
+    let mut reader = listen(
+        &mut cluster,
+        late,
+        ListenOptions { with_state: true, scope: Scope::Cluster, ..ListenOptions::default() },
+    );
     cluster.run(Duration::from_secs(70));
     reader.poll(&mut cluster);
     reader.check_replica(&cluster);

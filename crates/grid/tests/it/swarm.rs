@@ -95,7 +95,7 @@ fn is_undone(done: &Done) -> bool {
     let may_be_done = |error: &OperationError| {
         matches!(
             error,
-            OperationError::TimedOut(_) | OperationError::Uncertain | OperationError::NotStored { .. }
+            OperationError::TimedOut(_) | OperationError::Uncertain | OperationError::StoreWriteFailed { .. }
         )
     };
     matches!(&done.result, Some(Err(error)) if !may_be_done(error))

@@ -81,7 +81,8 @@ fn member_with_another_wire_version_is_reported_and_not_waited_for() {
         told.iter().map(|(to, error)| (*to, error.to_string())).collect::<Vec<_>>(),
         [(0, both.to_owned()), (2, both.to_owned())]
     );
-    let error = OpenError::OtherVersion { cache: "c".into(), member: address(0).into(), theirs: 3, ours: 2 };
+    let error =
+        OpenError::IncompatibleWire { cache: "c".into(), member: address(0).into(), theirs: 3, ours: 2 };
     assert_eq!(refusals(&mut nodes[2]), std::slice::from_ref(&error));
     assert_eq!(open(&mut nodes[2], address(2)), Err(error), "at once from then on");
     assert_eq!(refusals(&mut nodes[1]), []);
@@ -103,7 +104,7 @@ fn an_old_coordinator_that_speaks_another_version_has_nothing_of_ours() {
     carry(&mut nodes);
     for node in &mut nodes[..2] {
         let error =
-            OpenError::OtherVersion { cache: "c".into(), member: address(2).into(), theirs: 3, ours: 2 };
+            OpenError::IncompatibleWire { cache: "c".into(), member: address(2).into(), theirs: 3, ours: 2 };
         assert_eq!(refusals(node), [error]);
     }
     // Once that member has left, the others have the cache to themselves.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use consort_cache::{Change, Condition, Segment, Version, Walk, Write};
+use consort_cache::{Change, Condition, EntryStream, Segment, Version, Write};
 use consort_hotrod::Flags;
 use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMerger, Source};
 
@@ -43,7 +43,7 @@ impl Among {
         Self { plan: plan.to_bytes().into(), segments }
     }
 
-    fn walk<T>(&self, walk: Walk<T>, function: &str) -> Walk<T> {
+    fn walk<T>(&self, walk: EntryStream<T>, function: &str) -> EntryStream<T> {
         let walk = walk.transform(function, self.plan.clone());
         match &self.segments {
             Some(segments) => walk.segments(segments.clone()),

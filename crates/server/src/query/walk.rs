@@ -1,7 +1,7 @@
 //! Walks over what a query finds: each entry as it is, or with what the query selects of it (facts section 2.7).
 
 use bytes::Bytes;
-use consort_cache::{CacheBuilder, Walk};
+use consort_cache::{CacheBuilder, EntryStream};
 use consort_hotrod::Metadata;
 use consort_hotrod::ops::iteration::{Start, Values};
 use consort_query::{Compiled, Exceeded};
@@ -37,7 +37,7 @@ impl Rows {
     }
 
     /// The walk that gives it.
-    pub(crate) fn of_walk(&self, walk: Walk<(Bytes, Bytes)>) -> Walk<(Bytes, Bytes)> {
+    pub(crate) fn of_walk(&self, walk: EntryStream<(Bytes, Bytes)>) -> EntryStream<(Bytes, Bytes)> {
         let transform = if self.with_metadata { ROWS_WITH_METADATA } else { ROWS };
         walk.transform(transform, Bytes::from(self.compiled.plan.to_bytes()))
     }

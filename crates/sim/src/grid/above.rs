@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, CacheMode, Capacity, Change, NodeEvent, Outcome, PartitionHandling, Topology,
+    Action, Availability, CacheMode, CapacityFactor, Change, NodeEvent, Outcome, PartitionHandling, Topology,
 };
 use consort_group::{Address, Message};
 
@@ -35,12 +35,14 @@ impl World {
         let is_first = node == 0;
         let address = self.nodes[node].address.clone();
         let capacity = match self.rng.below(6) {
-            _ if !grid.is_weighted => Capacity::default(),
+            _ if !grid.is_weighted => CapacityFactor::default(),
             // A partition without a member of a positive capacity factor has no entries to go on with.
-            0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => Capacity::ZERO,
-            0 | 1 => Capacity::from_thousandths(500),
-            2 => Capacity::from_thousandths(2_000),
-            _ => Capacity::default(),
+            0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => {
+                CapacityFactor::ZERO
+            }
+            0 | 1 => CapacityFactor::from_thousandths(500),
+            2 => CapacityFactor::from_thousandths(2_000),
+            _ => CapacityFactor::default(),
         };
         if grid.habits.has_ends() {
             self.nodes[node].beginning = BEGINNING;
@@ -60,7 +62,7 @@ impl World {
         }
         #[cfg(feature = "planted")]
         if let Some(bug) = grid.planted {
-            member.node.plant(bug);
+            member.node.inject_bug(bug);
         }
         grid.indices.insert(address, node);
         self.nodes[node].member = Some(member);
@@ -230,7 +232,7 @@ impl World {
         {
             grid.elected = Some(topology.clone());
         }
-        for parting in topology.partings.iter().skip(1) {
+        for parting in topology.split_points.iter().skip(1) {
             grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
         }
         checks::merges::note_sides(&mut grid.sides, topology);
@@ -420,7 +422,7 @@ impl World {
         {
             narrow.largest = narrow.largest.max(value.len() as u64);
         }
-        let partings = member.topology().map(|topology| topology.partings.clone());
+        let split_points = member.topology().map(|topology| topology.split_points.clone());
         grid.history.push(Operation {
             node,
             client,
@@ -431,7 +433,7 @@ impl World {
             ended: None,
             result: None,
             readers: BTreeSet::new(),
-            partings,
+            split_points,
             is_degraded: false,
             is_by_itself: false,
             is_excused: false,
@@ -463,8 +465,8 @@ impl World {
         grid.running.remove(&at);
         let operation = &mut grid.history[at];
         let topology = self.nodes[operation.node].member.as_ref().and_then(|member| member.topology());
-        let after = topology.map(|topology| &topology.partings);
-        operation.partings = operation.partings.take().filter(|before| after == Some(before));
+        let after = topology.map(|topology| &topology.split_points);
+        operation.split_points = operation.split_points.take().filter(|before| after == Some(before));
         operation.ended = Some(now);
         if let (Some(stores), Err(error)) = (&mut grid.stores, &result) {
             stores.note(error);

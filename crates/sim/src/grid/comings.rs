@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheMode, Change, Condition, Event, EventKind, Listen, ListenerId, Scope, Version, Write,
+    Action, CacheMode, Change, Condition, Event, EventKind, ListenOptions, ListenerId, Scope, Version, Write,
 };
 
 use super::client::put;
@@ -76,7 +76,7 @@ fn begin_all(world: &mut World, scope: Scope) -> Result<Vec<Listening>, Broken> 
 
 fn begin(world: &mut World, node: usize, scope: Scope) -> Result<Listening, Broken> {
     let own = world.nodes[node].member_clock(world.now);
-    let options = Listen { scope, with_values: true, ..Listen::default() };
+    let options = ListenOptions { scope, with_values: true, ..ListenOptions::default() };
     let member = world.nodes[node].member.as_mut().ok_or(("members have the cache", String::new()))?;
     let begun = member.node.listen(own, member.cache, options);
     let id = begun.map_err(|error| ("a quiet cluster lets listeners begin", error.to_string()))?;

@@ -1,6 +1,6 @@
 //! Guards against faults by which a grid loses data by right, and the check whether a grid has settled.
 
-use consort_grid::{Availability, CacheMode, Capacity, PartitionHandling, Phase, Topology};
+use consort_grid::{Availability, CacheMode, CapacityFactor, PartitionHandling, Phase, Topology};
 use consort_group::Address;
 
 use crate::checks;
@@ -16,7 +16,8 @@ impl World {
     fn owners(&self) -> usize {
         let mode = self.grid.as_ref().map(|grid| grid.config.mode);
         let takes = |member: &&super::Member| {
-            !member.is_leaving && (member.capacity != Capacity::ZERO || mode == Some(CacheMode::Invalidation))
+            !member.is_leaving
+                && (member.capacity != CapacityFactor::ZERO || mode == Some(CacheMode::Invalidation))
         };
         self.members().filter(takes).count()
     }
@@ -106,7 +107,8 @@ impl World {
     /// Returns whether every segment has all its owners, or as many as there are members.
     fn has_all_owners(&self, topology: &Topology) -> bool {
         let Some(config) = self.grid.as_ref().map(|grid| &grid.config) else { return true };
-        let takers = topology.members.iter().filter(|one| one.member.capacity != Capacity::ZERO).count();
+        let takers =
+            topology.members.iter().filter(|one| one.member.capacity != CapacityFactor::ZERO).count();
         let wanted = usize::from(config.owner_count()).min(takers);
         config.mode == CacheMode::Invalidation
             || topology.current.segments().all(|segment| topology.current.owners(segment).len() >= wanted)

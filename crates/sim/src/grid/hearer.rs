@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use consort_grid::{CacheMode, Event, Listen, ListenError, ListenerId, Scope};
+use consort_grid::{CacheMode, Event, ListenError, ListenOptions, ListenerId, Scope};
 use consort_group::{Rng, Time};
 
 use crate::world::World;
@@ -35,7 +35,7 @@ const WITHOUT: Duration = Duration::from_secs(2);
 /// A listener and all events that its reader has taken.
 pub(crate) struct Hearer {
     pub(crate) node: usize,
-    pub(crate) options: Listen,
+    pub(crate) options: ListenOptions,
     /// `None` = it has not begun.
     id: Option<ListenerId>,
     /// When its reader learned that it is ready.
@@ -86,17 +86,17 @@ impl Hearers {
         })
     }
 
-    fn draw(&mut self, mode: CacheMode) -> Listen {
+    fn draw(&mut self, mode: CacheMode) -> ListenOptions {
         let rng = &mut self.rng;
         // If each member has its own entries, changes have no common order.
         let is_local = rng.chance(0.2) || mode == CacheMode::Invalidation;
-        Listen {
+        ListenOptions {
             scope: if is_local { Scope::Local } else { Scope::Cluster },
             with_state: rng.chance(0.6),
             with_values: rng.chance(0.7),
             with_previous: self.previous.chance(0.5),
-            events_max: if rng.chance(0.1) { FEW } else { Listen::default().events_max },
-            ..Listen::default()
+            events_max: if rng.chance(0.1) { FEW } else { ListenOptions::default().events_max },
+            ..ListenOptions::default()
         }
     }
 }
@@ -118,7 +118,7 @@ impl World {
     }
 
     /// Adds a listener that begins at this time.
-    fn add_hearer(&mut self, at: Time, node: usize, options: Listen) {
+    fn add_hearer(&mut self, at: Time, node: usize, options: ListenOptions) {
         let Some(grid) = &mut self.grid else { return };
         let Some(hearers) = &mut grid.hearers else { return };
         let ends = grid.habits.listeners_end.then(|| at + hearers.ends.duration(LIFE_MIN, LIFE_MAX));

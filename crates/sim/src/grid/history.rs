@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Change, Lifetime, OperationError, Outcome, Parting, ReadFrom, Stored, Version, Write, Written,
+    Action, Change, Lifetime, OperationError, Outcome, ReadFrom, SplitPoint, Stored, Version, Write, Written,
 };
 use consort_group::Time;
 
@@ -31,7 +31,7 @@ pub(crate) struct Operation {
     pub(crate) readers: BTreeSet<usize>,
     /// The history of its member's topology. `None` if that changed meanwhile, because the partition in which the operation
     /// was done is unknown then.
-    pub(crate) partings: Option<Arc<[Parting]>>,
+    pub(crate) split_points: Option<Arc<[SplitPoint]>>,
     /// Whether one of the readers knew that owners were unreachable: such a member cannot tell whether an entry that it did
     /// not use lives.
     pub(crate) is_degraded: bool,
@@ -138,7 +138,7 @@ impl Operation {
                     error,
                     OperationError::TimedOut(_)
                         | OperationError::Uncertain
-                        | OperationError::NotStored { .. }
+                        | OperationError::StoreWriteFailed { .. }
                 ),
                 Some(Ok(_)) => false,
             }

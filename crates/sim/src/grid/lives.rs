@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consort_grid::{Availability, Capacity, PartitionHandling};
+use consort_grid::{Availability, CapacityFactor, PartitionHandling};
 
 use super::settle::{self, alive};
 use crate::calm::go_on;
@@ -56,7 +56,7 @@ impl World {
         let staying = || self.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving);
         let topologies = || staying().filter_map(|node| node.member.as_ref()?.topology());
         let first = topologies().next();
-        topologies().all(|topology| first.is_some_and(|first| first.partings == topology.partings))
+        topologies().all(|topology| first.is_some_and(|first| first.split_points == topology.split_points))
             && topologies().all(|topology| staying().all(|node| topology.contains(&node.address)))
     }
 
@@ -138,7 +138,7 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
     let mut nodes = alive(world);
     // If members with capacity factor zero stay alone with entries, no member keeps them.
     nodes.sort_by_key(|&node| {
-        world.nodes[node].member.as_ref().is_none_or(|member| member.capacity != Capacity::ZERO)
+        world.nodes[node].member.as_ref().is_none_or(|member| member.capacity != CapacityFactor::ZERO)
     });
     for node in nodes {
         let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
@@ -151,7 +151,8 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
             world.leave(node);
         }
         // A member that stays alone after others that have left at the same moment keeps the entries that only memory has.
-        let takes = world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != Capacity::ZERO);
+        let takes =
+            world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != CapacityFactor::ZERO);
         while (passivates || !takes) && world.nodes[node].is_alive() && world.now <= limit {
             go_on(world, Duration::from_millis(50));
         }

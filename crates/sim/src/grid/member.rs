@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Lifetime,
-    Lookup, Node, Outcome, ReadFrom, Stored, Topology,
+    Action, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Lifetime,
+    Lookup, Node, Outcome, ReadFrom, StoreSettings, Stored, Topology,
 };
 use consort_group::{Address, Time};
 
@@ -39,9 +39,9 @@ pub(crate) struct Member {
     /// Its store, while it has one and lives.
     pub(crate) beside: Option<Beside>,
     /// The state with which it begins, until it has the cache open.
-    backing: Option<Backing>,
+    backing: Option<StoreSettings>,
     /// Its capacity factor.
-    pub(crate) capacity: Capacity,
+    pub(crate) capacity: CapacityFactor,
     /// Whether the cache was opened. A member opens it only once it sees a member that has it, because a member that is cut
     /// off would begin a cache of its own.
     pub(crate) is_open: bool,
@@ -56,7 +56,7 @@ impl Member {
     pub(crate) fn new(
         address: Address,
         config: &CacheConfig,
-        capacity: Capacity,
+        capacity: CapacityFactor,
         hash_seed: u64,
         opened: Option<Opened>,
     ) -> Self {
@@ -127,7 +127,7 @@ impl Member {
                 lifetime: entry.lifetime,
             }))),
             Lookup::Miss => Some(Outcome::Read(None)),
-            Lookup::Elsewhere => None,
+            Lookup::NotLocal => None,
         }
     }
 }

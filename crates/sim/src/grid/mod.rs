@@ -109,7 +109,7 @@ pub(crate) struct Grid {
     pub(crate) tells_all: bool,
     /// The bug of all members.
     #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_grid::Planted>,
+    pub(crate) planted: Option<consort_grid::InjectedBug>,
 }
 
 impl Grid {

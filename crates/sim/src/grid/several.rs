@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheMode, Change, Condition, IterationId, Next, Outcome, Publication, ReadFrom, What, Write,
+    Action, CacheMode, Change, Condition, IterationId, Next, Outcome, Projection, Publication, ReadFrom,
+    Write,
 };
 use consort_group::Time;
 
@@ -106,7 +107,8 @@ impl World {
             );
             return self.go_on_several(nth);
         }
-        let keys = Publication { what: What::Removable, batch: CLEAR_AT_ONCE, ..Publication::default() };
+        let keys =
+            Publication { projection: Projection::Removable, batch: CLEAR_AT_ONCE, ..Publication::default() };
         let member = self.nodes[node].member.as_mut();
         let walk = member.and_then(|member| member.node.iterate(member.cache, keys).ok());
         let several = &mut grid.several[nth];

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_grid::{
-    Backing, CacheConfig, Capacity, Container, Limit, MemoryBound, OperationError, PartitionHandling,
-    WhenFull,
+    CacheConfig, CapacityFactor, Container, Limit, MemoryBound, OperationError, PartitionHandling,
+    StoreSettings, WhenFull,
 };
 use consort_group::Rng;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
@@ -88,7 +88,7 @@ pub(crate) struct Stores {
     /// The disk at each place.
     disks: BTreeMap<usize, SimDisk>,
     /// The capacity factor of the members at each place: it comes from a configuration, which a later life has as well.
-    capacities: BTreeMap<usize, Capacity>,
+    capacities: BTreeMap<usize, CapacityFactor>,
     /// The faults of all stores, until the faults are over.
     trouble: Option<Trouble>,
     /// The number of refused requests.
@@ -130,7 +130,7 @@ impl Stores {
     }
 
     /// Returns a member's capacity factor; `drawn` is the one of its first life.
-    pub(crate) fn capacity(&mut self, place: usize, drawn: Capacity) -> Capacity {
+    pub(crate) fn capacity(&mut self, place: usize, drawn: CapacityFactor) -> CapacityFactor {
         *self.capacities.entry(place).or_insert(drawn)
     }
 
@@ -165,9 +165,9 @@ impl Stores {
         }
         let is_stores = matches!(
             error,
-            OperationError::NotStored { .. }
-                | OperationError::StoreFails { .. }
-                | OperationError::NotLoaded { .. }
+            OperationError::StoreWriteFailed { .. }
+                | OperationError::StoreUnavailable { .. }
+                | OperationError::StoreReadFailed { .. }
         );
         if is_stores {
             self.refuse(error.to_string());
@@ -199,7 +199,7 @@ fn draw_trouble(seed: u64, kind: &Kind) -> Option<Trouble> {
 pub(crate) struct Opened {
     pub(crate) container: Arc<Container>,
     pub(crate) beside: Beside,
-    pub(crate) backing: Backing,
+    pub(crate) backing: StoreSettings,
 }
 
 impl World {

@@ -45,7 +45,7 @@ pub struct Plan {
     /// because they were lost while views differed.
     pub settle_limit: Duration,
     #[cfg(feature = "planted")]
-    planted: Option<consort_grid::Planted>,
+    planted: Option<consort_grid::InjectedBug>,
 }
 
 /// The outcome of a run.
@@ -164,7 +164,7 @@ impl Plan {
     /// Adds a bug to every member.
     #[cfg(feature = "planted")]
     #[must_use]
-    pub fn with_planted(mut self, bug: consort_grid::Planted) -> Self {
+    pub fn with_planted(mut self, bug: consort_grid::InjectedBug) -> Self {
         self.planted = Some(bug);
         self
     }

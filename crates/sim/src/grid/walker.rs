@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Guarantee, IterationError, IterationId, Next, Publication, ReadFrom, Segment, Version, What,
+    Guarantee, IterationError, IterationId, Next, Projection, Publication, ReadFrom, Segment, Version,
 };
 use consort_group::{Rng, Time};
 
@@ -108,10 +108,10 @@ impl Walkers {
             1 => Guarantee::AtLeastOnce,
             _ => Guarantee::ExactlyOnce,
         };
-        let what = match rng.below(10) {
-            0..7 => What::Entries,
-            7 | 8 => What::Keys,
-            _ => What::Count,
+        let projection = match rng.below(10) {
+            0..7 => Projection::Entries,
+            7 | 8 => Projection::Keys,
+            _ => Projection::Count,
         };
         let some = rng.chance(0.1).then(|| (0..segments).filter(|_| rng.chance(0.5)).map(Segment));
         let segments = some.map(|some| Arc::from(some.collect::<Vec<_>>()));
@@ -119,7 +119,7 @@ impl Walkers {
         // This choice is as good as a drawn one, and earlier seeds stay the same runs.
         let whole = batch.is_multiple_of(2);
         let from = if batch.is_multiple_of(5) { ReadFrom::Primary } else { ReadFrom::Nearest };
-        Publication { what, guarantee, transform: None, segments, batch, lanes, from, whole }
+        Publication { projection, guarantee, transform: None, segments, batch, lanes, from, whole }
     }
 }
 
@@ -239,7 +239,7 @@ impl World {
             let text = format!(
                 "{}: walk {:?} {:?} since {:?}: {} of {result:?}{}",
                 self.nodes[walk.node].name,
-                walk.publication.what,
+                walk.publication.projection,
                 walk.publication.guarantee,
                 walk.began,
                 walk.found.len(),

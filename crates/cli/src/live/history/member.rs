@@ -44,7 +44,7 @@ pub(in crate::live) struct Servers {
 /// A server in this process, until it is ended.
 struct RunningServer {
     end: oneshot::Sender<()>,
-    ended: tokio::task::JoinHandle<Result<(), consort_cache::NotHandedOver>>,
+    ended: tokio::task::JoinHandle<Result<(), consort_cache::HandoverTimeout>>,
     client: Client,
 }
 

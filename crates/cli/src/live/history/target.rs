@@ -32,7 +32,7 @@ impl From<CacheError> for Failure {
                 OperationError::TimedOut(_)
                     | OperationError::Uncertain
                     | OperationError::Closed
-                    | OperationError::NotStored { .. }
+                    | OperationError::StoreWriteFailed { .. }
             ),
             _ => false,
         };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use consort_cache::{Guarantee, RawCache, Walk};
+use consort_cache::{Guarantee, EntryStream, RawCache};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -119,7 +119,7 @@ impl Walking {
         Ok(())
     }
 
-    fn shape<T>(self, walk: Walk<T>) -> Walk<T> {
+    fn shape<T>(self, walk: EntryStream<T>) -> EntryStream<T> {
         match self.way {
             Way::Parallel => walk,
             Way::Sequential => walk.sequential(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, Replica, Scope, Version};
+use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, ReplicaTracker, Scope, Version};
 use consort_group::{Address, Time};
 
 use super::super::hearer::{FEW, Hearer};
@@ -49,9 +49,9 @@ pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Resul
         is_of_all && hearer.ended.is_none() && is_there(world, hearer)
     };
     for hearer in hearers(world).iter().filter(keeps) {
-        let mut replica = Replica::default();
+        let mut replica = ReplicaTracker::default();
         hearer.events.iter().for_each(|(_, event)| replica.note(event));
-        let Replica { entries: replica, is_complete } = replica;
+        let ReplicaTracker { entries: replica, is_complete } = replica;
         if hearer.ready.is_none() || !is_complete || replica != *there {
             let is_other = |key: &&Bytes| replica.get(*key) != there.get(*key);
             let key = replica.keys().chain(there.keys()).find(is_other);

@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use consort_grid::{MergePolicy, Parting, PartitionHandling, Stored, Topology, Version};
+use consort_grid::{MergePolicy, PartitionHandling, SplitPoint, Stored, Topology, Version};
 use consort_group::Time;
 
 use super::super::Grid;
@@ -38,7 +38,7 @@ pub(super) fn has_parted(world: &World) -> bool {
 }
 
 /// An acknowledged write, its version, and the lineage that its caller was on during the whole write.
-type Acknowledged<'a> = (&'a Operation, Version, &'a [Parting]);
+type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
 /// A key's operations, in the order in which they began.
 struct Merged<'a> {
@@ -104,7 +104,7 @@ impl Merged<'_> {
             return false;
         }
         let acknowledged = || {
-            let of_line = |write: &&'_ Operation| Some((write.acknowledged()?.0, write.partings.clone()?));
+            let of_line = |write: &&'_ Operation| Some((write.acknowledged()?.0, write.split_points.clone()?));
             self.operations.iter().filter_map(move |write| Some((write, of_line(write)?)))
         };
         acknowledged().filter(|(write, _)| write.value() == Some(&last.value)).any(|(_, (version, line))| {
@@ -155,12 +155,12 @@ impl Merged<'_> {
         };
         // If the caller left the cache or changed its partition before its write was acknowledged, the write's partition is
         // unknown.
-        let is_of_any_side = |write: &&Operation| write.partings.is_none() && is_last(write);
+        let is_of_any_side = |write: &&Operation| write.split_points.is_none() && is_last(write);
         if self.operations.iter().any(|write| write.acknowledged().is_some() && is_of_any_side(write)) {
             return Ok(());
         }
         let acknowledged: Vec<Acknowledged<'_>> = (self.operations.iter())
-            .filter_map(|write| Some((*write, write.acknowledged()?.0, write.partings.as_deref()?)))
+            .filter_map(|write| Some((*write, write.acknowledged()?.0, write.split_points.as_deref()?)))
             .collect();
         let of_line = acknowledged.iter().filter(|(_, _, line)| is_line_of(end, line));
         let Some(&(write, version, line)) = of_line.max_by_key(|(_, version, _)| *version) else {
@@ -168,8 +168,8 @@ impl Merged<'_> {
         };
         let is_it = is_last(write);
         // A write that is older than the parting may have been known to the other partition, which then changed it.
-        let is_of_the_last = write.partings.as_deref() == Some(&*end.partings)
-            && end.partings.last().is_some_and(|last| version.topology() >= last.id);
+        let is_of_the_last = write.split_points.as_deref() == Some(&*end.split_points)
+            && end.split_points.last().is_some_and(|last| version.topology() >= last.id);
         match grid.config.merge {
             MergePolicy::PreferredAlways if !is_it && is_of_the_last => {
                 let what = format!("{last:?} in the end, but {}", self.tell(write));
@@ -193,10 +193,10 @@ impl Merged<'_> {
         last: &Stored,
     ) -> Result<(), Broken> {
         // The last write of each other partition: partitions that have come to the same value agree.
-        let mut lasts: BTreeMap<&Parting, Acknowledged<'_>> = BTreeMap::new();
+        let mut lasts: BTreeMap<&SplitPoint, Acknowledged<'_>> = BTreeMap::new();
         // Whether a partition that parted once more has seen and replaced the write.
-        let is_left_behind = |line: &[Parting]| {
-            let has_parted = |other: &[Parting]| {
+        let is_left_behind = |line: &[SplitPoint]| {
+            let has_parted = |other: &[SplitPoint]| {
                 other.len() > line.len() && line.last().is_some_and(|last| other.contains(last))
             };
             acknowledged.iter().any(|(.., other)| has_parted(other) && !is_line_of(end, other))
@@ -205,7 +205,7 @@ impl Merged<'_> {
             return Ok(());
         }
         // The merges that moved members, which had the write of this lineage by then, to another partition.
-        let taken = |line: &[Parting], version: Version| {
+        let taken = |line: &[SplitPoint], version: Version| {
             let all = line.last().and_then(|last| grid.sides.get(last)).into_iter().flatten();
             all.filter(move |one| version.topology() < one.until)
         };
@@ -213,7 +213,7 @@ impl Merged<'_> {
         let is_after = |(_, theirs, other): &&Acknowledged<'_>| {
             taken(line, version).any(|one| one.since <= theirs.topology() && other.contains(&one.by))
         };
-        let decided: BTreeSet<Option<&Parting>> =
+        let decided: BTreeSet<Option<&SplitPoint>> =
             acknowledged.iter().filter(is_after).map(|(.., other)| other.last()).collect();
         for &(other, theirs, its) in acknowledged {
             let Some(parting) = its.last().filter(|_| !is_line_of(end, its)) else { continue };
@@ -222,8 +222,8 @@ impl Merged<'_> {
                 continue;
             }
             let side = taken(its, theirs).map(|one| one.since).min();
-            let parted = end.partings.iter().find(|parting| !its.contains(parting));
-            let left = its.iter().find(|parting| !end.partings.contains(parting));
+            let parted = end.split_points.iter().find(|parting| !its.contains(parting));
+            let left = its.iter().find(|parting| !end.split_points.contains(parting));
             // Both were written after the partitions had parted, and this partition's write before the other partition was
             // merged.
             let is_meanwhile = side.is_some_and(|since| version.topology() < since)
@@ -240,7 +240,7 @@ impl Merged<'_> {
                 let is_later = |(_, later, line): &Acknowledged<'_>| {
                     one.since <= later.topology() && line.contains(&one.by)
                 };
-                acknowledged.iter().any(is_later) || other.is_removal() && !end.partings.contains(&one.by)
+                acknowledged.iter().any(is_later) || other.is_removal() && !end.split_points.contains(&one.by)
             })
         };
         let mut rivals = lasts.values().filter(|rival| !is_past(rival));
@@ -255,9 +255,9 @@ impl Merged<'_> {
     }
 
     /// Returns whether a write was seen and replaced on a lineage: a member that had the write has moved to that partition.
-    fn has_replaced(&self, line: &[Parting], write: &Operation) -> bool {
+    fn has_replaced(&self, line: &[SplitPoint], write: &Operation) -> bool {
         self.operations.iter().any(|other| {
-            let of = other.partings.as_ref().and_then(|of| of.last());
+            let of = other.split_points.as_ref().and_then(|of| of.last());
             of.is_some() && of == line.last() && write.value().is_some() && replaced(other) == write.value()
         })
     }
@@ -276,7 +276,7 @@ impl Merged<'_> {
         // A write may go on after its caller has stopped waiting.
         let ended = operation.ended.filter(|_| !operation.is_uncertain());
         let is_within = |at: &Time| *at >= operation.began && ended.is_none_or(|ended| *at <= ended);
-        operation.write().is_some() && (operation.partings.is_none() || parted.any(is_within))
+        operation.write().is_some() && (operation.split_points.is_none() || parted.any(is_within))
     }
 
     /// Returns whether the outcome of every write is known.
@@ -285,7 +285,7 @@ impl Merged<'_> {
     }
 
     fn tell(&self, operation: &Operation) -> String {
-        let line = operation.partings.iter().flat_map(|line| line.iter().map(|parting| parting.id));
+        let line = operation.split_points.iter().flat_map(|line| line.iter().map(|parting| parting.id));
         let line: Vec<_> = line.collect();
         format!("{}, parted {line:?}", super::tell(self.world, self.key, operation))
     }
@@ -298,8 +298,8 @@ fn replaced(write: &Operation) -> Option<&Bytes> {
 }
 
 /// Returns whether a history is that of the topology, or an older part of it.
-fn is_line_of(topology: &Topology, line: &[Parting]) -> bool {
-    line.last().is_some_and(|last| topology.partings.contains(last))
+fn is_line_of(topology: &Topology, line: &[SplitPoint]) -> bool {
+    line.last().is_some_and(|last| topology.split_points.contains(last))
 }
 
 /// A move of members, all or some, from one lineage to another partition by a merge.
@@ -308,20 +308,20 @@ pub(crate) struct Taken {
     /// The topology with which they moved.
     pub(crate) since: u32,
     /// The last parting of the partition that has merged them.
-    pub(crate) by: Parting,
+    pub(crate) by: SplitPoint,
     /// The topology with which they had left the lineage before, if they had.
     pub(crate) until: u32,
 }
 
 /// The moves of the members of each lineage, by the lineage's last parting.
-pub(crate) type Sides = BTreeMap<Parting, Vec<Taken>>;
+pub(crate) type Sides = BTreeMap<SplitPoint, Vec<Taken>>;
 
 /// Records the partitions that a topology merges.
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {
-    let Some(by) = topology.partings.last() else { return };
+    let Some(by) = topology.split_points.last() else { return };
     for side in topology.merging.iter() {
-        let ends = side.partings.iter().skip(1).map(|next| next.id).chain([u32::MAX]);
-        for (parting, until) in side.partings.iter().zip(ends) {
+        let ends = side.split_points.iter().skip(1).map(|next| next.id).chain([u32::MAX]);
+        for (parting, until) in side.split_points.iter().zip(ends) {
             let taken = Taken { since: side.since, by: by.clone(), until };
             let all = sides.entry(parting.clone()).or_default();
             if !all.contains(&taken) {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_grid::{CacheMode, Guarantee, IterationError, OperationError, Version, What, segment_of};
+use consort_grid::{CacheMode, Guarantee, IterationError, OperationError, Projection, Version, segment_of};
 use consort_group::Time;
 
 use super::super::keys::Kind;
@@ -50,7 +50,7 @@ pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
 
 fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
     match error {
-        IterationError::Operation(OperationError::NotLoaded { .. }) => {
+        IterationError::Operation(OperationError::StoreReadFailed { .. }) => {
             let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
             stores.is_some_and(super::super::Stores::has_trouble)
         }
@@ -87,7 +87,7 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
     let segment = segment_of(of_key.key, grid.config.segments);
     let is_steady = Kind::of(of_key.key) == Kind::Steady && !grid.habits.clears;
     let all = walks(world).iter().enumerate();
-    for (nth, walk) in all.filter(|(_, walk)| walk.publication.what != What::Count) {
+    for (nth, walk) in all.filter(|(_, walk)| walk.publication.projection != Projection::Count) {
         // The entries before belong to iterations that only count.
         found = &found[found.partition_point(|(of, ..)| *of < nth)..];
         let of_walk = &found[..found.partition_point(|(of, ..)| *of == nth)];
@@ -100,7 +100,8 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
                 return Err(("walks give the last acknowledged write", what));
             }
             let known = of_key.values.get(version);
-            if walk.publication.what == What::Entries && known.is_some_and(|known| known != value) {
+            if walk.publication.projection == Projection::Entries && known.is_some_and(|known| known != value)
+            {
                 return Err(("one value of a version", tell()));
             }
         }

@@ -1,0 +1,159 @@
+//! The state of a cache that is open on this member, shared by its handles and the manager.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use bytes::Bytes;
+use consort_grid::{CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Phase, Segment, Topology};
+use consort_group::Time;
+use tokio::sync::watch;
+
+use crate::observed::Rebalances;
+
+/// The phase of a cache on this member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CachePhase {
+    /// The cache has no topology yet.
+    Joining,
+    /// The cache is ready.
+    Open,
+    /// The cluster has the cache with other settings.
+    Refused(OpenError),
+    /// Nothing depends on this member any more, or the manager is closed.
+    Closed,
+}
+
+impl CachePhase {
+    /// Whether the cache has ended and its store is closed.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Closed | Self::Refused(_))
+    }
+}
+
+/// An open cache.
+pub(crate) struct OpenCache {
+    pub(crate) id: CacheId,
+    pub(crate) config: CacheConfig,
+    pub(crate) container: Arc<Container>,
+    pub(crate) phase: watch::Sender<CachePhase>,
+    pub(crate) topology: watch::Sender<Option<Topology>>,
+    /// Number of members in the last topology in its store.
+    pub(crate) remembered: OnceLock<usize>,
+    pub(crate) rebalances: Rebalances,
+    /// Whether new operations are refused.
+    is_closing: AtomicBool,
+    /// Whether the cache has ended, and only its store is still being closed.
+    is_ending: AtomicBool,
+    /// Number of operations whose callers wait.
+    running: AtomicUsize,
+    /// Notified when the last of them has ended during closing.
+    pub(crate) quiet: tokio::sync::Notify,
+}
+
+impl OpenCache {
+    pub(crate) fn new(config: CacheConfig, container: Arc<Container>) -> Self {
+        Self {
+            id: config.id(),
+            config,
+            container,
+            phase: watch::Sender::new(CachePhase::Joining),
+            topology: watch::Sender::new(None),
+            remembered: OnceLock::new(),
+            rebalances: Rebalances::default(),
+            is_closing: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
+            quiet: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// Looks up a key's value, if this member is a read owner.
+    #[inline]
+    pub(crate) fn value_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
+        self.container.look_up_value(self.segment_of(key), key, now)
+    }
+
+    /// Looks up a key's entry with its metadata, if this member is a read owner.
+    #[inline]
+    pub(crate) fn entry_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
+        self.container.look_up(self.segment_of(key), key, now)
+    }
+
+    /// Prefetches the memory for lookups of these keys into the CPU's cache.
+    pub(crate) fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.container.prefetch(keys.into_iter().map(|key| (self.segment_of(key), key)));
+    }
+
+    #[inline]
+    pub(crate) fn segment_of(&self, key: &[u8]) -> Segment {
+        self.config.segment_of(key)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Refuses new operations from now on. Returns whether they were accepted until now.
+    pub(crate) fn begin_closing(&self) -> bool {
+        !self.is_closing.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Marks the cache as ended, except for its store. Returns false if it was marked before.
+    pub(crate) fn begin_ending(&self) -> bool {
+        self.begin_closing();
+        !self.is_ending.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_begun(&self) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_ended(&self) {
+        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 && self.is_closing() {
+            self.quiet.notify_waiters();
+        }
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
+    }
+
+    /// Publishes an installed topology. Two threads may call this, the one with the older topology last.
+    pub(crate) fn installed(&self, topology: Topology) {
+        self.topology.send_if_modified(|known| {
+            let is_newer = known.as_ref().is_none_or(|known| known.id < topology.id);
+            if is_newer {
+                self.rebalances.note(topology.phase != Phase::Stable, Instant::now());
+                *known = Some(topology);
+            }
+            is_newer
+        });
+        self.phase.send_if_modified(|phase| {
+            let is_first = *phase == CachePhase::Joining;
+            if is_first {
+                *phase = CachePhase::Open;
+            }
+            is_first
+        });
+    }
+
+    /// Ends the cache.
+    pub(crate) fn ended(&self, phase: CachePhase) {
+        self.begin_closing();
+        for segment in self.config.all_segments() {
+            self.container.set_readable(segment, false);
+        }
+        self.phase.send_if_modified(|now| {
+            let is_news = !now.is_over();
+            if is_news {
+                *now = phase;
+            }
+            is_news
+        });
+    }
+}

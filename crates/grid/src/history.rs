@@ -1,0 +1,269 @@
+//! The history of a segment's writes that an owner has seen, so that partitions can later assign changes to their
+//! origin.
+//!
+//! Under the topologies of one coordinator a segment's writes have one order. When members are lost or another
+//! coordinator begins, another partition may go on from the same state. Then a new lineage of history ([`Lineage`])
+//! begins, and every topology names the lineages behind it. An owner remembers for each lineage the newest version
+//! that it has seen. It has not seen newer versions, or versions of a lineage that it does not know. After a merge, a
+//! partition has seen the writes of both partitions.
+//!
+//! A version's topology id determines its lineage for an owner that has seen part of both lineages. Therefore
+//! lineages that begin in different partitions begin with ids that are far apart ([`Lineage::first_id`]).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_group::Address;
+use consort_hotrod::hash;
+
+use crate::{Topology, Version};
+
+/// Maximum number of remembered lineages. Beyond it the oldest are forgotten, and their versions are no longer
+/// distinguished. A partition and the merge after it begin three. A lineage takes some 30 bytes for every segment, in
+/// memory and in its state transfer.
+pub(crate) const LINEAGES_MAX: usize = 32;
+
+/// Number of topology ids reserved for a lineage: a partition uses a handful before it is merged. Partitions that use
+/// more may overlap with each other's ids. That matters only to a third partition that has split from one of them
+/// meanwhile.
+const LINEAGE_IDS: u32 = 16;
+
+/// Number of places in which a lineage may begin. With more places fewer lineages share one, and ids grow faster: by
+/// half as many times [`LINEAGE_IDS`] where a coordinator is lost. With one coordinator lost every hour the ids last for
+/// two years, and then as many again as are left without a place.
+const LINEAGE_PLACES: u32 = 64;
+
+/// Maximum number of removals remembered per segment while members are partitioned, in case the other partition
+/// changes the same key: 100 kB with usual keys. Later removals lose against any entry of another partition.
+const REMOVALS_MAX: usize = 1_024;
+
+/// A lineage of a cache's history: the topologies that one coordinator makes until it loses members, or finds others
+/// that have gone on without it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Lineage {
+    /// The id of its first topology.
+    pub id: u32,
+    /// The coordinator.
+    pub by: Address,
+}
+
+impl Lineage {
+    /// Returns the id for the first topology of a lineage that `by` begins: greater than `last`, and different from
+    /// the id that another member would use that goes on from there as well.
+    pub(crate) fn first_id(topology: &Topology, last: u32, by: &Address) -> u32 {
+        let next = last.saturating_add(1);
+        let lineage = topology.lineages.last().filter(|_| next < Version::TOPOLOGY_MAX / 2);
+        let Some(lineage) = lineage else { return next };
+        let bytes = |address: &Address| {
+            let uuid = address.uuid().unwrap_or_default();
+            [uuid.most.to_be_bytes(), uuid.least.to_be_bytes()].concat()
+        };
+        // Members of one topology that go on from it have different places, which change from lineage to lineage.
+        let nth = topology.addresses().position(|member| member == by);
+        let nth = nth.map_or_else(|| hash::hash(&bytes(by)) as u32, |nth| nth as u32);
+        let turn = hash::hash(&[bytes(&lineage.by), lineage.id.to_be_bytes().to_vec()].concat()) as u32;
+        next + LINEAGE_IDS * (1 + nth.wrapping_add(turn) % LINEAGE_PLACES)
+    }
+}
+
+/// A write owner's history of a segment, for the merge of partitions.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct SegmentHistory {
+    /// The newest version seen of each lineage: applied, or merged from a partition that had applied it.
+    pub(crate) seen: BTreeMap<Lineage, Version>,
+    /// The newest version seen of forgotten lineages.
+    pub(crate) older: Version,
+    /// Keys that were removed while members were partitioned.
+    pub(crate) removals: BTreeMap<Bytes, Version>,
+}
+
+impl SegmentHistory {
+    /// Whether the owner has seen no write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.older.is_none() && self.seen.values().all(|seen| seen.is_none())
+    }
+
+    /// Restores the history after a restart, of which only the newest version is known. An owner with that version
+    /// has seen all lineages before it.
+    pub(crate) fn restore(&mut self, lineages: &[Lineage], newest: Version) {
+        let ends = lineages.iter().skip(1).map(|next| Version(Version::new(next.id, 0).0.saturating_sub(1)));
+        let ends = ends.chain([newest]);
+        for (lineage, end) in lineages.iter().zip(ends).filter(|(lineage, _)| lineage.id <= newest.topology())
+        {
+            let seen = self.seen.entry(lineage.clone()).or_default();
+            *seen = end.min(newest).max(*seen);
+        }
+        self.forget_oldest();
+    }
+
+    /// Adds the lineages of a topology that is installed.
+    pub(crate) fn begin<'a>(&mut self, lineages: impl Iterator<Item = &'a Lineage>) {
+        for lineage in lineages {
+            self.seen.entry(lineage.clone()).or_default();
+        }
+        self.forget_oldest();
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.seen.len() > LINEAGES_MAX {
+            if let Some((_, seen)) = self.seen.pop_first() {
+                self.older = seen.max(self.older);
+            }
+        }
+    }
+
+    /// Records that a version was applied.
+    pub(crate) fn note(&mut self, version: Version) {
+        let of_it = self.seen.iter_mut().rev().find(|(lineage, _)| lineage.id <= version.topology());
+        let seen = of_it.map_or(&mut self.older, |(_, seen)| seen);
+        *seen = version.max(*seen);
+    }
+
+    pub(crate) fn note_put(&mut self, key: &[u8], version: Version) {
+        self.note(version);
+        self.note_present(key, version);
+    }
+
+    /// Records that the key has an entry of this version, whichever primary has ordered it.
+    pub(crate) fn note_present(&mut self, key: &[u8], version: Version) {
+        if self.removals.get(key).is_some_and(|removed| *removed < version) {
+            self.removals.remove(key);
+        }
+    }
+
+    pub(crate) fn note_removal(&mut self, key: &[u8], version: Version) {
+        self.note(version);
+        self.note_absent(key, version);
+    }
+
+    /// Records that the key was removed with this version, whichever primary has ordered the removal.
+    pub(crate) fn note_absent(&mut self, key: &[u8], version: Version) {
+        if let Some(removed) = self.removals.get_mut(key) {
+            *removed = version.max(*removed);
+        } else if self.removals.len() < REMOVALS_MAX {
+            self.removals.insert(Bytes::copy_from_slice(key), version);
+        }
+    }
+
+    /// Adds the history of another owner of this partition, or of a partition that is merged.
+    pub(crate) fn learn(&mut self, other: &Self) {
+        self.older = other.older.max(self.older);
+        for (lineage, theirs) in &other.seen {
+            let seen = self.seen.entry(lineage.clone()).or_default();
+            *seen = theirs.max(seen).to_owned();
+        }
+        self.forget_oldest();
+        for (key, version) in &other.removals {
+            self.note_absent(key, *version);
+        }
+    }
+
+    /// Returns the seen versions, without the removals.
+    pub(crate) fn seen_only(&self) -> Self {
+        Self { removals: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// Whether this owner has seen a version that an owner with the other history has.
+    pub(crate) fn has_seen(&self, version: Version, theirs: &Self) -> bool {
+        let is_forgotten =
+            |lineage: &Lineage| self.seen.first_key_value().is_some_and(|(first, _)| lineage.id < first.id);
+        let newest = match theirs.lineage_of(version) {
+            Some(lineage) => match self.seen.get(lineage) {
+                Some(seen) => *seen,
+                None if is_forgotten(lineage) => self.older,
+                None => Version::NONE,
+            },
+            // The other owner has forgotten the lineage of the version.
+            None => self.lineage_of(version).map_or(self.older, |lineage| self.seen[lineage]),
+        };
+        version <= newest
+    }
+
+    /// Returns the last lineage that had begun when a version was ordered.
+    fn lineage_of(&self, version: Version) -> Option<&Lineage> {
+        self.seen.keys().rev().find(|lineage| lineage.id <= version.topology())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::Uuid;
+
+    use super::*;
+
+    fn lineage(id: u32, by: u64) -> Lineage {
+        Lineage { id, by: Address::Uuid(Uuid { most: 1, least: by }) }
+    }
+
+    fn history(seen: &[(Lineage, Version)]) -> SegmentHistory {
+        SegmentHistory { seen: seen.iter().cloned().collect(), ..SegmentHistory::default() }
+    }
+
+    #[test]
+    fn history_answers_for_each_lineage() {
+        let mut ours = history(&[(lineage(1, 1), Version::new(5, 4)), (lineage(6, 1), Version::new(6, 1))]);
+        let mut theirs =
+            history(&[(lineage(1, 1), Version::new(5, 3)), (lineage(40, 2), Version::new(41, 2))]);
+        assert!(ours.has_seen(Version::new(5, 3), &theirs) && !theirs.has_seen(Version::new(5, 4), &ours));
+        assert!(!ours.has_seen(Version::new(41, 1), &theirs) && !theirs.has_seen(Version::new(6, 1), &ours));
+        ours.learn(&theirs);
+        assert!(ours.has_seen(Version::new(41, 2), &theirs) && !ours.has_seen(Version::new(41, 3), &theirs));
+        // An id may be of another lineage for owners that have split from this one before they have seen the lineage.
+        theirs.note(Version::new(6, 1));
+        assert!(!theirs.has_seen(Version::new(6, 1), &ours));
+    }
+
+    #[test]
+    fn late_write_of_a_lineage_counts_for_that_lineage() {
+        let mut history = history(&[(lineage(1, 1), Version::new(5, 4)), (lineage(6, 1), Version::NONE)]);
+        let other = history.clone();
+        history.note(Version::new(6, 1));
+        history.note(Version::new(5, 9));
+        assert!(history.has_seen(Version::new(5, 9), &other), "handed over by another owner of this side");
+        assert!(
+            history.has_seen(Version::new(6, 1), &other) && !history.has_seen(Version::new(6, 2), &other)
+        );
+    }
+
+    #[test]
+    fn restored_history_has_seen_all_lineages_up_to_the_newest_version() {
+        let lineages = [lineage(1, 1), lineage(6, 1), lineage(40, 2), lineage(60, 1)];
+        let mut restored = SegmentHistory::default();
+        restored.restore(&lineages, Version::new(41, 7));
+        restored.begin(lineages.iter());
+        let all = history(&lineages.clone().map(|lineage| (lineage, Version::NONE)));
+        for (version, is_seen) in
+            [((5, 900), true), ((39, 1), true), ((41, 7), true), ((41, 8), false), ((60, 1), false)]
+        {
+            let version = Version::new(version.0, version.1);
+            assert_eq!(restored.has_seen(version, &all), is_seen, "{version}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_forgotten_are_seen_as_one() {
+        let mut ours = history(&[(lineage(1, 1), Version::new(1, 7))]);
+        let theirs = ours.clone();
+        assert!(!SegmentHistory::default().has_seen(Version::new(1, 7), &theirs));
+        for n in 1..=LINEAGES_MAX as u32 {
+            ours.begin([lineage(10 * n, 1)].iter());
+            ours.note(Version::new(10 * n, 3));
+        }
+        assert_eq!((ours.seen.len(), ours.older), (LINEAGES_MAX, Version::new(1, 7)));
+        assert!(ours.has_seen(Version::new(1, 7), &theirs), "known to those who have not forgotten it");
+        assert!(theirs.has_seen(Version::new(1, 7), &ours), "and of those who have");
+        assert!(!ours.has_seen(Version::new(1, 8), &theirs));
+    }
+
+    #[test]
+    fn a_put_after_a_removal_is_no_removal() {
+        let mut history = SegmentHistory::default();
+        history.note_removal(b"k", Version::new(2, 1));
+        history.note_put(b"k", Version::new(2, 2));
+        assert!(history.removals.is_empty());
+        for n in 0..2 * REMOVALS_MAX {
+            history.note_removal(&n.to_be_bytes(), Version::new(2, 3));
+        }
+        assert_eq!(history.removals.len(), REMOVALS_MAX);
+    }
+}

@@ -1,0 +1,124 @@
+//! The state that a member reports, for people and for tests.
+
+use consort_group::Address;
+
+use crate::Topology;
+use crate::command::CacheId;
+use crate::node::{Counters, Node};
+use crate::replica::write::records::WriteRecord;
+use crate::replica::{CacheReplica, SegmentState};
+
+/// The progress of a rebalance on one member.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Progress {
+    /// Segments that are still to be received.
+    pub segments_left: usize,
+    /// Bytes of keys and values that are still to be received, estimated. Segments in transfer count with the sizes that their
+    /// senders report, and each other segment with the average of those. 0 before the first segment has begun. Values that a
+    /// sender has only in its store do not count.
+    pub bytes_left: u64,
+    /// Bytes of keys and values received in this rebalance.
+    pub bytes_pulled: u64,
+}
+
+/// The records and pending requests of a cache on a member.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Load {
+    /// Operations under way, those of all caches.
+    pub calls: usize,
+    /// Commands that wait for a topology.
+    pub deferred: usize,
+    /// Calls that wait for other owners' records.
+    pub parked: usize,
+    /// Records of writes whose callers may not have all acknowledgements.
+    pub records: usize,
+    /// Of these records: those of callers that are no longer members.
+    pub orphans: usize,
+}
+
+/// Pending responses from and to other members.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ResponseLoad {
+    /// Operations that wait until other members may send more.
+    pub waiting: usize,
+    /// Bytes of values that other members may be sending here.
+    pub reserved_bytes: u64,
+    /// The reserved bytes of the member with the most, of small values or of large ones.
+    pub reserved_bytes_of_one: u64,
+    /// Bytes of the reads of other members that wait here for room, without their values.
+    pub held_bytes: usize,
+}
+
+impl Node {
+    /// Returns this member's address.
+    pub fn local(&self) -> &Address {
+        &self.cx.local
+    }
+
+    /// Returns the counters of unusual events.
+    pub fn counters(&self) -> Counters {
+        self.cx.counters
+    }
+
+    /// Returns the pending responses from and to other members.
+    pub fn response_load(&self) -> ResponseLoad {
+        let window = &self.cx.calls.window;
+        let (reserved_bytes, reserved_bytes_of_one) = window.reserved();
+        let held_bytes = self.cx.responses.waiting_bytes();
+        ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
+    }
+
+    /// Returns the bytes of events that wait for readers of listeners, of all caches. Changes add to them up to twice
+    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one batch of its iteration.
+    pub fn waiting_event_bytes(&self) -> u64 {
+        self.cx.waiting_events.bytes()
+    }
+
+    /// Returns the bytes of frames to a member that the driver has not polled yet.
+    pub fn unsent_bytes(&self, member: &Address) -> usize {
+        self.cx.unsent_bytes(member)
+    }
+
+    /// Returns the installed topology.
+    pub fn topology(&self, cache: CacheId) -> Option<&Topology> {
+        self.caches.get(&cache)?.topology()
+    }
+
+    /// Returns the progress of a rebalance on this member.
+    pub fn progress(&self, cache: CacheId) -> Progress {
+        self.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
+            segments_left: cache.transfer.segments_left(),
+            bytes_left: cache.transfer.bytes_left(),
+            bytes_pulled: cache.transfer.bytes,
+        })
+    }
+
+    /// Returns the number of this member's operations that have not ended, of all caches.
+    pub fn operation_count(&self) -> usize {
+        self.cx.calls.count()
+    }
+
+    /// Describes the requests that the member waits for, for people.
+    pub fn describe(&self) -> String {
+        let under_way = self.cx.calls.count();
+        format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
+    }
+
+    /// Returns the counts of all state that a peer or a caller can increase.
+    pub fn load(&self, cache: CacheId) -> Load {
+        let calls = self.cx.calls.count();
+        let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
+        let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
+        let is_gone = |record: &&WriteRecord| {
+            cache.topology().is_some_and(|topology| CacheReplica::is_orphan(topology, &record.operation))
+        };
+        let orphans = |segment: &SegmentState| segment.records.unfinished(&self.cx).filter(is_gone).count();
+        Load {
+            calls,
+            deferred: cache.deferred.len(),
+            parked: cache.segments.iter().map(|segment| segment.parked.len()).sum(),
+            records: cache.segments.iter().map(unfinished).sum(),
+            orphans: cache.segments.iter().map(orphans).sum(),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Members with another version of the wire protocol, as during an upgrade. They are in the view, but share no cache with
+//! members of this version. This member does not wait for them. A caller that needs one of them to open a cache receives an
+//! error.
+
+use consort_group::Address;
+
+use crate::OpenError;
+use crate::command::{Body, CacheId};
+use crate::node::{Node, NodeEvent};
+use crate::replica::CacheReplica;
+use crate::wire::VERSION;
+
+impl Node {
+    /// Notes a frame of another version. Returns whether the version of that member is new.
+    pub(crate) fn note_incompatible_member(&mut self, from: &Address, theirs: u8) -> bool {
+        if self.cx.foreigners.insert(from.clone(), theirs) == Some(theirs) {
+            return false;
+        }
+        // Any frame of this version shows the other member that this one has another version, whichever member sent first.
+        self.cx.send(from, CacheId(0), 0, Body::Left);
+        self.coordinator.resume_without(&mut self.cx, from);
+        let joining = self.caches.iter().filter(|(_, cache)| cache.installed.is_none() && !cache.is_local());
+        let refused: Vec<(CacheId, OpenError)> =
+            joining.filter_map(|(id, cache)| Some((*id, self.incompatible_coordinator(cache)?))).collect();
+        for (cache, error) in refused {
+            self.close(cache);
+            self.cx.events.push_back(NodeEvent::Refused { cache, error });
+        }
+        true
+    }
+
+    /// Returns the error of opening a cache, if the coordinator's version prevents that.
+    pub(crate) fn incompatible_coordinator(&self, cache: &CacheReplica) -> Option<OpenError> {
+        let member = self.cx.coordinator.clone().filter(|_| !cache.is_local())?;
+        let theirs = *self.cx.foreigners.get(&member)?;
+        let (cache, member) = (cache.config.name.clone(), member.into());
+        Some(OpenError::IncompatibleWire { cache, member, theirs, ours: VERSION })
+    }
+}

@@ -1,0 +1,391 @@
+//! The delivery of events to members with listeners.
+//!
+//! They are write owners without entries. A write is not acknowledged before they have acknowledged it. Events that may be lost
+//! are sent again when owners or listening members change. The primary sends events to the other write owners. One of them, the
+//! notifier, forwards them to listening members that are not write owners, so that two members hold each delivered event. Events
+//! are delivered in the order of their segment's versions; a repeated event is recognised by its version.
+
+use bytes::Bytes;
+use consort_group::Address;
+
+use crate::command::{Ack, Backup, Body, Effect, Notify, OperationId};
+use crate::event::{EntryEvent, EventKind, Previous, Scope};
+use crate::node::Cx;
+use crate::operation::{Outcome, Written};
+use crate::replica::write::records::{WriteEffect, WriteRecord};
+use crate::replica::{CacheReplica, Installed};
+use crate::{Interest, Segment, Stored, Version};
+
+/// Returns the kind of a change's event. A removal of an absent entry is the removal of an expired entry.
+fn kind_of(did: WriteEffect, outcome: Option<&Outcome>) -> EventKind {
+    let was_present = matches!(outcome, Some(Outcome::Written(written)) if written.was_present);
+    match (did, was_present) {
+        (WriteEffect::Put | WriteEffect::CopiedPut, false) => EventKind::Created,
+        (WriteEffect::Put | WriteEffect::CopiedPut, true) => EventKind::Modified,
+        (_, true) => EventKind::Removed,
+        (_, false) => EventKind::Expired,
+    }
+}
+
+fn value_of(effect: &Effect) -> Option<Bytes> {
+    match effect {
+        Effect::Put(stored) => Some(stored.value.clone()),
+        _ => None,
+    }
+}
+
+fn previous_of(outcome: Option<&Outcome>) -> Option<Previous> {
+    match outcome {
+        Some(Outcome::Written(Written { previous: Some(stored), .. })) => {
+            Some(Previous { value: stored.value.clone(), version: stored.version })
+        }
+        _ => None,
+    }
+}
+
+/// Returns a copy that does not keep its frame in memory.
+fn copied(tell: &Notify) -> Notify {
+    let value = tell.value.as_deref().map(Bytes::copy_from_slice);
+    let previous =
+        tell.previous.as_ref().map(|one| Previous { value: Bytes::copy_from_slice(&one.value), ..*one });
+    Notify { key: Bytes::copy_from_slice(&tell.key), value, previous, ..tell.clone() }
+}
+
+impl Notify {
+    fn of(backup: &Backup) -> Self {
+        Self {
+            segment: backup.segment,
+            operation: backup.operation.clone(),
+            key: backup.key.clone(),
+            version: backup.version,
+            kind: kind_of(WriteEffect::of(&backup.effect), backup.outcome.as_ref()),
+            value: value_of(&backup.effect),
+            previous: previous_of(backup.outcome.as_ref()),
+            acks: backup.acks,
+            outcome: None,
+            is_silent: backup.is_silent,
+        }
+    }
+
+    pub(crate) fn event(&self) -> EntryEvent {
+        let Self { kind, key, value, previous, version, .. } = self.clone();
+        EntryEvent { kind, key, value, previous, version }
+    }
+}
+
+impl Installed {
+    /// Returns the notifier, as [`CacheReplica::notifier`].
+    pub(crate) fn notifier(&self, segment: Segment) -> Option<&Address> {
+        let primary = self.writes.primary(segment);
+        self.writes.owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
+    }
+}
+
+impl CacheReplica {
+    /// Returns whether any listener of the cluster receives events of this cache.
+    pub(crate) fn is_listened(&self) -> bool {
+        !self.listeners.is_idle() || self.has_listening()
+    }
+
+    /// Returns whether any listener receives previous values.
+    pub(crate) fn tells_previous(&self) -> bool {
+        let is_wanted = |(_, interest): &(Address, Interest)| *interest >= Interest::Previous;
+        self.listeners.want_previous()
+            || self.installed.as_ref().is_some_and(|installed| installed.listening.iter().any(is_wanted))
+    }
+
+    /// Returns whether the topology has members with listeners.
+    pub(crate) fn has_listening(&self) -> bool {
+        self.installed.as_ref().is_some_and(|installed| !installed.listening.is_empty())
+    }
+
+    /// Returns the members with listeners that are not write owners of a segment.
+    pub(crate) fn listening_apart(&self, segment: Segment) -> Vec<(Address, Interest)> {
+        let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
+            return Vec::new();
+        };
+        let is_apart = |(member, _): &&(Address, Interest)| {
+            !installed.writes.owners(segment).any(|owner| owner == member)
+        };
+        installed.listening.iter().filter(is_apart).cloned().collect()
+    }
+
+    /// Returns the notifier of listening members that are not write owners: one of the backups, or the primary if there is none.
+    /// It stays the same throughout an epoch, in which the owners' order may change.
+    fn notifier(&self, segment: Segment) -> Option<&Address> {
+        self.installed.as_ref()?.notifier(segment)
+    }
+
+    /// Notifies the primary's own listeners of its write. `is_new`: this member has ordered the write.
+    pub(crate) fn notify_local(&mut self, cx: &mut Cx, segment: Segment, record: &WriteRecord, is_new: bool) {
+        let effect = self.effect_of(cx.now, segment, record);
+        let tell = Notify {
+            segment,
+            operation: record.operation.clone(),
+            key: record.key.clone(),
+            version: record.version,
+            kind: kind_of(record.did, Some(&record.outcome)),
+            value: value_of(&effect),
+            previous: previous_of(Some(&record.outcome)),
+            acks: 0,
+            outcome: None,
+            is_silent: record.is_silent,
+        };
+        if is_new && !record.is_silent {
+            self.offer(cx, Scope::Local, &tell.event());
+        }
+        self.notify_local_listeners(cx, tell);
+    }
+
+    /// Sends events to members with listeners, as the only write owner. The last of these members sends the outcome to the
+    /// caller.
+    pub(crate) fn notify_remote(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
+        for (nth, (member, interest)) in apart.iter().enumerate() {
+            let mut tell = Notify::of(backup);
+            if *interest < Interest::Entries || tell.is_silent {
+                tell.value = None;
+            }
+            if *interest < Interest::Previous || tell.is_silent {
+                tell.previous = None;
+            }
+            if backup.tells && nth + 1 == apart.len() {
+                tell.outcome.clone_from(&backup.outcome);
+            }
+            self.send(cx, member, Body::Notify(tell));
+        }
+    }
+
+    /// Forwards an event of the primary, as a write owner. The caller waits for all members notified here. The primary may have
+    /// counted fewer: in its own partition it may have made a topology of the same number without a member that it found stalled.
+    pub(crate) fn forward(&mut self, cx: &mut Cx, backup: &mut Backup) {
+        // A merge brings versions of another partition; listeners receive a gap event when the merge is over.
+        if backup.effect == Effect::Nothing || backup.effect.is_copied() {
+            return;
+        }
+        self.add_previous(cx, backup);
+        if !self.listeners.is_idle() {
+            let tell = copied(&Notify::of(backup));
+            self.notify_local_listeners(cx, tell);
+        }
+        if self.notifier(backup.segment) == Some(&cx.local) {
+            let apart = self.listening_apart(backup.segment);
+            let owners = self.write_owners(backup.segment).count() - usize::from(!self.is_backed());
+            backup.acks = backup.acks.max((owners + apart.len()) as u16);
+            let silent = Backup { tells: false, ..backup.clone() };
+            self.notify_remote(cx, &silent, &apart);
+        }
+    }
+
+    /// Adds the previous value for members that want it, if the primary has not. The primary's topology of the same number may be
+    /// without these members. This member has received all earlier changes, so it knows the previous value.
+    fn add_previous(&self, cx: &Cx, backup: &mut Backup) {
+        if !self.tells_previous() {
+            return;
+        }
+        let kind = kind_of(WriteEffect::of(&backup.effect), backup.outcome.as_ref());
+        let Some(Outcome::Written(Written { previous: previous @ None, .. })) = &mut backup.outcome else {
+            return;
+        };
+        if kind != EventKind::Created {
+            let is_before = |entry: &crate::Entry| entry.version < backup.version && !entry.is_passive();
+            let before = self.held(backup.segment, &backup.key).filter(is_before);
+            *previous = before.map(|entry| Stored::of(entry, cx.now));
+        }
+    }
+
+    /// Handles an event, as a member with listeners.
+    pub(crate) fn handle_notify(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Notify) {
+        let epoch = self.topology().map_or(u32::MAX, |own| own.epoch(tell.segment));
+        if topology < epoch || self.notifier(tell.segment) != Some(from) {
+            // The member responsible sends the event again.
+            cx.counters.outdated += 1;
+            return;
+        }
+        let OperationId { caller, number } = tell.operation.clone();
+        let ack = Ack { number, epoch, acks: tell.acks, outcome: tell.outcome.take() };
+        self.notify_local_listeners(cx, copied(&tell));
+        if caller == cx.local {
+            let local = cx.local.clone();
+            cx.calls.ack(&local, ack);
+        } else {
+            self.send(cx, &caller, Body::Ack(ack));
+        }
+    }
+
+    /// Handles a mark: the primary has sent all events of these segments from before `topology`. Write owners receive the mark
+    /// from the primary, other members from the notifier.
+    pub(crate) fn handle_mark(&mut self, cx: &mut Cx, from: &Address, topology: u32, segments: &[Segment]) {
+        if !self.is_listened() {
+            return;
+        }
+        let Some(installed) = &self.installed else { return };
+        let is_current = |segment: &&Segment| topology >= installed.topology.epoch(**segment);
+        let (mut ours, mut to_pass_on) = (Vec::new(), Vec::new());
+        for segment in segments.iter().filter(is_current) {
+            let is_owner = installed.writes.owners(*segment).any(|owner| *owner == cx.local);
+            let is_primary = installed.writes.primary(*segment) == Some(from);
+            if is_owner && is_primary || !is_owner && self.notifier(*segment) == Some(from) {
+                ours.push(*segment);
+            }
+            if is_owner && is_primary && self.notifier(*segment) == Some(&cx.local) {
+                to_pass_on.push(*segment);
+            }
+        }
+        self.pass_on_marks(cx, &to_pass_on);
+        self.mark(cx, topology, &ours);
+    }
+
+    /// Forwards marks to listening members that are not write owners of these segments.
+    fn pass_on_marks(&self, cx: &mut Cx, segments: &[Segment]) {
+        let Some(installed) = self.installed.as_ref().filter(|_| !segments.is_empty()) else { return };
+        for (member, _) in &installed.listening {
+            let is_apart = |segment: &&Segment| !installed.writes.owners(**segment).any(|one| one == member);
+            let apart: Vec<Segment> = segments.iter().filter(is_apart).copied().collect();
+            if !apart.is_empty() {
+                self.send(cx, member, Body::Settled(apart));
+            }
+        }
+    }
+
+    /// Handles the mark of this member, as the primary that has sent all events of these segments.
+    pub(crate) fn mark_own(&mut self, cx: &mut Cx, segments: &[Segment]) {
+        if !self.is_listened() {
+            return;
+        }
+        let is_alone = |segment: &&Segment| self.notifier(**segment) == Some(&cx.local);
+        let alone: Vec<Segment> = segments.iter().filter(is_alone).copied().collect();
+        self.pass_on_marks(cx, &alone);
+        self.mark(cx, self.topology_id(), segments);
+    }
+
+    /// Reports to the coordinator the members with listeners that have delayed a write of this member beyond `LISTENER_ACK_TIMEOUT`.
+    pub(crate) fn detect_stalled_listeners(&self, cx: &mut Cx) {
+        let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
+            return;
+        };
+        let mut deaf = std::collections::BTreeSet::new();
+        for number in cx.calls.of(self.id) {
+            let (now, local) = (cx.now, cx.local.clone());
+            let Some(call) = cx.calls.get_mut(number) else { continue };
+            let is_late = now.since(call.began.max(installed.at)) >= LISTENER_ACK_TIMEOUT && call.is_write();
+            let segment = call.segment;
+            if !is_late || !call.knows(installed.topology.epoch(segment)) {
+                continue;
+            }
+            // Overdue owners are detected elsewhere.
+            let primary = installed.writes.primary(segment);
+            let has_acked = |call: &crate::node::calls::InFlight, owner: &Address| {
+                Some(owner) == primary || *owner == local || call.is_acked_by(owner)
+            };
+            if installed.writes.owners(segment).all(|owner| has_acked(call, owner)) {
+                let apart = installed.listening.iter().map(|(member, _)| member);
+                let is_owner = |member: &Address| installed.writes.owners(segment).any(|one| one == member);
+                deaf.extend(apart.filter(|one| !is_owner(one) && !call.is_acked_by(one)).cloned());
+            }
+        }
+        for member in deaf {
+            self.tell_coordinator(cx, crate::command::ToCoordinator::Deaf(member));
+        }
+    }
+}
+
+/// The time that a write waits for a member with listeners after all owners have acknowledged. Stopped members are removed from
+/// the view after many times as long; writes of other members' entries must not wait for that.
+const LISTENER_ACK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Returns the outcome of an expiry: no entry was present. Listeners receive `previous`.
+pub(crate) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
+    Outcome::Written(Written { is_done: true, was_present: false, version, previous })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use consort_group::Uuid;
+
+    use super::*;
+    use crate::wire::FrameReader;
+    use crate::{CacheConfig, ConsistentHash, Container, ContainerSettings, Lifetime, Topology};
+
+    const SEGMENT: Segment = Segment(0);
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    /// Returns the backup of a primary that knows of no listener that wants previous values.
+    fn backup(count: u64, value: Option<&'static [u8]>, was_present: bool) -> Backup {
+        let version = Version::new(1, count);
+        let (age, idle) = Default::default();
+        let put = |value| Stored {
+            value: Bytes::from_static(value),
+            version,
+            lifetime: Lifetime::FOREVER,
+            age,
+            idle,
+        };
+        let written = Written { is_done: true, was_present, version, previous: None };
+        Backup {
+            segment: SEGMENT,
+            operation: OperationId { caller: member(4), number: count },
+            finished: 1,
+            key: Bytes::from_static(b"k"),
+            version,
+            effect: value.map_or(Effect::Remove, |value| Effect::Put(put(value))),
+            acks: 1,
+            tells: true,
+            outcome: Some(Outcome::Written(written)),
+            is_silent: false,
+        }
+    }
+
+    #[test]
+    fn forwarded_event_has_the_previous_value_if_the_primary_sent_none() {
+        let hash = ConsistentHash::new(vec![member(1).into(), member(2).into()], 2, 1);
+        let primary = hash.primary(SEGMENT).expect("a primary").clone();
+        let local = hash.owners(SEGMENT).find(|owner| **owner != primary).expect("another owner").clone();
+        let mut topology = Topology::first(1, member(1).into(), 2, 1);
+        topology.current = hash;
+        let members = (1..4).map(|n| crate::topology::Membership::new(member(n).into(), 1));
+        topology.members = members.collect();
+        topology.listen(&member(3), Interest::Previous);
+        let settings = ContainerSettings { segment_count: 1, bound: None, is_backed: false, is_shared: true };
+        let config = CacheConfig { segments: 1, ..CacheConfig::new("heard") };
+        let mut cache =
+            CacheReplica::new(config, local.clone().into(), Arc::new(Container::new(&settings, 1)));
+        let mut cx = Cx::new(local);
+        cache.install(&mut cx, topology);
+        for (count, value, was_present) in [
+            (1, Some(&b"one"[..]), false),
+            (2, Some(b"two"), true),
+            (3, None, true),
+            (4, Some(b"three"), false),
+            (5, None, false),
+        ] {
+            cache.handle_backup(&mut cx, &primary, 1, backup(count, value, was_present));
+        }
+        let mut told = Vec::new();
+        while let Some(frame) = cx.next_frame() {
+            let mut reader = FrameReader::new(frame.bytes).expect("a frame");
+            while let Some(command) = reader.next().expect("a command") {
+                if let Body::Notify(tell) = command.body {
+                    assert_eq!(frame.dest, member(3));
+                    told.push((tell.kind, tell.previous.map(|one| (one.value, one.version))));
+                }
+            }
+        }
+        let before =
+            |value: &'static str, count| Some((Bytes::from_static(value.as_bytes()), Version::new(1, count)));
+        assert_eq!(
+            told,
+            [
+                (EventKind::Created, None),
+                (EventKind::Modified, before("one", 1)),
+                (EventKind::Removed, before("two", 2)),
+                (EventKind::Created, None),
+                (EventKind::Expired, before("three", 4)),
+            ]
+        );
+    }
+}

@@ -1,0 +1,610 @@
+//! The listeners of a cache on this member: when they are ready, which events they have received, and the side of their
+//! readers.
+//!
+//! A member with listeners of the whole cluster's changes reports its interest to the coordinator. The next topology names the
+//! member. From that topology on, a write is acknowledged only after this member has received its event (`telling`). A listener
+//! is *ready* when every primary has reported that it has that topology: the listener then receives the event of every write
+//! that begins later.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_group::{Address, Time};
+
+use crate::command::{Notify, ToCoordinator};
+use crate::event::{EntryEvent, ListenError, ListenOptions, ListenerId, Scope};
+use crate::injected_bugs::InjectedBug;
+use crate::node::Cx;
+use crate::node::NodeEvent;
+use crate::operation::{OperationError, ReadFrom};
+use crate::publication::{IterationId, Next, Projection, Publication, TransformFn};
+use crate::replica::events::listener::{Listener, Walk};
+use crate::replica::events::listener_table::ListenerTable;
+use crate::replica::events::waiting_events::TakenEvents;
+use crate::replica::{CacheReplica, Installed};
+use crate::topology::{Interest, Listening, Topology};
+use crate::{Segment, Version};
+
+/// The limit of listeners of a cache on a member, because each listener keeps the events that its reader has not taken.
+pub(crate) const LISTENERS_MAX: usize = 65_536;
+
+/// How long a member still receives events after its last listener has ended. Clients that come and go must not cause a
+/// topology each.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// The limit of runs of versions kept for a segment. There is one run for each topology since the segment's owners last
+/// changed. Older versions count as delivered.
+const RUNS_MAX: usize = 64;
+
+/// How long a listener waits after a topology for the marks of all primaries, before it reads the present entries without them.
+/// A mark may have been lost with a link.
+const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
+
+/// The batch size, in entries, of the iteration that reads the present entries.
+const STATE_BATCH: usize = 256;
+
+/// All listeners of a cache on this member, with the versions of the events received.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    all: ListenerTable,
+    /// This member's listening as the installed topology has it.
+    known: Option<Listening>,
+    /// For each segment, the last topology under which its primary has reported that it has sent every earlier event.
+    marked: Vec<u32>,
+    /// For each segment, the owners that have every delivered write.
+    holders: Vec<Option<EventHolders>>,
+    told: BTreeMap<Segment, DeliveredVersions>,
+    /// The time since which no listener of the cluster's changes exists.
+    idle_since: Option<Time>,
+}
+
+/// The delivered versions of a segment, of those that may be sent again.
+#[derive(Default)]
+struct DeliveredVersions {
+    /// Each version below it was delivered, or never will be.
+    floor: Version,
+    /// The first and the last version of each run above the floor, in order.
+    runs: Vec<(Version, Version)>,
+}
+
+enum EventSource {
+    /// The version follows the delivered ones.
+    Fresh,
+    /// The same primary has ordered versions between the last delivered one and this one, and these have not arrived.
+    Ahead,
+    /// The version was delivered.
+    Known,
+    /// The version was not delivered, and later versions were.
+    Late,
+}
+
+impl DeliveredVersions {
+    /// Returns the newest delivered version.
+    fn newest(&self) -> Version {
+        self.runs.last().map_or(self.floor, |run| run.1)
+    }
+
+    /// Notes a received version of a segment. `primary_term` is the topology since which the segment's primary is the same.
+    fn take(&mut self, version: Version, primary_term: u32) -> EventSource {
+        let is_next = |last: &Version| last.topology() < primary_term || version.count() <= last.count() + 1;
+        let is_ahead =
+            version.topology() >= primary_term && self.runs.last().is_some_and(|(_, last)| !is_next(last));
+        match self.runs.last_mut() {
+            _ if version < self.floor => return EventSource::Known,
+            Some((_, last)) if version.0 == last.0 + 1 => *last = version,
+            Some((_, last)) if version <= *last => {
+                let is_in = |&(first, last): &(Version, Version)| first <= version && version <= last;
+                return if self.runs.iter().any(is_in) { EventSource::Known } else { EventSource::Late };
+            }
+            _ => self.runs.push((version, version)),
+        }
+        if self.runs.len() > RUNS_MAX {
+            let (_, last) = self.runs.remove(0);
+            self.floor = Version(last.0 + 1);
+        }
+        if is_ahead { EventSource::Ahead } else { EventSource::Fresh }
+    }
+
+    /// Raises the floor: each version below it was delivered, or never will be.
+    fn raise(&mut self, floor: Version) {
+        self.floor = floor.max(self.floor);
+        self.runs.retain(|(_, last)| *last >= floor);
+    }
+}
+
+impl Listeners {
+    /// Returns whether this member has no listeners and receives no events: the only check that a write makes.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.all.is_empty() && self.known.is_none()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ListenerId> {
+        self.all.ids()
+    }
+
+    /// Returns whether a listener here receives previous values.
+    pub(crate) fn want_previous(&self) -> bool {
+        self.all.want_previous()
+    }
+
+    /// Returns whether this member notes the versions of the events that it receives. While it does not, versions pass without
+    /// a note, so earlier notes do not apply to later versions.
+    fn notes_versions(&self) -> bool {
+        self.known.is_some() || self.has_clustered()
+    }
+
+    pub(crate) fn has_clustered(&self) -> bool {
+        self.all.has_clustered()
+    }
+
+    /// Returns the listener whose present entries an iteration reads.
+    pub(crate) fn of_walk(&self, walk: IterationId) -> Option<ListenerId> {
+        self.all.of_iteration(walk)
+    }
+
+    /// Returns whether this member receives exactly the events that its listeners need.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
+    }
+
+    /// Notes which owners have the delivered writes. Returns whether delivered writes may be undone because these owners are
+    /// lost.
+    fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
+        let forgets = cx.has(InjectedBug::UndoneUntold);
+        let segments = before.writes.segments();
+        self.holders.resize_with(segments.len(), || None);
+        let mut is_undone = false;
+        for segment in segments {
+            let at = usize::from(segment.0);
+            let marked = self.marked.get(at).copied().unwrap_or(0);
+            // Until the primary has sent every event again, only the earlier holders may have the delivered writes.
+            if marked >= before.topology.epoch(segment) || self.holders[at].is_none() || forgets {
+                self.holders[at] = Some(EventHolders::of(before, segment, &cx.local));
+            }
+            is_undone |= self.holders[at].as_ref().is_some_and(|holders| holders.are_lost(now, segment));
+        }
+        is_undone
+    }
+
+    fn interest(&mut self, now: Time) -> Interest {
+        let before = self.known.map_or(Interest::Nothing, |known| known.interest);
+        match self.all.cluster_interest() {
+            Some(interest) => {
+                self.idle_since = None;
+                interest.max(before)
+            }
+            None => {
+                let idle = now.since(*self.idle_since.get_or_insert(now));
+                if idle < LINGER { before } else { Interest::Nothing }
+            }
+        }
+    }
+}
+
+impl CacheReplica {
+    /// Registers a listener.
+    pub(crate) fn listen(
+        &mut self,
+        cx: &mut Cx,
+        id: ListenerId,
+        options: ListenOptions,
+    ) -> Result<(), ListenError> {
+        if options.scope == Scope::Cluster && self.is_invalidation() {
+            let what = "a listener of the whole cluster";
+            return Err(OperationError::Unsupported { what, mode: self.config.mode }.into());
+        }
+        if self.listeners.all.len() >= LISTENERS_MAX {
+            return Err(ListenError::TooMany(LISTENERS_MAX));
+        }
+        let function: Option<Arc<TransformFn>> = match &options.transform {
+            None => None,
+            Some(transform) => match self.transforms.get(&transform.name) {
+                Some(function) => Some(function.clone()),
+                None => return Err(ListenError::UnknownTransform(transform.name.clone())),
+            },
+        };
+        self.listeners.all.insert(id, Listener::new(options, function, cx.waiting_events.part()));
+        self.settle(cx, &[id]);
+        self.announce_interest(cx);
+        Ok(())
+    }
+
+    /// Removes a listener.
+    pub(crate) fn end_listener(&mut self, cx: &Cx, id: ListenerId) {
+        let ended = self.listeners.all.remove(id);
+        if !self.listeners.notes_versions() && !cx.has(InjectedBug::ToldKept) {
+            self.listeners.told.clear();
+            self.listeners.holders.clear();
+        }
+        if let Some(Listener { walk: Walk::Under(walk), .. }) = ended {
+            self.cancel(walk);
+        }
+    }
+
+    /// Returns whether a listener is ready.
+    pub(crate) fn is_listening(&self, id: ListenerId) -> Result<bool, OperationError> {
+        let listener = self.listeners.all.get(id).ok_or(OperationError::Closed)?;
+        match self.missing_primary() {
+            Some((segment, away)) if !listener.is_ready => {
+                Err(OperationError::Degraded { segment, away: vec![away.clone().into()] })
+            }
+            _ => Ok(listener.is_ready),
+        }
+    }
+
+    /// Returns a segment whose primary is unreachable, and that primary. No other member can report that every event of the
+    /// segment was sent.
+    fn missing_primary(&self) -> Option<(Segment, &Address)> {
+        let away = self.topology()?.away();
+        let is_away = |segment| Some((segment, self.primary(segment).filter(|one| away.contains(one))?));
+        if away.is_empty() { None } else { self.config.all_segments().find_map(is_away) }
+    }
+
+    /// Returns the events since the last call, or present entries. If the result is empty, the reader is woken later.
+    pub(crate) fn take_events(
+        &mut self,
+        cx: &mut Cx,
+        id: ListenerId,
+        next_walk: &mut u64,
+    ) -> Result<TakenEvents, ListenError> {
+        let Some(mut listener) = self.listeners.all.remove(id) else {
+            return Err(OperationError::Closed.into());
+        };
+        while !listener.has_events() && listener.is_ready {
+            match listener.walk {
+                Walk::Over => break,
+                Walk::Wanted if !self.may_read_state(cx, &listener) => break,
+                Walk::Wanted => {
+                    *next_walk += 1;
+                    let walk = IterationId(*next_walk);
+                    self.iterate(walk, self.state_of(cx, &listener.options))?;
+                    listener.walk = Walk::Under(walk);
+                }
+                Walk::Under(walk) => match self.take(cx, walk) {
+                    Err(error) => return Err(error.into()),
+                    Ok(Next::Nothing) => break,
+                    Ok(Next::End { .. }) => listener.complete(),
+                    Ok(Next::Items(items)) => {
+                        for item in items {
+                            let segment = self.config.segment_of(&item.key);
+                            let told = self
+                                .listeners
+                                .told
+                                .get(&segment)
+                                .map_or(Version::NONE, DeliveredVersions::newest);
+                            let [key, value] =
+                                [item.key, item.value].map(|part| bytes::Bytes::copy_from_slice(&part));
+                            listener.offer_existing(key, value, item.version, told);
+                        }
+                    }
+                },
+            }
+        }
+        let events = listener.drain();
+        listener.is_awaited = events.is_empty();
+        self.listeners.all.insert(id, listener);
+        Ok(events)
+    }
+
+    /// Returns the publication that reads the present entries for a listener. A clustered listener reads from primaries because
+    /// they send the events. Another owner may lack a delivered write, or still have an entry whose removal the primary no
+    /// longer reports.
+    fn state_of(&self, cx: &Cx, options: &ListenOptions) -> Publication {
+        let own = || {
+            let segments = (0..self.config.segments).map(Segment);
+            segments.filter(|segment| self.is_primary(&cx.local, *segment)).collect()
+        };
+        Publication {
+            projection: if options.with_values { Projection::Entries } else { Projection::Keys },
+            transform: options.transform.clone(),
+            segments: (options.scope == Scope::Local).then(own),
+            batch: STATE_BATCH,
+            from: if options.scope == Scope::Cluster { ReadFrom::Primary } else { ReadFrom::Nearest },
+            ..Publication::default()
+        }
+    }
+
+    /// Delivers an event to the listeners of the cluster's changes, unless it was delivered before.
+    pub(crate) fn notify_local_listeners(&mut self, cx: &mut Cx, tell: Notify) {
+        if !self.listeners.notes_versions() {
+            return;
+        }
+        let primary_term = self.topology().map_or(0, |topology| topology.primary_term(tell.segment));
+        match self.listeners.told.entry(tell.segment).or_default().take(tell.version, primary_term) {
+            EventSource::Known if !cx.has(InjectedBug::ToldAgain) => {}
+            // An event that was lost with a link may never be sent again, because its primary may be lost as well.
+            EventSource::Ahead => {
+                self.interrupt_listeners(cx, false);
+                if !tell.is_silent {
+                    self.offer(cx, Scope::Cluster, &tell.event());
+                }
+            }
+            // A silent event is noted, so that a repetition is recognised.
+            _ if tell.is_silent => {}
+            EventSource::Fresh | EventSource::Known => self.offer(cx, Scope::Cluster, &tell.event()),
+            // A link was interrupted or full for a short time, and the event has been sent again. A newer event of its key may
+            // have been delivered.
+            EventSource::Late => self.interrupt_listeners(cx, false),
+        }
+    }
+
+    /// Delivers an event to all ready listeners of this scope.
+    pub(crate) fn offer(&mut self, cx: &mut Cx, scope: Scope, event: &EntryEvent) {
+        let cache = self.id;
+        let mut given_up = Vec::new();
+        self.listeners.all.update_all(|id, listener| {
+            // A listener does not receive writes that began before it was ready. A listener with state reads them as present
+            // entries.
+            if listener.options.scope == scope && listener.is_ready {
+                given_up.extend(listener.offer(cx.now, event));
+                wake(cx, cache, id, listener);
+            }
+        });
+        given_up.into_iter().for_each(|walk| self.cancel(walk));
+    }
+
+    /// Notes that listeners may have missed events. `is_over`: clustered listeners are no longer ready.
+    pub(crate) fn interrupt_listeners(&mut self, cx: &mut Cx, is_over: bool) {
+        let cache = self.id;
+        let mut given_up = Vec::new();
+        self.listeners.all.update_all(|id, listener| {
+            if listener.is_ready {
+                given_up.extend(listener.interrupt());
+                wake(cx, cache, id, listener);
+            }
+            if is_over && listener.is_clustered() {
+                listener.is_interrupted |= std::mem::take(&mut listener.is_ready);
+            }
+        });
+        given_up.into_iter().for_each(|walk| self.cancel(walk));
+    }
+
+    /// Resets the state of event delivery, because this member was removed from the topology.
+    pub(crate) fn begin_listening_anew(&mut self, cx: &mut Cx) {
+        self.listeners.known = None;
+        self.listeners.marked.clear();
+        self.listeners.holders.clear();
+        self.listeners.told.clear();
+        if !cx.has(InjectedBug::GapForgotten) {
+            self.interrupt_listeners(cx, true);
+        }
+    }
+
+    /// Adapts the listeners to a new topology. `before` is the previous one.
+    pub(crate) fn note_listening(&mut self, cx: &mut Cx, before: Option<&Installed>) {
+        let Some(installed) = &self.installed else { return };
+        let mine = installed.topology.membership(&cx.local).and_then(|membership| membership.listening);
+        let known = std::mem::replace(&mut self.listeners.known, mine);
+        if self.listeners.is_idle() {
+            self.listeners.told.clear();
+            self.listeners.holders.clear();
+            return;
+        }
+        let since = |listening: Option<Listening>| listening.map(|listening| listening.since);
+        if known.is_some() && since(known) != since(mine) {
+            self.listeners.told.clear();
+            self.interrupt_listeners(cx, true);
+        } else if let Some(before) = before {
+            let is_undone = self.listeners.note_holders(cx, before, installed);
+            let is_gap = has_lost(before, installed) || is_undone;
+            if is_gap {
+                self.interrupt_listeners(cx, false);
+            }
+        }
+        self.settle_listeners(cx);
+        self.tick_listeners(cx);
+        self.wake_for_state(cx);
+    }
+
+    /// Notes that the primaries of these segments have sent every event from before this topology.
+    pub(crate) fn mark(&mut self, cx: &mut Cx, topology: u32, segments: &[Segment]) {
+        let Some(installed) = self.installed.as_ref().filter(|_| !self.listeners.is_idle()) else { return };
+        self.listeners.marked.resize(self.config.segments.into(), 0);
+        for &segment in segments {
+            let marked = &mut self.listeners.marked[usize::from(segment.0)];
+            *marked = topology.max(*marked);
+            let floor = Version::new(installed.topology.epoch(segment), 0);
+            self.listeners.told.entry(segment).or_default().raise(floor);
+        }
+        self.settle_listeners(cx);
+        self.wake_for_state(cx);
+    }
+
+    /// Makes listeners ready that receive every event from now on.
+    fn settle_listeners(&mut self, cx: &mut Cx) {
+        let unready: Vec<ListenerId> = self.listeners.all.unready().collect();
+        self.settle(cx, &unready);
+    }
+
+    /// Makes those of the given unready listeners ready that receive every event from now on.
+    fn settle(&mut self, cx: &mut Cx, unready: &[ListenerId]) {
+        if unready.is_empty() {
+            return;
+        }
+        let is_local = self.is_local();
+        let known = self.listeners.known;
+        let interest = known.map_or(Interest::Nothing, |known| known.interest);
+        let marked = &self.listeners.marked;
+        let is_marked = |segment: Segment| {
+            let marked = marked.get(usize::from(segment.0)).copied().unwrap_or(0);
+            known.is_some_and(|known| marked >= known.changed)
+        };
+        let segments = (0..self.config.segments).map(Segment);
+        let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
+        let is_told = is_local || known.is_some() && (is_all() || cx.has(InjectedBug::MarksNotAwaited));
+        let is_hopeless = self.missing_primary().is_some();
+        let cache = self.id;
+        for &id in unready {
+            self.listeners.all.update(id, |listener| {
+                let is_ready =
+                    is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
+                if is_ready && !std::mem::replace(&mut listener.is_ready, true) {
+                    if std::mem::take(&mut listener.is_interrupted) {
+                        // The iteration was cancelled when the listener was interrupted.
+                        let _ = listener.interrupt();
+                    }
+                    listener.is_awaited = true;
+                    wake(cx, cache, id, listener);
+                } else if !listener.is_ready && is_hopeless {
+                    // A new listener does not wait for the end of a partition.
+                    listener.is_awaited = true;
+                    wake(cx, cache, id, listener);
+                }
+            });
+        }
+    }
+
+    /// Reports this member's interest until the topology has it, and wakes readers that may continue.
+    pub(crate) fn tick_listeners(&mut self, cx: &mut Cx) {
+        self.announce_interest(cx);
+        self.wake_for_state(cx);
+    }
+
+    /// Reports this member's interest to the coordinator, unless the topology has it.
+    fn announce_interest(&mut self, cx: &mut Cx) {
+        let interest = self.listeners.interest(cx.now);
+        let mine = self.topology().map(|topology| topology.interest(&cx.local));
+        if mine.is_some_and(|mine| mine != interest) {
+            self.tell_coordinator(cx, ToCoordinator::Listen(interest));
+        }
+    }
+
+    /// Returns whether a listener may read the present entries.
+    fn may_read_state(&self, cx: &Cx, listener: &Listener) -> bool {
+        !listener.is_clustered() || self.may_read_cluster_state(cx)
+    }
+
+    /// Returns whether listeners of the whole cluster's changes may read the present entries. A primary that still misses
+    /// records of other owners may lack a delivered write. When that write arrives, its event is sent again and would be
+    /// dropped here as delivered.
+    fn may_read_cluster_state(&self, cx: &Cx) -> bool {
+        let Some(installed) = &self.installed else { return true };
+        if self.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
+            return true;
+        }
+        let is_marked = |segment: Segment| {
+            let marked = self.listeners.marked.get(usize::from(segment.0)).copied().unwrap_or(0);
+            marked >= installed.topology.epoch(segment)
+        };
+        let away = installed.topology.away();
+        let waits = |segment: &Segment| self.primary(*segment).is_some_and(|one| !away.contains(one));
+        (0..self.config.segments).map(Segment).filter(waits).all(is_marked)
+    }
+
+    /// Wakes listeners that have waited to read the present entries, if they may.
+    fn wake_for_state(&mut self, cx: &mut Cx) {
+        let mut waiting = self.listeners.all.waiting_for_state().peekable();
+        if waiting.peek().is_none() {
+            return;
+        }
+        let is_open = self.may_read_cluster_state(cx);
+        let may_read = |listener: &Listener| is_open || !listener.is_clustered();
+        let ids: Vec<ListenerId> =
+            waiting.filter(|(_, listener)| may_read(listener)).map(|(id, _)| id).collect();
+        let cache = self.id;
+        for id in ids {
+            self.listeners.all.update(id, |listener| wake(cx, cache, id, listener));
+        }
+    }
+}
+
+/// Returns whether a segment has lost all its owners, and its entries with them.
+fn has_lost(before: &Installed, now: &Installed) -> bool {
+    let owners = |topology: &Topology, segment| topology.read_owners().owners(segment).len();
+    now.writes.segments().any(|segment| {
+        owners(&before.topology, segment) > 0
+            && !now.writes.owners(segment).any(|owner| before.writes.owners(segment).any(|old| old == owner))
+    })
+}
+
+/// A member, and the topology since which it is a member.
+type Holder = (Address, u32);
+
+/// The two owners that have every write of a segment delivered here since the last full resend: the primary, and the owner that
+/// sent the events. If this member is an owner, it takes the place of the sender.
+#[derive(Clone, Debug)]
+struct EventHolders([Option<Holder>; 2]);
+
+impl EventHolders {
+    fn of(installed: &Installed, segment: Segment, local: &Address) -> Self {
+        let holder = |member: Option<&Address>| {
+            let since = installed.topology.membership(member?)?.since;
+            Some((member?.clone(), since))
+        };
+        let own = installed.writes.owners(segment).find(|owner| *owner == local);
+        Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.notifier(segment)))])
+    }
+
+    /// Returns whether neither owns the segment any more, at least one of them because it is lost. The present owners may then
+    /// lack delivered writes.
+    fn are_lost(&self, now: &Installed, segment: Segment) -> bool {
+        let is_there =
+            |(member, since): &Holder| now.topology.membership(member).is_some_and(|one| one.since == *since);
+        let owns =
+            |holder: &Holder| is_there(holder) && now.writes.owners(segment).any(|owner| *owner == holder.0);
+        let Self(both) = self;
+        let mut holders = both.iter().flatten();
+        holders.clone().next().is_some() && !holders.clone().any(owns) && !holders.all(is_there)
+    }
+}
+
+fn wake(cx: &mut Cx, cache: crate::CacheId, id: ListenerId, listener: &mut Listener) {
+    if std::mem::take(&mut listener.is_awaited) {
+        cx.events.push_back(NodeEvent::Told { cache, listener: id });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::{Uuid, View, ViewId};
+
+    use super::*;
+    use crate::{CacheConfig, CacheId, Container, ContainerSettings, Node};
+
+    const NOW: Time = Time(1_000_000);
+
+    /// Returns a node that is the only member, with these caches open.
+    fn alone(names: &[&str]) -> (Node, Vec<CacheId>) {
+        let member = Address::Uuid(Uuid { most: 1, least: 1 });
+        let mut node = Node::new(member.clone());
+        let id = ViewId { creator: member.clone(), id: 1 };
+        node.handle_view(NOW, &View::new(id, vec![member.clone()]));
+        let open = |name: &&str| {
+            let config = CacheConfig::new(name);
+            let id = config.id();
+            let segment_count = config.segments;
+            let settings =
+                ContainerSettings { segment_count, bound: None, is_backed: false, is_shared: false };
+            let container = Arc::new(Container::new(&settings, 1));
+            node.open(NOW, config, member.clone().into(), container).expect("a good configuration");
+            id
+        };
+        let caches = names.iter().map(open).collect();
+        (node, caches)
+    }
+
+    /// A scan of all listeners for each registration would take minutes.
+    #[test]
+    fn listener_beyond_the_bound_of_a_cache_is_refused_until_another_one_ends() {
+        for options in
+            [ListenOptions::default(), ListenOptions { with_state: true, ..ListenOptions::default() }]
+        {
+            let (mut node, caches) = alone(&["first", "second"]);
+            let listen = |node: &mut Node, cache| node.listen(NOW, cache, options.clone());
+            let all: Vec<ListenerId> =
+                (0..LISTENERS_MAX).map(|_| listen(&mut node, caches[0]).expect("a place")).collect();
+            let refused = Err(ListenError::TooMany(LISTENERS_MAX));
+            assert_eq!(listen(&mut node, caches[0]), refused);
+            assert!(listen(&mut node, caches[1]).is_ok(), "another cache has places of its own");
+            node.end_listener(NOW, caches[0], all[7]);
+            let last = listen(&mut node, caches[0]).expect("the place of the one that has ended");
+            assert_eq!(listen(&mut node, caches[0]), refused);
+            for id in all {
+                node.end_listener(NOW, caches[0], id);
+            }
+            assert_eq!(node.is_listening(caches[0], last), Ok(true));
+            assert!(listen(&mut node, caches[0]).is_ok());
+        }
+    }
+}

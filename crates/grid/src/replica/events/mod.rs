@@ -1,0 +1,7 @@
+//! Listeners, and the delivery of events to them.
+
+pub(crate) mod event_delivery;
+pub(crate) mod listener;
+pub(crate) mod listener_table;
+pub(crate) mod listeners;
+pub(crate) mod waiting_events;

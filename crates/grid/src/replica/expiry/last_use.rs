@@ -1,0 +1,122 @@
+//! The handover of last uses at a change of owners: an owner that is no longer read sends the times of its last reads of a
+//! segment's entries to all owners that are read from now on. So the primary is not the only one that knows them.
+//!
+//! Only entries with a `max_idle` have a last use, and only the owner that has returned an entry knows it. The primary judges no
+//! entry of the segment before it has received the last uses of all former read owners (`idle`). So no entry becomes idle because
+//! an owner has changed. A former read owner sends its last uses once, as it installs the topology in which other members are
+//! read. The final command follows the last uses in order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{Address, Time};
+
+use crate::command::{Body, LastUse};
+use crate::container::{ChunkLimits, Cursor};
+use crate::injected_bugs::InjectedBug;
+use crate::node::Cx;
+use crate::replica::{CacheReplica, Installed};
+use crate::{Container, Segment, Version};
+
+/// Last uses that a member sends at one change of owners, about as many as fit 16 MB to one member. Later ones are not sent:
+/// their entries are idle from the last use that the new owners know of.
+const USES_MAX: usize = 262_144;
+
+/// The time that a primary waits for former read owners, because last uses lost with a broken link are not sent again.
+const LAST_USE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The former read owners of a segment that have not sent their last uses.
+#[derive(Default)]
+pub(crate) struct PendingLastUses {
+    owners: Vec<Address>,
+    since: Time,
+}
+
+impl PendingLastUses {
+    /// Returns whether no further last uses are expected.
+    pub(crate) fn is_over(&self, now: Time) -> bool {
+        self.owners.is_empty() || now.since(self.since) >= LAST_USE_TIMEOUT
+    }
+}
+
+/// The last use of an entry: its key, the version of its write, and the time since then.
+type Use = (Bytes, Version, Duration);
+
+impl CacheReplica {
+    /// Sends, with a new topology, the last uses that only this member knows, while the dropped segments are still here. Begins
+    /// to wait for those of other members.
+    pub(crate) fn send_last_uses(&mut self, cx: &mut Cx, before: Option<&Installed>) {
+        // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
+        // did not arrive as writes.
+        let may_have = self.is_shared() && (self.idle_probes.may_arise || self.is_backed());
+        let is_told = may_have && !cx.has(InjectedBug::UsesKept);
+        let Some(installed) = self.installed.as_ref().filter(|_| is_told) else { return };
+        let topology = &installed.topology;
+        let mut room = USES_MAX;
+        let mut told: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+        let mut uses: Vec<(Address, Segment, Use)> = Vec::new();
+        for segment in installed.writes.segments() {
+            let awaited = &mut self.segments[usize::from(segment.0)].pending_last_uses;
+            let is_primary = installed.writes.primary(segment) == Some(&cx.local);
+            let is_here = |one: &Address| topology.contains(one) && !topology.away().contains(one);
+            awaited.owners.retain(|owner| is_primary && is_here(owner));
+            let Some(before) = before else { continue };
+            let is_read = |owner: &Address| topology.read_owners().owners(segment).any(|one| one == owner);
+            for owner in before.topology.read_owners().owners(segment).filter(|owner| !is_read(owner)) {
+                match installed.writes.primary(segment) {
+                    Some(primary) if *owner == cx.local => {
+                        told.entry(primary.clone()).or_default().push(segment);
+                        for one in uses_in(&self.container, segment, cx.now, &mut room) {
+                            let readers = topology.read_owners().owners(segment);
+                            uses.extend(readers.map(|reader| (reader.clone(), segment, one.clone())));
+                        }
+                    }
+                    Some(_) if is_primary && is_here(owner) && !awaited.owners.contains(owner) => {
+                        awaited.owners.push(owner.clone());
+                        awaited.since = cx.now;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (reader, segment, (key, version, idle)) in uses {
+            let used = LastUse { segment, key, version, number: 0, idle: Some(idle) };
+            self.send(cx, &reader, Body::LastUse(used));
+        }
+        for (primary, segments) in told {
+            self.send(cx, &primary, Body::LastUsesSent(segments));
+        }
+    }
+
+    /// Handles the report that a member has sent all its last uses of these segments.
+    pub(crate) fn handle_last_uses(&mut self, cx: &mut Cx, from: &Address, segments: &[Segment]) {
+        let mut is_heard = false;
+        for segment in segments {
+            let awaited = &mut self.state(*segment).pending_last_uses;
+            let count = awaited.owners.len();
+            awaited.owners.retain(|owner| owner != from);
+            is_heard |= awaited.owners.len() < count && awaited.owners.is_empty();
+        }
+        if is_heard {
+            self.ask_anew(cx);
+        }
+    }
+}
+
+/// Returns the last uses of a segment's live entries on this member, as far as they were used since they were written.
+fn uses_in(container: &Container, segment: Segment, now: Time, room: &mut usize) -> Vec<Use> {
+    let mut uses = Vec::new();
+    let mut cursor = Some(Cursor::START).filter(|_| *room > 0);
+    while let Some(at) = cursor {
+        let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
+        let walked = container.visit(segment, at, limits, now, |visited| {
+            if let Some(used) = visited.used(now).filter(|_| *room > 0) {
+                uses.push((Bytes::copy_from_slice(visited.key()), visited.version(), now.since(used)));
+                *room -= 1;
+            }
+        });
+        cursor = walked.ok().flatten();
+    }
+    uses
+}

@@ -1,0 +1,602 @@
+//! The merge of partitions. The primary of a segment collects the other partitions' entries, decides key by key
+//! ([`crate::merge`]), and applies changes as ordinary writes. So all owners agree. Clients continue meanwhile, and their writes
+//! are newer than those of all partitions.
+//!
+//! The members of the other partitions take part from the beginning and own nothing. Their entries stay unchanged and unread
+//! until the primaries have reported to the coordinator that everything is merged.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use consort_group::{Address, Time};
+
+use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
+use crate::container::{ChunkLimits, Cursor};
+use crate::history::{Lineage, SegmentHistory};
+use crate::injected_bugs::InjectedBug;
+use crate::merge::{KeyState, MergePolicy, PartitionSide, Resolution, SideId, decide};
+use crate::node::Cx;
+use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
+use crate::replica::store::loads::{AwaitingLoad, LOAD_KEYS};
+use crate::replica::transfer::state_consumer::PULL_AGAIN_AFTER;
+use crate::replica::write::primary::Origin;
+use crate::replica::write::records::{WriteEffect, WriteRecord};
+use crate::replica::{CacheReplica, Installed};
+use crate::{Entry, PartitionHandling, Segment, Topology, Version};
+
+/// The state from before the merge of a member that has rejoined.
+pub(crate) struct PreMergeState {
+    /// The id of the topology with which it has rejoined.
+    since: u32,
+    pub(crate) topology: Topology,
+    /// Segments whose state transfer to this member was not complete. The member knows of writes there that it does not have. A
+    /// merge from it would take its own entries for newer than those writes.
+    partial: BTreeSet<Segment>,
+}
+
+/// The merges of a primary.
+#[derive(Default)]
+pub(crate) struct Merge {
+    todo: VecDeque<Segment>,
+    active: BTreeMap<Segment, Vec<PartitionEntries>>,
+    /// Segments that wait for values of this member that only the store has.
+    loading: BTreeSet<Segment>,
+    /// Partitions that are merged, by segment.
+    done: BTreeMap<Segment, BTreeSet<SideId>>,
+}
+
+impl Merge {
+    pub(crate) fn is_active(&self) -> bool {
+        !self.todo.is_empty() || !self.active.is_empty()
+    }
+}
+
+/// The entries that one partition has of a segment.
+struct PartitionEntries {
+    side: PartitionSide,
+    /// The members to request the entries from: the first, and if that has none, the next.
+    givers: VecDeque<Address>,
+    cursor: Option<(u64, u64)>,
+    asked: Time,
+    /// The entries received so far. They age while the primary waits for other partitions.
+    entries: BTreeMap<Bytes, Entry>,
+    /// The partition's history of the segment, once all entries are received.
+    history: Option<SegmentHistory>,
+}
+
+impl PartitionEntries {
+    fn is_complete(&self) -> bool {
+        self.history.is_some() || self.givers.is_empty()
+    }
+
+    fn begin_again(&mut self) {
+        self.cursor = None;
+        self.entries.clear();
+    }
+
+    fn standing(&self, key: &[u8], now: Time) -> KeyState {
+        let removed = || self.history.as_ref()?.removals.get(key).copied();
+        match self.entries.get(key) {
+            // A put that has expired counts as removed by its caller.
+            Some(entry) if entry.is_expired(now) && !entry.is_idle(now) => KeyState::Removed(entry.version),
+            Some(entry) => KeyState::Entry(Stored::of(entry.clone(), now)),
+            None => removed().map_or(KeyState::Nothing, KeyState::Removed),
+        }
+    }
+}
+
+impl CacheReplica {
+    /// Returns whether the cache's configuration allows merges.
+    pub(crate) fn merges(&self) -> bool {
+        self.config.partitions == PartitionHandling::AllowReadWrites
+    }
+
+    pub(crate) fn note_put(&mut self, segment: Segment, key: &[u8], version: Version) {
+        if self.merges() {
+            self.state(segment).history.note_put(key, version);
+        }
+    }
+
+    pub(crate) fn note_removal(&mut self, segment: Segment, key: &[u8], version: Version) {
+        if !self.merges() {
+            return;
+        }
+        let is_parted =
+            self.frozen.is_some() || self.topology().is_some_and(|topology| topology.split_points.len() > 1);
+        let history = &mut self.state(segment).history;
+        if is_parted {
+            history.note_removal(key, version);
+        } else {
+            history.note(version);
+        }
+    }
+
+    /// Records, as a backup, a copied entry of a partition that is being merged. Writes that the partition has seen count as seen
+    /// here when all of the segment is merged.
+    pub(crate) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
+        if self.merges() {
+            self.state(segment).history.note_present(key, version);
+        }
+    }
+
+    pub(crate) fn note_copied_removal(&mut self, segment: Segment, key: &[u8], version: Version) {
+        if self.merges() {
+            self.state(segment).history.note_absent(key, version);
+        }
+    }
+
+    /// Returns a copy of a segment's history, which a new owner of the segment receives, too.
+    pub(crate) fn history_of(&self, segment: Segment) -> Option<SegmentHistory> {
+        self.merges().then(|| self.segments[usize::from(segment.0)].history.clone())
+    }
+
+    /// Begins the lineages of a topology that is about to be installed.
+    pub(crate) fn begin_lineages(&mut self, topology: &Topology, installed: u32) {
+        if !self.merges() || self.frozen.is_some() {
+            return;
+        }
+        let is_new = |lineage: &&Lineage| lineage.id > installed;
+        for segment in self.config.all_segments() {
+            let history = &self.segments[usize::from(segment.0)].history;
+            // A member that has dropped the segment knows no lineage, and may become an owner again.
+            let knows_none = history.seen.is_empty();
+            if knows_none || history.is_empty() {
+                // Of the writes before this incarnation, it knows the entries of the container and those that have expired there
+                // since.
+                let newest = self.newest_version(segment).max(history.older);
+                self.state(segment).history.restore(&topology.lineages, newest);
+            }
+            self.state(segment)
+                .history
+                .begin(topology.lineages.iter().filter(|lineage| knows_none || is_new(lineage)));
+            if topology.lineages.iter().any(|lineage| is_new(&lineage)) {
+                self.note_unfinished(segment);
+            }
+        }
+    }
+
+    /// Records as absent the keys of writes that members of other partitions may have missed. Entries that those members still
+    /// have must not return, if the key was removed or the put value has expired since.
+    fn note_unfinished(&mut self, segment: Segment) {
+        let records = self.segments[usize::from(segment.0)].records.iter();
+        let written = records.filter(|record| !matches!(record.did, WriteEffect::Clear));
+        let written: Vec<_> = written.map(|record| (record.key.clone(), record.version)).collect();
+        for (key, version) in written {
+            if self.container.version_of(segment, &key) < version {
+                self.state(segment).history.note_absent(&key, version);
+            }
+        }
+    }
+
+    fn newest_version(&self, segment: Segment) -> Version {
+        let all = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
+        let mut newest = Version::NONE;
+        // A segment that is absent has no entries.
+        let _ = self.container.visit(segment, Cursor::START, all, Time::ZERO, |visited| {
+            newest = newest.max(visited.version());
+        });
+        newest
+    }
+
+    /// Freezes the state of this member, which has continued in a partition of its own. The other partition adds it to the
+    /// topology, and merges its entries.
+    pub(crate) fn freeze(&mut self, cx: &mut Cx, since: u32) {
+        let Some(installed) = self.installed.take() else { return };
+        let frozen = match self.frozen.take() {
+            Some(frozen) => PreMergeState { since, ..frozen },
+            None => {
+                let partial = self.transfer.lacking(&installed.topology);
+                PreMergeState { since, topology: installed.topology, partial }
+            }
+        };
+        self.frozen = Some(frozen);
+        for segment in (0..self.config.segments).map(Segment) {
+            self.container.set_readable(segment, false);
+            let state = self.state(segment);
+            *state = crate::replica::SegmentState {
+                history: std::mem::take(&mut state.history),
+                ..Default::default()
+            };
+        }
+        self.transfer = Default::default();
+        self.merge = Merge::default();
+        self.begin_listening_anew(cx);
+        self.abandon_writes(cx);
+    }
+
+    /// Drops the frozen state when its merge is over.
+    pub(crate) fn thaw(&mut self, topology: &Topology) {
+        let is_over =
+            |frozen: &PreMergeState| !topology.merging.iter().any(|side| side.since == frozen.since);
+        if self.frozen.as_ref().is_some_and(is_over) {
+            self.frozen = None;
+        }
+    }
+
+    /// Determines, for a new topology, which segments this member has to merge.
+    pub(crate) fn plan_merge(&mut self, cx: &mut Cx) {
+        let Some(installed) = &self.installed else { return };
+        let topology = &installed.topology;
+        if topology.merging.is_empty() {
+            self.merge = Merge::default();
+            return;
+        }
+        let merge = &mut self.merge;
+        merge.todo.clear();
+        for segment in installed.writes.segments() {
+            if installed.writes.primary(segment) != Some(&cx.local) {
+                merge.active.remove(&segment);
+                merge.done.remove(&segment);
+                continue;
+            }
+            let done = merge.done.entry(segment).or_default();
+            let left = topology.merging.iter().filter(|side| !done.contains(&side.id()));
+            let left: Vec<SideId> = left.map(PartitionSide::id).collect();
+            match merge.active.get_mut(&segment) {
+                Some(active) if active.iter().map(|one| one.side.id()).eq(left.iter().copied()) => {
+                    for collection in active.iter_mut().filter(|one| !one.is_complete()) {
+                        let first = collection.givers.front().cloned();
+                        collection.givers.retain(|giver| topology.contains(giver));
+                        if collection.givers.front() != first.as_ref() {
+                            collection.begin_again();
+                            collection.asked = Time::ZERO;
+                        }
+                    }
+                }
+                _ => {
+                    merge.active.remove(&segment);
+                    if !left.is_empty() {
+                        merge.todo.push_back(segment);
+                    }
+                }
+            }
+        }
+        self.resume_merge(cx);
+    }
+
+    /// Repeats overdue requests, and resumes merges that were waiting.
+    pub(crate) fn tick_merge(&mut self, cx: &mut Cx) {
+        if self.topology().is_none_or(|topology| topology.merging.is_empty()) {
+            return;
+        }
+        // The requests to the store may have been dropped.
+        self.merge.loading.clear();
+        let mut asks = Vec::new();
+        for (segment, collections) in &mut self.merge.active {
+            for collection in collections.iter_mut().filter(|one| !one.is_complete()) {
+                if cx.now.since(collection.asked) >= PULL_AGAIN_AFTER {
+                    // Another member of the partition may respond.
+                    collection.begin_again();
+                    collection.givers.rotate_left(1);
+                    collection.asked = cx.now;
+                    asks.push((*segment, collection.side.id()));
+                }
+            }
+        }
+        for (segment, side) in asks {
+            self.collect(cx, segment, side);
+        }
+        self.resume_merge(cx);
+    }
+
+    /// Merges complete segments, requests more, and reports to the coordinator when all segments are merged.
+    fn resume_merge(&mut self, cx: &mut Cx) {
+        loop {
+            let is_ready =
+                |collections: &[PartitionEntries]| collections.iter().all(PartitionEntries::is_complete);
+            let ready = self.merge.active.iter().filter(|(_, collections)| is_ready(collections));
+            let ready: Vec<Segment> = ready.map(|(segment, _)| *segment).collect();
+            for segment in ready {
+                self.merge_segment(cx, segment);
+            }
+            if self.merge.active.len() >= cx.pulls_max {
+                return;
+            }
+            let Some(segment) = self.merge.todo.pop_front() else { break };
+            self.begin_merging(cx, segment);
+        }
+        if self.merge.active.is_empty() {
+            self.tell_coordinator(cx, ToCoordinator::Merged);
+        }
+    }
+
+    fn begin_merging(&mut self, cx: &mut Cx, segment: Segment) {
+        let Some(topology) = self.topology() else { return };
+        let done = self.merge.done.get(&segment);
+        let left = topology.merging.iter().filter(|side| done.is_none_or(|done| !done.contains(&side.id())));
+        let collections: Vec<PartitionEntries> = left
+            .map(|side| PartitionEntries {
+                givers: side.givers(segment).filter(|giver| topology.contains(giver)).cloned().collect(),
+                side: side.clone(),
+                cursor: None,
+                asked: cx.now,
+                entries: BTreeMap::new(),
+                history: None,
+            })
+            .collect();
+        let sides: Vec<SideId> = collections.iter().map(|one| one.side.id()).collect();
+        self.merge.active.insert(segment, collections);
+        for side in sides {
+            self.collect(cx, segment, side);
+        }
+    }
+
+    fn collection(&mut self, segment: Segment, side: SideId) -> Option<&mut PartitionEntries> {
+        self.merge.active.get_mut(&segment)?.iter_mut().find(|one| one.side.id() == side)
+    }
+
+    fn collect(&mut self, cx: &mut Cx, segment: Segment, side: SideId) {
+        let bytes_max = cx.chunk_bytes;
+        let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
+            return;
+        };
+        let Some(giver) = collection.givers.front().cloned() else { return };
+        let cursor = collection.cursor;
+        let pull = Pull { rebalance: 0, side: Some(side), segment, cursor, bytes_max };
+        self.send(cx, &giver, Body::Pull(pull));
+    }
+
+    /// Returns whether this member keeps its entries of a segment for the merge of this partition. It has none of a segment whose
+    /// state transfer was incomplete: the sender has all of the segment, and is in another partition.
+    pub(crate) fn is_kept_for(&self, side: SideId, segment: Segment) -> bool {
+        let frozen = self.frozen.as_ref().filter(|frozen| frozen.since == side.0);
+        frozen.is_some_and(|frozen| !frozen.partial.contains(&segment))
+    }
+
+    pub(crate) fn handle_collected(&mut self, cx: &mut Cx, from: &Address, side: SideId, chunk: Chunk) {
+        let now = cx.now;
+        let Chunk { segment, cursor, entries, next, history, is_refused, .. } = chunk;
+        let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
+            return;
+        };
+        if collection.givers.front() != Some(from) {
+            return;
+        }
+        if is_refused {
+            collection.begin_again();
+            collection.givers.pop_front();
+        } else if cursor != collection.cursor {
+            // The chunk responds to a request from before all requests were repeated.
+            return;
+        } else {
+            collection.entries.extend(entries.parts().map(|(key, stored)| (key, stored.into_entry(now))));
+            collection.cursor = next;
+            collection.history = history.filter(|_| next.is_none());
+        }
+        collection.asked = now;
+        if collection.is_complete() {
+            self.resume_merge(cx);
+        } else {
+            self.collect(cx, segment, side);
+        }
+    }
+
+    /// Decides key by key for a segment that is received completely. Changes beyond the limit of concurrent operations are left
+    /// for later.
+    fn merge_segment(&mut self, cx: &mut Cx, segment: Segment) {
+        let is_ready = self.state(segment).is_open() && self.is_primary(&cx.local, segment);
+        if !is_ready || self.merge.loading.contains(&segment) {
+            return;
+        }
+        let Some(mut collections) = self.merge.active.remove(&segment) else { return };
+        let mut keys: BTreeSet<Bytes> = BTreeSet::new();
+        for collection in &collections {
+            keys.extend(collection.entries.keys().cloned());
+            keys.extend(collection.history.iter().flat_map(|history| history.removals.keys().cloned()));
+        }
+        let mut keys = keys.into_iter();
+        while let Some(key) = keys.next() {
+            if self.lacks_value(segment, &key) {
+                let lacking = std::iter::once(key).chain(keys).filter(|key| self.lacks_value(segment, key));
+                let version = |key: &Bytes| self.container.version_of(segment, key);
+                let asked =
+                    lacking.take(LOAD_KEYS).map(|key| ((segment, key.clone()), version(&key))).collect();
+                self.merge.active.insert(segment, collections);
+                self.merge.loading.insert(segment);
+                return self.load(cx, asked, AwaitingLoad::Merge(segment));
+            }
+            if cx.calls.is_full() {
+                self.merge.active.insert(segment, collections);
+                return;
+            }
+            self.merge_key(cx, segment, &key, &collections);
+            for collection in &mut collections {
+                collection.entries.remove(&key);
+                let Some(history) = &mut collection.history else { continue };
+                let Some(version) = history.removals.remove(&key) else { continue };
+                let own = &mut self.segments[usize::from(segment.0)].history;
+                // If both partitions removed the key, a member that has seen their removal need not have seen ours.
+                let is_over = own.removals.get(&key).is_none_or(|removed| history.has_seen(*removed, own));
+                if is_over && self.container.peek(segment, &key).is_none() {
+                    // A member that split from that partition earlier may still have the removed entry.
+                    own.note_absent(&key, version);
+                }
+            }
+        }
+        if !cx.has(InjectedBug::SeenForgotten) {
+            // This partition has seen all writes that the merged partitions have seen, including those of partitions that rejoin
+            // later.
+            for history in collections.iter().filter_map(|one| one.history.as_ref()) {
+                self.state(segment).history.learn(history);
+            }
+        }
+        let history = self.state(segment).history.clone();
+        self.send_history(cx, segment, history);
+        let sides = collections.iter().map(|collection| collection.side.id());
+        self.merge.done.entry(segment).or_default().extend(sides);
+    }
+
+    /// Sends the history of this partition to the other owners of a segment. They may become primary, or send the segment to new
+    /// owners, before the next merge.
+    fn send_history(&self, cx: &mut Cx, segment: Segment, history: SegmentHistory) {
+        let owners: Vec<Address> = self.write_owners(segment).cloned().collect();
+        let local = cx.local.clone();
+        for owner in owners.iter().filter(|owner| **owner != local) {
+            self.send(cx, owner, Body::HistoryUpdate { segment, history: history.clone() });
+        }
+    }
+
+    /// Sends histories again with a topology in which lineages begin or a merge is over. Owners exchange them through the
+    /// primary, because an earlier update may be lost with a link and its sender. They also do so with a topology that changes
+    /// the owners: a member that sent a segment to a new owner may not have received the update yet.
+    pub(crate) fn tell_known_again(&self, cx: &mut Cx, before: Option<&Installed>) {
+        let (Some(before), Some(installed)) = (before, &self.installed) else { return };
+        let is_same = before.topology.lineages.last() == installed.topology.lineages.last()
+            && before.topology.merging == installed.topology.merging;
+        if !self.merges() || self.is_invalidation() {
+            return;
+        }
+        for segment in self.config.all_segments() {
+            let history = &self.segments[usize::from(segment.0)].history;
+            if is_same && before.writes.owners(segment).eq(installed.writes.owners(segment)) {
+                continue;
+            }
+            if history.is_empty() || !self.write_owners(segment).any(|owner| *owner == cx.local) {
+                continue;
+            }
+            match installed.writes.primary(segment) {
+                Some(primary) if *primary == cx.local => self.send_history(cx, segment, history.seen_only()),
+                Some(primary) => {
+                    self.send(cx, primary, Body::HistoryUpdate { segment, history: history.seen_only() })
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Handles the history that the primary's partition has of a segment, or that another owner has, as the primary may have
+    /// missed it.
+    pub(crate) fn handle_history_update(
+        &mut self,
+        from: &Address,
+        topology: u32,
+        segment: Segment,
+        history: &SegmentHistory,
+    ) {
+        let Some(installed) = self.installed.as_ref().filter(|_| self.frozen.is_none()) else { return };
+        // Since an older topology, other members may have become the owners that receive changes.
+        let is_current = topology >= installed.topology.primary_term(segment);
+        let is_owner = |member: &Address| installed.writes.owners(segment).any(|owner| owner == member);
+        let primary = installed.writes.primary(segment);
+        let is_of_primary = primary == Some(from) || primary == Some(&self.member.address);
+        if is_current && is_of_primary && is_owner(from) && is_owner(&self.member.address) && self.merges() {
+            self.state(segment).history.learn(history);
+        }
+    }
+
+    fn lacks_value(&self, segment: Segment, key: &[u8]) -> bool {
+        let Some(persistence) = &self.persistence else { return false };
+        let Some(entry) = self.container.peek(segment, key).filter(|entry| entry.is_passive()) else {
+            return false;
+        };
+        let place = (segment, Bytes::copy_from_slice(key));
+        persistence.value_of(&place, entry.version).is_none()
+    }
+
+    /// Resumes the merge of a segment whose values are loaded, or notes that they cannot be loaded now.
+    pub(crate) fn merge_loaded(&mut self, cx: &mut Cx, segment: Segment, is_loaded: bool) {
+        self.merge.loading.remove(&segment);
+        if is_loaded {
+            self.resume_merge(cx);
+        }
+    }
+
+    fn merge_key(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, collections: &[PartitionEntries]) {
+        let history = &self.segments[usize::from(segment.0)].history;
+        let own = match self.kept(cx.now, segment, key) {
+            Some(entry) => KeyState::Entry(Stored::of(entry, cx.now)),
+            // An expired entry counts as removed by its caller: an older entry must not return.
+            None => {
+                let expired = self.container.peek(segment, key).map(|entry| entry.version);
+                let gone = history.removals.get(key).copied().max(expired);
+                gone.map_or(KeyState::Nothing, KeyState::Removed)
+            }
+        };
+        let written = match &own {
+            KeyState::Entry(stored) => stored.version.topology(),
+            KeyState::Removed(version) => version.topology(),
+            KeyState::Nothing => 0,
+        };
+        // An entry written since a partition has rejoined is newer than the entries of that partition.
+        let sides: Vec<&PartitionEntries> =
+            collections.iter().filter(|one| one.side.since > written).collect();
+        if sides.is_empty() {
+            return;
+        }
+        let theirs: Vec<KeyState> = sides.iter().map(|one| one.standing(key, cx.now)).collect();
+        let standings: Vec<&KeyState> = std::iter::once(&own).chain(&theirs).collect();
+        let nothing = SegmentHistory::default();
+        let history_of = |side: usize| match side.checked_sub(1) {
+            None => history,
+            Some(at) => sides[at].history.as_ref().unwrap_or(&nothing),
+        };
+        let has_seen = |side: usize, other: usize| {
+            history_of(side).has_seen(standings[other].version(), history_of(other))
+        };
+        let mut policy = &self.config.merge;
+        if cx.has(InjectedBug::PolicyIgnored) {
+            policy = &MergePolicy::PreferredAlways;
+        }
+        let custom = match policy {
+            MergePolicy::Custom(name) => cx.merges.get(name).cloned(),
+            _ => None,
+        };
+        let change = match decide(key, &standings, has_seen, policy, custom.as_deref()) {
+            Resolution::Stays => return,
+            Resolution::Copy(side) => match standings[side].clone() {
+                KeyState::Entry(Stored { value, lifetime, .. }) if cx.has(InjectedBug::CopiedAnew) => {
+                    Change::Put { value, lifetime }
+                }
+                standing => return self.copy(cx, segment, key, standing),
+            },
+            Resolution::Put(value, lifetime) => Change::Put { value, lifetime },
+            Resolution::Remove if !matches!(own, KeyState::Entry(_)) => {
+                let version = self.next_version(segment);
+                self.state(segment).history.note(version);
+                return self.copy(cx, segment, key, KeyState::Removed(version));
+            }
+            Resolution::Remove => Change::Remove,
+        };
+        let number = self.open_own(cx, segment, key);
+        let operation = OperationId { caller: cx.local.clone(), number };
+        let write = Write { condition: Condition::Always, change, wants_previous: false };
+        self.execute(cx, segment, operation, key.clone(), write, Origin::Merge);
+    }
+
+    /// Copies an entry or a removal of another partition with its own version. A new version of this partition would count as
+    /// this partition's change when other partitions rejoin later.
+    fn copy(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, standing: KeyState) {
+        let version = standing.version();
+        let effect = match standing {
+            KeyState::Entry(stored) => Effect::Copy(stored),
+            KeyState::Removed(_) | KeyState::Nothing => Effect::CopyRemoval,
+        };
+        let operation = OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, key) };
+        self.apply(cx, segment, key, version, effect.clone());
+        let written = Written { is_done: true, was_present: false, version, previous: None };
+        let outcome = Outcome::Written(written);
+        let record = WriteRecord {
+            operation: operation.clone(),
+            key: key.clone(),
+            version,
+            did: WriteEffect::of(&effect),
+            outcome: outcome.clone(),
+            // Silent also when the record is sent again: listeners receive a gap event when the merge is over.
+            is_silent: true,
+        };
+        self.state(segment).records.push(record, &cx.watermarks);
+        let backup = Backup {
+            segment,
+            finished: cx.watermarks.of(&operation.caller),
+            operation,
+            key: key.clone(),
+            version,
+            effect,
+            acks: 0,
+            tells: false,
+            outcome: Some(outcome),
+            is_silent: true,
+        };
+        self.back_up(cx, backup);
+    }
+}

@@ -1,0 +1,203 @@
+//! Values that only the store has: a request that needs them waits until they are loaded, and is then handled again.
+//!
+//! For a call, the key's entry is back in memory. A chunk of a transfer and an answer to an iteration use the loaded values and
+//! leave memory unchanged. So a full iteration evicts nothing.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_group::Address;
+
+use crate::command::{Call, Fetch, Pull, Reply};
+use crate::node::Cx;
+use crate::node::calls::CALLS_MAX;
+use crate::operation::{Action, Condition, OperationError};
+use crate::persistence::{Loaded, StoreFailure, StoreRequest};
+use crate::replica::CacheReplica;
+use crate::replica::store::writes::Place;
+use crate::{Entry, Flags, Segment, Version};
+
+/// The limit in bytes of the values loaded at a time for a chunk or an iteration: the size of one answer.
+const LOAD_BYTES: usize = 256 * 1024;
+
+/// The limit of keys loaded at a time for a chunk or an iteration.
+pub(crate) const LOAD_KEYS: usize = 256;
+
+/// The limit of unfinished loads: as many as a caller may have operations. Beyond it commands are dropped, and their senders
+/// repeat them.
+const LOADS_MAX: usize = CALLS_MAX;
+
+/// Loaded entries by segment and key.
+pub(crate) type Found = BTreeMap<Place, Entry>;
+
+/// A load, and the requests that wait for it.
+pub(crate) struct Loading {
+    asked: Vec<(Place, Version)>,
+    waiting: Vec<AwaitingLoad>,
+}
+
+pub(crate) enum AwaitingLoad {
+    Call { from: Address, topology: u32, call: Call },
+    Pull { from: Address, pull: Pull, found: Found },
+    Fetch { from: Address, fetch: Fetch },
+    Merge(Segment),
+}
+
+/// Returns whether an operation needs the value, rather than its presence and version.
+fn needs_value(action: &Action) -> bool {
+    match action {
+        Action::Read(_) => true,
+        Action::Write(write) => write.wants_previous || matches!(write.condition, Condition::Value(_)),
+    }
+}
+
+impl CacheReplica {
+    /// Returns whether a call has to wait for a value.
+    pub(crate) fn must_load(&self, cx: &Cx, segment: Segment, call: &Call) -> bool {
+        let Some(persistence) = &self.persistence else { return false };
+        let is_told = || matches!(call.action, Action::Write(_)) && self.tells_previous();
+        if call.flags.contains(Flags::SKIP_LOAD) || !needs_value(&call.action) && !is_told() {
+            return false;
+        }
+        let Some(entry) = self.container.peek(segment, &call.key) else { return false };
+        entry.is_passive()
+            && !entry.is_expired(cx.now)
+            && persistence.value_of(&(segment, call.key.clone()), entry.version).is_none()
+    }
+
+    /// Lets a call wait for its key's value.
+    pub(crate) fn load_for_call(&mut self, cx: &mut Cx, segment: Segment, from: &Address, call: Call) {
+        let place = (segment, Bytes::copy_from_slice(&call.key));
+        let version = self.container.version_of(segment, &call.key);
+        let waiting = AwaitingLoad::Call { from: from.clone(), topology: self.topology_id(), call };
+        let Some(persistence) = &mut self.persistence else { return };
+        let is_same = |loading: &&mut Loading| {
+            matches!(&loading.asked[..], [(other, asked)] if *other == place && *asked == version)
+                && loading.waiting.len() < LOADS_MAX
+        };
+        // Calls that wait for the same value share one load.
+        match persistence.loads.values_mut().rev().take(64).find(is_same) {
+            Some(loading) => loading.waiting.push(waiting),
+            None => self.load(cx, vec![(place, version)], waiting),
+        }
+    }
+
+    /// Requests values from the store.
+    pub(crate) fn load(&mut self, cx: &mut Cx, asked: Vec<(Place, Version)>, waiting: AwaitingLoad) {
+        let Some(persistence) = &mut self.persistence else { return };
+        if persistence.loads.len() >= LOADS_MAX {
+            cx.counters.overflowed += 1;
+            return;
+        }
+        let number = persistence.number();
+        let keys = asked.iter().map(|(place, _)| place.clone()).collect();
+        persistence.loads.insert(number, Loading { asked, waiting: vec![waiting] });
+        let request = StoreRequest::Load { number, keys, bytes_max: LOAD_BYTES };
+        cx.store.push_back((self.id, request));
+    }
+
+    /// Handles the result of a load.
+    pub(crate) fn handle_loaded(&mut self, cx: &mut Cx, number: u64, result: Result<Loaded, StoreFailure>) {
+        let Some(persistence) = &mut self.persistence else { return };
+        let Some(Loading { asked, waiting }) = persistence.loads.remove(&number) else { return };
+        let mut found = Found::new();
+        let mut failure = result.as_ref().err().cloned();
+        for ((place, version), stored) in asked.into_iter().zip(result.unwrap_or_default()) {
+            match stored.filter(|stored| stored.version == version) {
+                Some(stored) => {
+                    found.insert(place, stored.into_entry(cx.now));
+                }
+                None => {
+                    let present = self.container.peek(place.0, &place.1);
+                    if present.is_some_and(|entry| entry.is_passive() && entry.version == version) {
+                        failure = Some("the store does not have what it has taken".into());
+                    }
+                }
+            }
+        }
+        let is_for_calls = waiting
+            .iter()
+            .any(|waiting| matches!(waiting, AwaitingLoad::Call { .. } | AwaitingLoad::Merge(_)));
+        if is_for_calls {
+            self.activate(cx, &found);
+        }
+        if let Some(persistence) = self.persistence.as_mut().filter(|_| is_for_calls) {
+            persistence.at_hand = found.clone();
+        }
+        for waiting in waiting {
+            self.go_on_with(cx, waiting, &found, failure.as_ref());
+        }
+        if let Some(persistence) = &mut self.persistence {
+            persistence.at_hand.clear();
+        }
+    }
+
+    fn go_on_with(
+        &mut self,
+        cx: &mut Cx,
+        waiting: AwaitingLoad,
+        loaded: &Found,
+        failure: Option<&StoreFailure>,
+    ) {
+        let error = failure
+            .map(|why| OperationError::StoreReadFailed { member: cx.local.clone().into(), why: why.clone() });
+        let with = |mut found: Found| {
+            found.extend(loaded.iter().map(|(place, entry)| (place.clone(), entry.clone())));
+            found
+        };
+        match (waiting, error) {
+            (AwaitingLoad::Call { from, topology, call }, None) => self.take_call(cx, &from, topology, call),
+            (AwaitingLoad::Call { from, call, .. }, Some(error)) => {
+                self.reply(cx, &from, call.number, Reply::Failed(error));
+            }
+            (AwaitingLoad::Pull { from, pull, found }, None) => self.send_chunk(cx, &from, pull, with(found)),
+            // The member requests it again, perhaps from another owner. A member that merges would take a refusal for an empty
+            // segment.
+            (AwaitingLoad::Pull { .. }, Some(_)) => {}
+            (AwaitingLoad::Merge(segment), failure) => self.merge_loaded(cx, segment, failure.is_none()),
+            (AwaitingLoad::Fetch { from, fetch }, None) => self.publish(cx, &from, fetch, loaded.clone()),
+            (AwaitingLoad::Fetch { from, fetch }, Some(error)) => self.fail_fetch(cx, &from, fetch, error),
+        }
+    }
+
+    /// Puts values back into memory, as far as there is room.
+    fn activate(&mut self, cx: &mut Cx, found: &Found) {
+        for ((segment, key), entry) in found {
+            if self.container.state(*segment) == crate::SegmentState::Absent {
+                continue;
+            }
+            let was_passive = self.is_passive(*segment, key);
+            let Ok(evicted) = self.container.activate(*segment, key, entry.version, entry.value.clone())
+            else {
+                continue;
+            };
+            if was_passive && !self.is_passive(*segment, key) {
+                self.note_activated(cx, (*segment, key.clone()));
+            }
+            self.note_evicted(cx, evicted);
+        }
+    }
+
+    /// Fills in the values of entries, as far as they are in memory or loaded. Returns the values still to be loaded.
+    pub(crate) fn fill(
+        &self,
+        segment: Segment,
+        entries: &mut [(Bytes, Entry)],
+        found: &Found,
+    ) -> Vec<(usize, Place, Version)> {
+        let Some(persistence) = &self.persistence else { return Vec::new() };
+        let mut missing = Vec::new();
+        for (nth, (key, entry)) in entries.iter_mut().enumerate() {
+            if !entry.is_passive() {
+                continue;
+            }
+            let place = (segment, key.clone());
+            let known = found.get(&place).filter(|known| known.version == entry.version);
+            match known.or_else(|| persistence.value_of(&place, entry.version)) {
+                Some(known) => entry.value = known.value.clone(),
+                None => missing.push((nth, place, entry.version)),
+            }
+        }
+        missing
+    }
+}

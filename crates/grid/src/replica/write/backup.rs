@@ -1,0 +1,264 @@
+//! The backup's side: a write owner applies the primary's writes, and acknowledges them to the caller.
+
+use consort_group::Address;
+
+use crate::command::{Ack, Backup, Effect};
+use crate::injected_bugs::InjectedBug;
+use crate::node::Cx;
+use crate::replica::CacheReplica;
+use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
+use crate::{Segment, Version};
+
+impl CacheReplica {
+    /// Handles a write of the primary of the topology `topology`.
+    pub(crate) fn handle_backup(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut backup: Backup) {
+        let segment = backup.segment;
+        let Some(installed) = &self.installed else { return };
+        let epoch = installed.topology.epoch(segment);
+        if topology < epoch && !cx.has(InjectedBug::OldEpochTaken)
+            || !self.may_order(installed, from, segment)
+        {
+            // The primary does not know yet that the owners have changed. When it does, it sends this write to all of them.
+            cx.counters.outdated += 1;
+            return;
+        }
+        if !installed.writes.owners(segment).any(|owner| *owner == cx.local) {
+            return;
+        }
+        if self.is_listened() {
+            self.forward(cx, &mut backup);
+        }
+        let Backup { mut operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
+            backup;
+        cx.watermarks.heard(&operation.caller, finished);
+        let (caller, number) = (operation.caller.clone(), operation.number);
+        if topology < self.topology_id() {
+            // The caller may have been a member in that topology and be none in this one.
+            self.await_settled(cx);
+            let own = self.topology();
+            if own.is_some_and(|own| Self::is_caller_gone(own, &caller))
+                && !cx.has(InjectedBug::GivenUpIsFinished)
+            {
+                operation.number = ORPHANED;
+            }
+        }
+        // The acknowledgement of a cache with a store waits for the write of this key; without a store, the key is not needed.
+        let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
+        if self.is_invalidation() {
+            // No record is needed: a repeated invalidation costs an entry at worst.
+            if !cx.watermarks.is_finished(&operation) && !cx.has(InjectedBug::InvalidationIgnored) {
+                self.invalidate(cx, segment, &key, &effect);
+            }
+        } else if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
+            let did = WriteEffect::of(&effect);
+            if let Some(record) = self.state(segment).records.of_write(&key, version) {
+                record.operation = operation;
+            } else {
+                let is_received = self.container.state(segment) == crate::SegmentState::Receiving;
+                if !(is_received && cx.has(InjectedBug::BackupNotApplied)) {
+                    self.apply(cx, segment, &key, version, effect);
+                }
+                let key = bytes::Bytes::copy_from_slice(&key);
+                if let Some(outcome) = outcome.clone() {
+                    let record = WriteRecord { operation, key, version, did, outcome, is_silent };
+                    self.state(segment).records.push(record, &cx.watermarks);
+                } else {
+                    cx.counters.malformed += 1;
+                }
+            }
+        }
+        let ack = Ack { number, epoch, acks, outcome: outcome.filter(|_| tells) };
+        self.acknowledge(cx, (segment, named), caller, ack);
+    }
+
+    /// Applies the write of another owner, unless a newer one was applied.
+    pub(crate) fn apply(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        key: &[u8],
+        version: Version,
+        effect: Effect,
+    ) {
+        match effect {
+            // Owners do not remember removals; their records do.
+            Effect::Put(_) | Effect::Copy(_)
+                if self.container.version_of(segment, key).is_none()
+                    && self.state(segment).records.has_newer(key, version) => {}
+            Effect::Put(stored) => {
+                self.note_put(segment, key, stored.version);
+                self.put_copy(cx, segment, key, stored);
+            }
+            Effect::Copy(stored) => {
+                self.note_copied(segment, key, stored.version);
+                self.put_copy(cx, segment, key, stored);
+            }
+            Effect::CopyRemoval => {
+                self.note_copied_removal(segment, key, version);
+                self.erase(cx, segment, key, version);
+            }
+            Effect::Remove
+                if cx.has(InjectedBug::RemovalForgotten)
+                    && self.container.version_of(segment, key).is_none() => {}
+            Effect::Remove => {
+                self.note_removal(segment, key, version);
+                self.erase(cx, segment, key, version);
+            }
+            Effect::Gone => {
+                self.note_put(segment, key, version);
+                self.erase(cx, segment, key, version);
+            }
+            // The effect is empty, or of another mode.
+            _ => {}
+        }
+    }
+
+    /// Returns the effect for write owners that may not have a record's write.
+    pub(crate) fn effect_of(
+        &self,
+        now: consort_group::Time,
+        segment: Segment,
+        record: &WriteRecord,
+    ) -> Effect {
+        match record.did {
+            WriteEffect::Clear => return Effect::InvalidateAll,
+            _ if self.is_invalidation() => return Effect::Invalidate,
+            WriteEffect::Remove => return Effect::Remove,
+            WriteEffect::CopiedRemoval => return Effect::CopyRemoval,
+            WriteEffect::Put | WriteEffect::CopiedPut => {}
+        }
+        // An expired entry is sent, too: an owner that lacks it has the previous entry, and must not keep that.
+        let is_it = |entry: &crate::Entry| entry.version == record.version && !entry.is_passive();
+        if let Some(entry) = self.held(segment, &record.key).filter(is_it) {
+            let stored = crate::Stored::of(entry, now);
+            return if record.did == WriteEffect::CopiedPut {
+                Effect::Copy(stored)
+            } else {
+                Effect::Put(stored)
+            };
+        }
+        // The value of this version is available as long as it has a record (`Records::need`).
+        let records = &self.segments[usize::from(segment.0)].records;
+        let is_superseded = self.container.version_of(segment, &record.key) >= record.version
+            || records.has_newer(&record.key, record.version);
+        if is_superseded { Effect::Superseded } else { Effect::Gone }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use consort_group::{Time, Uuid};
+
+    use super::*;
+    use crate::command::OperationId;
+    use crate::replica::store::writes::Persistence;
+    use crate::operation::{Outcome, Written};
+    use crate::{
+        CacheConfig, Container, ContainerSettings, Lifetime, Limit, MemoryBound, StoreRequest, StoreSettings,
+        Stored, WhenFull,
+    };
+
+    const SEGMENT: Segment = Segment(0);
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    /// A write owner with a store, and memory for one value.
+    fn owner(passivation: bool) -> (CacheReplica, Cx) {
+        let bound = Some(MemoryBound { limit: Limit::Entries(1), when_full: WhenFull::Remove });
+        let settings = ContainerSettings { segment_count: 1, bound, is_backed: true, is_shared: true };
+        let container = Arc::new(Container::new(&settings, 1));
+        container.own(SEGMENT);
+        let config = CacheConfig { segments: 1, ..CacheConfig::new("kept") };
+        let mut cache = CacheReplica::new(config, member(1).into(), container);
+        let backing = StoreSettings { passivation, remembered: None };
+        cache.persistence = Some(Box::new(Persistence::new(backing)));
+        (cache, Cx::new(member(1)))
+    }
+
+    fn put(cache: &mut CacheReplica, cx: &mut Cx, key: &'static [u8], count: u64) {
+        let (version, value) = (Version::new(1, count), Bytes::from_static(key));
+        let (age, idle) = Default::default();
+        let stored = Stored { value, version, lifetime: Lifetime::FOREVER, age, idle };
+        cache.apply(cx, SEGMENT, key, version, Effect::Put(stored));
+        let written = Written { is_done: true, was_present: false, version, previous: None };
+        let record = WriteRecord {
+            operation: OperationId { caller: member(2), number: count },
+            key: Bytes::from_static(key),
+            version,
+            did: WriteEffect::Put,
+            outcome: Outcome::Written(written),
+            is_silent: false,
+        };
+        cache.state(SEGMENT).records.push(record, &cx.watermarks);
+    }
+
+    /// Returns the effects handed on for a write whose value did not fit into memory. Its caller has gone and no member knows
+    /// its progress.
+    fn handed_on(passivation: bool, is_finished: bool) -> Vec<Effect> {
+        let (mut cache, mut cx) = owner(passivation);
+        put(&mut cache, &mut cx, b"first", 1);
+        cx.watermarks.heard(&member(2), if is_finished { 2 } else { 1 });
+        put(&mut cache, &mut cx, b"second", 2);
+        while let Some((_, request)) = cx.store.pop_front() {
+            let StoreRequest::Write { number, .. } = request else { panic!("{request:?}") };
+            cache.handle_stored(&mut cx, number, Ok(()));
+        }
+        cache.tick_store(&mut cx);
+        assert!(cache.is_passive(SEGMENT, b"first"));
+        cx.watermarks.retain(|_| false);
+        let records: Vec<WriteRecord> = cache.state(SEGMENT).records.iter().cloned().collect();
+        let first = records.iter().filter(|record| &record.key[..] == b"first");
+        first.map(|record| cache.effect_of(Time::ZERO, SEGMENT, record)).collect()
+    }
+
+    /// A value is evicted, loaded and evicted once more, before the store has written it for the first time.
+    #[test]
+    fn entry_passivated_twice_is_held_until_the_store_has_the_last_write() {
+        let (mut cache, mut cx) = owner(true);
+        let keys: [&'static [u8]; 8] = [b"first", b"a", b"b", b"first", b"c", b"d", b"e", b"f"];
+        for (key, count) in keys.into_iter().zip([1, 2, 3, 1, 4, 5, 6, 7]) {
+            put(&mut cache, &mut cx, key, count);
+        }
+        assert!(cache.is_passive(SEGMENT, b"first"));
+        cx.watermarks.heard(&member(2), 8);
+        let of_first = |cx: &mut Cx| -> Vec<(u64, bool)> {
+            let all: Vec<_> = cx.store.drain(..).collect();
+            let write = |(_, request)| match request {
+                StoreRequest::Write { number, key, entry, .. } => {
+                    (&key[..] == b"first").then_some((number, entry.is_some()))
+                }
+                other => panic!("{other:?}"),
+            };
+            all.into_iter().filter_map(write).collect()
+        };
+        let writes = of_first(&mut cx);
+        assert!(matches!(writes[..], [(_, true), (_, false), (_, true)]), "{writes:?}");
+        for &(number, _) in &writes[..2] {
+            cache.handle_stored(&mut cx, number, Ok(()));
+        }
+        cache.handle_stored(&mut cx, writes[2].0, Err("full".into()));
+        cx.now = Time::ZERO + std::time::Duration::from_secs(2);
+        cache.tick_store(&mut cx);
+        assert!(matches!(of_first(&mut cx)[..], [(_, true)]), "it is tried again");
+    }
+
+    #[test]
+    fn recorded_write_keeps_its_value_if_memory_has_no_room_for_it() {
+        for passivation in [false, true] {
+            match &handed_on(passivation, false)[..] {
+                [Effect::Put(stored)] => assert_eq!(&stored.value[..], b"first"),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(
+                handed_on(passivation, true),
+                [],
+                "it is finished, and its record has gone with its value"
+            );
+        }
+    }
+}

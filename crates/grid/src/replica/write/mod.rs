@@ -1,0 +1,10 @@
+//! The write path: from the caller to the primary, and from there to the backups.
+
+pub(crate) mod backup;
+pub(crate) mod caller;
+pub(crate) mod entries;
+pub(crate) mod handover;
+pub(crate) mod invalidation;
+pub(crate) mod primary;
+pub(crate) mod records;
+pub(crate) mod sole_owner;

@@ -1,0 +1,95 @@
+//! Writes that end on the member where they begin. A key with one owner needs no record, because no other member receives the
+//! write and its caller never repeats it.
+
+use consort_group::Time;
+
+use crate::command::CacheId;
+use crate::node::Cx;
+use crate::node::Node;
+use crate::operation::{Change, Condition, OperationError, Write, Written};
+use crate::replica::CacheReplica;
+use crate::topology::Phase;
+use crate::{Flags, Segment};
+
+impl Node {
+    /// Carries a write out at once, if this member is the only owner of the key, no listener receives it, and it changes the
+    /// entry. The key and the value are copied, or the value is kept if it is large.
+    ///
+    /// # Errors
+    ///
+    /// Returns the write itself if it is not so simple or the cache does not allow it. It was not carried out then;
+    /// [`Node::submit`] carries it out or returns the error.
+    pub fn write_here(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        key: &[u8],
+        write: Write,
+    ) -> Result<Result<Written, OperationError>, Write> {
+        self.cx.now = now;
+        let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
+        let segment = cache.config.segment_of(key);
+        let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
+        self.note_expiries();
+        Ok(result)
+    }
+}
+
+impl CacheReplica {
+    /// Returns whether only this member takes part in the writes of a segment, and has all state that they need.
+    fn is_sole_owner(&self, cx: &Cx, segment: Segment) -> bool {
+        let Some(installed) = &self.installed else { return false };
+        let mut owners = installed.writes.owners(segment);
+        let is_only_owner = owners.next() == Some(&cx.local) && owners.next().is_none();
+        is_only_owner
+            && installed.topology.phase == Phase::Stable
+            && installed.topology.away().is_empty()
+            && self.segments[usize::from(segment.0)].is_open()
+            && !self.is_backed()
+            && !self.is_invalidation()
+            && !self.is_listened()
+            && !self.idle_probes.may_arise
+    }
+
+    /// Carries a write out like [`CacheReplica::execute`], without messages to other members. Returns the write if messages are
+    /// needed or if it would change nothing. In the latter case, the write that it saw may have to reach other members before
+    /// the result is reported.
+    pub(crate) fn write_as_sole_owner(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        key: &[u8],
+        write: Write,
+        flags: Flags,
+    ) -> Result<Result<Written, OperationError>, Write> {
+        let is_plain = !flags.has_any(Flags::LOCAL | Flags::ASYNC) && write.change != Change::Clear;
+        if !is_plain || !self.is_sole_owner(cx, segment) {
+            return Err(write);
+        }
+        // An unconditional put that returns no previous value needs no read before it.
+        let is_blind =
+            write.condition == Condition::Always && write.change != Change::Remove && !write.wants_previous;
+        let before = match is_blind {
+            true => None,
+            false => match self.sees(cx.now, segment, key, &write) {
+                (seen, true) => Some(seen),
+                (_, false) => return Err(write),
+            },
+        };
+        if let Some(error) = self.memory_refusal(cx, segment, key, &write.change) {
+            return Ok(Err(error));
+        }
+        let version = self.next_version(segment);
+        let previous = match self.change(cx, segment, key, write.change, version) {
+            Ok((_, previous)) => previous,
+            Err(full) => return Ok(Err(OperationError::full(&cx.local, full))),
+        };
+        let seen = before.unwrap_or(Written {
+            is_done: true,
+            was_present: previous.is_some(),
+            version,
+            previous: None,
+        });
+        Ok(Ok(Written { version, ..seen }))
+    }
+}
