@@ -155,18 +155,18 @@ impl Gathered {
             return;
         }
         self.made.push(match value.together() {
-            Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version }.into_item(),
+            Some(bytes) => ItemStorage::Inline { bytes, key_len: key.len() as u32, version }.into_item(),
             None => Item { key: Bytes::copy_from_slice(key), value: value.into_bytes(), version },
         });
     }
 
     fn hold(&mut self, key: &[u8], value: Value<'_>, version: Version) {
         self.items.push(match value.together() {
-            Some(bytes) => Held::Inline { bytes, key_len: key.len() as u32, version },
+            Some(bytes) => ItemStorage::Inline { bytes, key_len: key.len() as u32, version },
             None => {
                 self.keys.extend_from_slice(key);
                 self.ends.push((self.items.len(), self.keys.len()));
-                Held::OutOfLine(Item { key: Bytes::new(), value: value.into_bytes(), version })
+                ItemStorage::OutOfLine(Item { key: Bytes::new(), value: value.into_bytes(), version })
             }
         });
     }
@@ -175,7 +175,7 @@ impl Gathered {
         let keys = Bytes::from(self.keys);
         let mut from = 0;
         for (nth, end) in self.ends {
-            if let Held::OutOfLine(item) = &mut self.items[nth] {
+            if let ItemStorage::OutOfLine(item) = &mut self.items[nth] {
                 item.key = keys.slice(from..end);
             }
             from = end;

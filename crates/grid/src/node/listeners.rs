@@ -293,7 +293,7 @@ impl Cache {
             segments.filter(|segment| self.is_primary(&cx.local, *segment)).collect()
         };
         Publication {
-            what: if options.with_values { Projection::Entries } else { Projection::Keys },
+            projection: if options.with_values { Projection::Entries } else { Projection::Keys },
             transform: options.transform.clone(),
             segments: (options.scope == Scope::Local).then(own),
             batch: STATE_BATCH,
