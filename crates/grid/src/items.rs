@@ -444,9 +444,9 @@ mod tests {
             let (key_len, version) = (item.key.len() as u32, item.version);
             let bytes = [&item.key[..], &item.value].concat().into();
             if key_len.is_multiple_of(2) {
-                Held::Inline { bytes, key_len, version }
+                ItemStorage::Inline { bytes, key_len, version }
             } else {
-                Held::OutOfLine(item)
+                ItemStorage::OutOfLine(item)
             }
         };
         let mut came = BytesMut::new();
@@ -471,7 +471,7 @@ mod tests {
         for (length, is_copied) in [(COPIED_MAX, true), (COPIED_MAX + 1, false)] {
             let bytes = Bytes::from(vec![7; 3 + length]);
             let place = bytes.as_ptr_range();
-            let item = Held::Inline { bytes, key_len: 3, version: Version(1) }.into_item();
+            let item = ItemStorage::Inline { bytes, key_len: 3, version: Version(1) }.into_item();
             assert_eq!((&item.key[..], item.value.len()), (&[7; 3][..], length));
             assert_eq!(place.contains(&item.value.as_ptr()), !is_copied, "{length}");
         }
