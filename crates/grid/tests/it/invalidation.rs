@@ -304,7 +304,7 @@ fn check(seed: u64, is_told: bool) {
     check_history(&cluster, &parted);
     // At most one member has an entry of each key, and once a key is written it is the writer.
     let here: Vec<usize> = cluster
-        .alive()
+        .live_members()
         .into_iter()
         .filter(|&n| cluster.members[n].as_ref().is_some_and(|m| !m.is_left))
         .collect();

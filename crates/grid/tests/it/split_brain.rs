@@ -120,7 +120,7 @@ fn run(seed: u64, is_told: bool, mut cluster: Cluster) -> Cluster {
         }
         // First until every member has a topology, because a member without one would begin a cache of its own. Then
         // until a member has the n-th of the topologies that follow.
-        pass(&mut cluster, &mut clients, Duration::from_secs(1), Cluster::all_know);
+        pass(&mut cluster, &mut clients, Duration::from_secs(1), Cluster::all_have_topology);
         let wanted = newest(&cluster) + cluster.rng.below(5) as u32;
         pass(&mut cluster, &mut clients, Duration::from_millis(300), |cluster| newest(cluster) >= wanted);
         if !cluster.all_have_topology() {
