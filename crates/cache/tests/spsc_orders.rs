@@ -1,7 +1,7 @@
 //! Checks all interleavings of producer and consumer with loom: the queue's source with loom's atomics.
 
 #[path = "../src/spsc/queue.rs"]
-#[allow(unreachable_pub, missing_docs)]
+#[allow(dead_code)]
 mod queue;
 
 mod sync {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 #[path = "../src/spsc/queue.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs)]
+#[allow(dead_code)]
 mod queue;
 #[path = "../src/spsc/sync.rs"]
 mod sync;

@@ -3,7 +3,7 @@
 /// As the step prints them. A new one fails the gate, and so does an entry that is mended.
 pub(super) const KNOWN: &[&str] = &[
     "circle in bench: findings previous report session targets",
-    "circle in cache: cache functions handler manager observed operation standing workers",
+    "circle in cache: cache functions handler manager observed open_cache operation workers",
     "circle in cache: file file_persistence",
     "circle in channel: channel delivery error probe receiver up_handler",
     "circle in cli::doctor: routers stack",
@@ -13,11 +13,11 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in client: cache client counter counter_events near operation registration sites subscription uri",
     "circle in client: credentials error login",
     "circle in fuzz: edges grid hotrod identity query records rounds sasl server server_connection store_files target texts tools wire",
-    "circle in grid: command config event items merge operation past persistence publication topology wire",
+    "circle in grid: command config event history items merge operation persistence publication topology wire",
     "circle in grid: consistent_hash placement",
     "circle in grid: coordinator node",
-    "circle in grid::container: ahead eviction index table",
-    "circle in grid::coordinator: led restore",
+    "circle in grid::container: eviction index prefetch table",
+    "circle in grid::coordinator: coordinated_cache restore",
     "circle in grid::node: activation answer cache caller calls computations cx idle iteration listeners memory merging owed persistence primary publisher records responses transfer uses",
     "circle in grid::wire: commands frame",
     "circle in grid::wire: number primitives",

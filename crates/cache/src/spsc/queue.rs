@@ -49,7 +49,7 @@ impl<T> Drop for Shared<T> {
 }
 
 /// The sending side.
-pub struct Producer<T> {
+pub(crate) struct Producer<T> {
     shared: Arc<Shared<T>>,
     /// As in `shared`, which only this side writes.
     pushed: usize,
@@ -58,7 +58,7 @@ pub struct Producer<T> {
 }
 
 /// The receiving side, a task.
-pub struct Consumer<T> {
+pub(crate) struct Consumer<T> {
     shared: Arc<Shared<T>>,
     /// As in `shared`, which only this side writes.
     popped: usize,
@@ -79,7 +79,7 @@ impl<T> fmt::Debug for Consumer<T> {
 }
 
 /// Creates a queue with at least `room` slots, rounded up to a power of two.
-pub fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
+pub(crate) fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
     let slots = (0..room.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
         slots,
@@ -94,7 +94,7 @@ pub fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
 
 impl<T> Producer<T> {
     /// Returns whether a slot is free.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.pushed.wrapping_sub(self.shared.popped.load(Ordering::Acquire)) < self.shared.slots.len()
     }
 
@@ -103,7 +103,7 @@ impl<T> Producer<T> {
     /// # Errors
     ///
     /// Returns the value if the queue is full.
-    pub fn push(&mut self, value: T) -> Result<(), T> {
+    pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
         if !self.has_room() {
             return Err(value);
         }
@@ -116,19 +116,19 @@ impl<T> Producer<T> {
     }
 
     /// Returns the consumer's waker, if it waits. Wake it after releasing locks.
-    pub fn take_waker(&self) -> Option<Waker> {
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
         self.shared.waker.take()
     }
 
     /// Returns the acknowledgements since the last call. Call it after [`Consumer::ack`] returned true.
-    pub fn take_acks(&mut self) -> usize {
+    pub(crate) fn take_acks(&mut self) -> usize {
         // Reset first: a consumer that finds the mark set relies on this read.
         self.shared.is_notified.swap(false, Ordering::AcqRel);
         self.poll_acks()
     }
 
     /// Returns the acknowledgements since the last call without resetting the consumer's notification.
-    pub fn poll_acks(&mut self) -> usize {
+    pub(crate) fn poll_acks(&mut self) -> usize {
         let done = self.shared.done.load(Ordering::Acquire);
         done.wrapping_sub(std::mem::replace(&mut self.done, done))
     }
@@ -136,7 +136,7 @@ impl<T> Producer<T> {
 
 impl<T> Consumer<T> {
     /// Pops the oldest value.
-    pub fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         if self.popped == self.shared.pushed.load(Ordering::Acquire) {
             return None;
         }
@@ -148,19 +148,19 @@ impl<T> Consumer<T> {
     }
 
     /// Wakes this task when a value is pushed from now on. Check for earlier values afterwards.
-    pub fn register(&self, waker: &Waker) {
+    pub(crate) fn register(&self, waker: &Waker) {
         self.shared.waker.register(waker);
     }
 
     /// Acknowledges a value. Returns whether the producer must be notified to call [`Producer::take_acks`];
     /// false if it was notified already and has not read yet.
-    pub fn ack(&mut self) -> bool {
+    pub(crate) fn ack(&mut self) -> bool {
         self.ack_silently();
         !self.shared.is_notified.swap(true, Ordering::AcqRel)
     }
 
     /// Acknowledges a value without a notification.
-    pub fn ack_silently(&mut self) {
+    pub(crate) fn ack_silently(&mut self) {
         self.done = self.done.wrapping_add(1);
         self.shared.done.store(self.done, Ordering::Release);
     }
