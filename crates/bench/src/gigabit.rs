@@ -8,7 +8,7 @@
 use std::process::Stdio;
 
 use anyhow::Context;
-use consort_jgroups::{Host, Hosts, KillOnDrop, Links};
+use consort_testbed::{Host, Hosts, KillOnDrop, Links};
 
 use crate::findings::Outcome;
 use crate::options::Options;

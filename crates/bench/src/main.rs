@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use consort_jgroups::{Jar, Network, own_network};
+use consort_testbed::{Jar, Network, own_network};
 
 use crate::findings::{Findings, Outcome};
 use crate::options::{Options, Part};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use consort_jgroups::Jar;
+use consort_testbed::Jar;
 use serde::Serialize;
 
 use crate::findings::Outcome;

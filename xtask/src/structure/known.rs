@@ -26,7 +26,7 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in group::wire: frequent_headers headers",
     "circle in hotrod: header layout media_type reader",
     "circle in interop: member setting",
-    "circle in jgroups: grids jar",
+    "circle in testbed: grids jar",
     "circle in memory: budget reservation",
     "circle in net: bind_addr config edge shared_loopback tcp tls udp",
     "circle in router: connection router",

@@ -1,6 +1,6 @@
 //! Iterating over all entries from one of three members, beside Infinispan (S004-12 to S004-14, S004-19).
 
-use consort_jgroups::{Jar, JavaGrid};
+use consort_testbed::{Jar, JavaGrid};
 
 use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
 use super::{populate, start};

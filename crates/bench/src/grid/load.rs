@@ -1,7 +1,7 @@
 //! Reads and writes in the manner of IspnPerfTest: 100,000 keys of 1 KB with two owners, read and written by invokers on
 //! every member.
 
-use consort_jgroups::{Jar, JavaGrid};
+use consort_testbed::{Jar, JavaGrid};
 
 use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
 use super::{populate, start};

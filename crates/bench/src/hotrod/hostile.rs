@@ -13,7 +13,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use consort_jgroups::KillOnDrop;
+use consort_testbed::KillOnDrop;
 use serde::Serialize;
 use serde_json::Value;
 

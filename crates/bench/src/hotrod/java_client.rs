@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use consort_jgroups::Jar;
+use consort_testbed::Jar;
 use consort_measure::process;
 
 use super::served::Served;

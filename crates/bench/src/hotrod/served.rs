@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use consort_jgroups::{InfinispanServer, KillOnDrop};
+use consort_testbed::{InfinispanServer, KillOnDrop};
 use consort_measure::process;
 
 use super::PORT;

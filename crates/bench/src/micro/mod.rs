@@ -6,7 +6,7 @@ mod marshal;
 mod timing;
 mod trace;
 
-use consort_jgroups::Jar;
+use consort_testbed::Jar;
 
 use crate::findings::Outcome;
 use crate::options::Options;

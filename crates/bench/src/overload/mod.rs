@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use consort_client::Client;
 use consort_hotrod::Opcode;
-use consort_jgroups::ControlGroup;
+use consort_testbed::ControlGroup;
 use serde::Serialize;
 
 use self::attack::{Attack, Situation, Traffic};

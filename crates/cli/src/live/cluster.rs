@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use consort_jgroups::{Hosts, KillOnDrop, Links};
+use consort_testbed::{Hosts, KillOnDrop, Links};
 use tokio::sync::{mpsc, oneshot};
 
 use super::member::{Line, Order, Said, State};

@@ -1,4 +1,4 @@
-//! Tools for tests and benches: JGroups' jar and Java programs for it ([`Jar`]), data grids for comparison
+//! Fixtures of tests and benches: JGroups' jar and Java programs for it ([`Jar`]), data grids for comparison
 //! ([`JavaGrid`]), an isolated network ([`own_network`]) with several hosts ([`Hosts`]), processes that end with
 //! their parent ([`KillOnDrop`]), and a limit of their memory ([`ControlGroup`]). The Java Hot Rod client and its
 //! programs are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`], and Infinispan's server is an
