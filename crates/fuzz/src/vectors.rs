@@ -1,7 +1,6 @@
 //! The bytes of the facts, as first inputs.
 
-#[path = "../../group/tests/vectors/mod.rs"]
-mod all;
+use consort_testbed::vectors as all;
 
 /// Returns names and bytes of all lines of the files whose names have this prefix.
 pub fn lines(file: &str) -> impl Iterator<Item = (&'static str, Vec<u8>)> + use<'_> {

@@ -2,7 +2,7 @@
 //! ([`JavaGrid`]), an isolated network ([`own_network`]) with several hosts ([`Hosts`]), processes that end with
 //! their parent ([`KillOnDrop`]), and a limit of their memory ([`ControlGroup`]). The Java Hot Rod client and its
 //! programs are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`], and Infinispan's server is an
-//! [`InfinispanServer`]. [`Helm`] renders the chart.
+//! [`InfinispanServer`]. [`Helm`] renders the chart, and [`vectors`] has bytes that JGroups wrote.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod jvm;
 mod kill_on_drop;
 mod linearizability;
 mod network;
+pub mod vectors;
 
 pub use control_group::ControlGroup;
 pub use grids::JavaGrid;
