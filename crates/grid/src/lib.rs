@@ -14,6 +14,7 @@ mod event;
 mod flags;
 mod grouping;
 mod guarded;
+mod injected_bugs;
 mod items;
 mod member;
 mod merge;
@@ -22,7 +23,6 @@ mod operation;
 mod past;
 mod persistence;
 mod placement;
-mod planted;
 mod publication;
 mod topology;
 mod version;
@@ -43,6 +43,8 @@ pub use event::{
 };
 pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};
+#[cfg(feature = "injected-bugs")]
+pub use injected_bugs::InjectedBug;
 pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, Capacity, Location, NamesMembers};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
@@ -53,8 +55,6 @@ pub use node::{
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
 pub use past::Line;
 pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, StoreRequest, Unreadable};
-#[cfg(feature = "planted")]
-pub use planted::Planted;
 pub use publication::{
     BATCH, FETCH_BYTES, Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, ReduceFn,
     Transform, TransformFn, What,

@@ -2,11 +2,11 @@
 
 use consort_grid::CacheMode;
 use consort_sim::Mix;
-use consort_sim::grid::{Habits, Plan, run};
+use consort_sim::grid::{Plan, WorkloadMix, run};
 
 /// A plan of members whose clients do only what they did when a seed broke a rule.
 fn plain(members: usize) -> Plan {
-    Plan::new("tcp.xml", members).with_habits(Habits::NONE)
+    Plan::new("tcp.xml", members).with_workload(WorkloadMix::NONE)
 }
 
 #[test]
@@ -162,11 +162,11 @@ fn seeds_that_broke_no_guarantee_pass() {
 /// value, because the primary's own topology of that number was without them.
 #[test]
 fn entries_end_where_they_once_did_not() {
-    let habits = Habits { lifespans: true, ..Habits::NONE };
+    let workload = WorkloadMix { lifespans: true, ..WorkloadMix::NONE };
     let before = [(3, 830_006), (2, 830_033), (4, 830_050), (3, 830_019), (3, 830_035)];
     for (members, seed) in before.into_iter().chain([(4, 830_055), (4, 830_071), (3, 830_116), (4, 830_088)])
     {
-        let plan = Plan::new("tcp.xml", members).with_habits(habits);
+        let plan = Plan::new("tcp.xml", members).with_workload(workload);
         run(&plan, seed).unwrap_or_else(|violation| panic!("{members} members: {violation}"));
     }
 }
@@ -175,11 +175,11 @@ fn entries_end_where_they_once_did_not() {
 /// expired ones did not remember that; and a primary was lost that alone knew of an entry's last use.
 #[test]
 fn used_entry_stays_and_idle_entry_expires() {
-    let habits = Habits { idle: true, ..Habits::NONE };
+    let workload = WorkloadMix { idle: true, ..WorkloadMix::NONE };
     for (members, seed) in
         [(2, 0), (3, 1), (4, 2), (5, 3), (3, 860_107), (5, 860_107), (6, 860_114), (6, 862_045)]
     {
-        let plan = Plan::new("tcp.xml", members).with_habits(habits);
+        let plan = Plan::new("tcp.xml", members).with_workload(workload);
         run(&plan, seed).unwrap_or_else(|violation| panic!("{members} members: {violation}"));
     }
 }
@@ -189,11 +189,11 @@ fn used_entry_stays_and_idle_entry_expires() {
 #[test]
 fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
     run(
-        &Plan::new("tcp.xml", 6).with_habits(Habits {
+        &Plan::new("tcp.xml", 6).with_workload(WorkloadMix {
             idle: false,
             listeners_end: false,
-            narrow: false,
-            ..Habits::ALL
+            backpressure: false,
+            ..WorkloadMix::ALL
         }),
         833_040,
     )
@@ -203,11 +203,11 @@ fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
 /// Calls wait until other members may send more, and reads wait at owners until there is room for their responses.
 #[test]
 fn values_of_other_members_are_bounded_and_arrive_where_there_is_little_room() {
-    let habits = Habits { narrow: true, ..Habits::NONE };
+    let workload = WorkloadMix { backpressure: true, ..WorkloadMix::NONE };
     let modes = [CacheMode::Distributed { owners: 1 }, CacheMode::Distributed { owners: 2 }];
     let (mut waited, mut held) = (0, 0);
     for (mode, seed) in modes.into_iter().flat_map(|mode| (0..6).map(move |seed| (mode, seed))) {
-        let plan = Plan::new("tcp.xml", 3 + (seed as usize) % 3).with_habits(habits).with_mode(mode);
+        let plan = Plan::new("tcp.xml", 3 + (seed as usize) % 3).with_workload(workload).with_mode(mode);
         let report = run(&plan, seed).unwrap_or_else(|violation| panic!("{mode:?}: {violation}"));
         waited += report.waited;
         held += report.held;
@@ -228,14 +228,17 @@ fn without_faults_everything_succeeds() {
 #[test]
 fn with_half_of_the_seeds_somebody_walks_through_everything() {
     let quiet = plain(3).with_faults(Mix::NONE).without_stores();
-    let (mut walking, mut walks) = (0, 0);
+    let (mut walking, mut iterations) = (0, 0);
     for seed in 0..8 {
         let report = run(&quiet, seed).unwrap_or_else(|violation| panic!("{violation}"));
-        assert_eq!(report.refused_walks, 0, "seed {seed}");
-        walking += usize::from(report.walks > 0);
-        walks += report.walks;
+        assert_eq!(report.refused_iterations, 0, "seed {seed}");
+        walking += usize::from(report.iterations > 0);
+        iterations += report.iterations;
     }
-    assert!((2..=6).contains(&walking) && walks > 100 * walking, "{walking} seeds with {walks} walks");
+    assert!(
+        (2..=6).contains(&walking) && iterations > 100 * walking,
+        "{walking} seeds with {iterations} walks"
+    );
 }
 
 #[test]
@@ -320,9 +323,9 @@ fn listeners_come_and_go_in_every_cache_mode_without_a_gap() {
         CacheMode::Distributed { owners: 1 },
         CacheMode::Distributed { owners: 2 },
     ];
-    let habits = Habits { listeners_end: true, ..Habits::NONE };
+    let workload = WorkloadMix { listeners_end: true, ..WorkloadMix::NONE };
     for mode in modes {
-        let plan = Plan::new("tcp.xml", 3).with_habits(habits).with_mode(mode);
+        let plan = Plan::new("tcp.xml", 3).with_workload(workload).with_mode(mode);
         for seed in 0..3 {
             run(&plan, seed).unwrap_or_else(|violation| panic!("{mode:?}: {violation}"));
         }

@@ -10,9 +10,9 @@ use super::led::Led;
 use super::restore::Restoring;
 use super::sides;
 use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
+use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::past::Line;
-use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
 use crate::{Ballot, CacheMode, PartitionHandling};
 
@@ -141,7 +141,7 @@ fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
 /// Continues a cache; `None` if no member uses it any more.
 fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Option<Led> {
     let goes_on = |(_, status): &(Address, CacheStatus)| {
-        status.config.partitions == PartitionHandling::AllowReadWrites && !cx.has(Planted::LongestWins)
+        status.config.partitions == PartitionHandling::AllowReadWrites && !cx.has(InjectedBug::LongestWins)
     };
     let merges = found.iter().any(goes_on);
     let preferred = || {
@@ -149,7 +149,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
         Some((status.topology.as_ref()?, &status.config))
     };
     let all = || found.iter().filter_map(|(_, status)| Some((status.topology.as_ref()?, &status.config)));
-    let longest = if cx.has(Planted::WrongHistory) {
+    let longest = if cx.has(InjectedBug::WrongHistory) {
         all().min_by_key(|(topology, _)| topology.available)
     } else {
         // Histories that began independently have independent ballots.

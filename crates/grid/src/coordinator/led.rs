@@ -8,9 +8,9 @@ use consort_group::{Address, Time, View};
 use super::AGAIN_AFTER;
 use super::restore::{Restoring, place_of};
 use crate::command::{Body, Restored, ToCoordinator};
+use crate::injected_bugs::InjectedBug;
 use crate::merge::Side;
 use crate::node::Cx;
-use crate::planted::Planted;
 use crate::topology::{Availability, Interest, Membership, Phase, Topology};
 use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, OpenError, PartitionHandling};
 
@@ -265,7 +265,7 @@ impl Led {
         // A removed member does not install the topologies that the members have to install.
         let votes = |member: &&Address| topology.contains(member) && counts(member);
         let is_most = |quorum: &Arc<[Address]>| 2 * quorum.iter().filter(votes).count() > quorum.len();
-        let has_votes = topology.quorums().all(is_most) || cx.has(Planted::AbsentCounted);
+        let has_votes = topology.quorums().all(is_most) || cx.has(InjectedBug::AbsentCounted);
         let readers = topology.read_owners();
         let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(counts);
         // During a cold start, a lost member may be the only one with writes acknowledged in the previous incarnation.
@@ -273,7 +273,7 @@ impl Led {
         if is_too_much {
             return topology.succeeded(id, |next| next.availability = Availability::Degraded { away });
         }
-        let is_at_once = cx.has(Planted::LeftOutAtOnce);
+        let is_at_once = cx.has(InjectedBug::LeftOutAtOnce);
         let next = topology.succeeded(id, |next| {
             next.forgone = away;
             next.ballot = ballot;
@@ -391,7 +391,7 @@ impl Led {
             self.returning.insert(member.address.clone(), restored.clone());
         }
         // After a change of coordinators, `present` has only the members that had the cache open then.
-        if !cx.has(Planted::JoinerNotAwaited) {
+        if !cx.has(InjectedBug::JoinerNotAwaited) {
             self.present.insert(member.address.clone());
         }
         if !self.joining.iter().any(|other| other.address == member.address) {
@@ -401,7 +401,7 @@ impl Led {
 
     /// Publishes the next topology, if all members have confirmed the last one and a change is pending.
     fn advance(&mut self, cx: &mut Cx) {
-        if !self.unconfirmed().is_empty() && !cx.has(Planted::PhaseTooEarly) {
+        if !self.unconfirmed().is_empty() && !cx.has(InjectedBug::PhaseTooEarly) {
             return;
         }
         self.let_go(cx);
@@ -418,7 +418,7 @@ impl Led {
                 let quorum = staying(&self.topology.members, &self.leaving);
                 Some(self.topology.succeeded(id, |next| {
                     next.phase = Phase::ReadNewWriteAll;
-                    if !cx.has(Planted::QuorumAtOnce) {
+                    if !cx.has(InjectedBug::QuorumAtOnce) {
                         next.quorum_to_be = Some(quorum);
                     }
                 }))
@@ -565,7 +565,7 @@ impl Led {
                 next.rebalance = id;
             } else {
                 next.current = target;
-                match cx.has(Planted::QuorumAtOnce) {
+                match cx.has(InjectedBug::QuorumAtOnce) {
                     true => next.quorum = quorum,
                     false => next.quorum_to_be = Some(quorum),
                 }

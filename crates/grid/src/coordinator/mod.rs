@@ -14,8 +14,8 @@ use std::time::Duration;
 use consort_group::{Address, View};
 
 use crate::command::{Body, CacheId, ToCoordinator};
+use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
-use crate::planted::Planted;
 use crate::{Ballot, CacheMode, OpenError};
 use gather::Gathering;
 use led::Led;
@@ -70,7 +70,7 @@ impl Coordinator {
         } else if matches!(self.role, Role::Leading)
             && !view.is_merge()
             && !has_back
-            && (!has_lost || cx.has(Planted::LossNotConfirmed))
+            && (!has_lost || cx.has(InjectedBug::LossNotConfirmed))
         {
             for led in self.led.values_mut() {
                 led.handle_view(cx, view);
@@ -223,7 +223,7 @@ impl Coordinator {
         // The ballot ranks persisted topologies, also after a restart, so the ballots of this incarnation must be higher.
         let remembered = self.restoring.values().map(Restoring::ballot).max();
         let is_above = |number: &u64| {
-            *number >= cx.leads.number && cx.leads.number < u64::MAX && !cx.has(Planted::BallotsForgotten)
+            *number >= cx.leads.number && cx.leads.number < u64::MAX && !cx.has(InjectedBug::BallotsForgotten)
         };
         if let Some(number) = remembered.filter(is_above) {
             self.outbid = self.outbid.max(number);

@@ -6,7 +6,7 @@ use super::cache::Cache;
 use super::cx::Cx;
 use super::records::{Did, ORPHANED, Record};
 use crate::command::{Ack, Backup, Effect};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::{Segment, Version};
 
 impl Cache {
@@ -15,7 +15,9 @@ impl Cache {
         let segment = backup.segment;
         let Some(installed) = &self.installed else { return };
         let epoch = installed.topology.epoch(segment);
-        if topology < epoch && !cx.has(Planted::OldEpochTaken) || !self.may_order(installed, from, segment) {
+        if topology < epoch && !cx.has(InjectedBug::OldEpochTaken)
+            || !self.may_order(installed, from, segment)
+        {
             // The primary does not know yet that the owners have changed. When it does, it sends this write to all of them.
             cx.counters.outdated += 1;
             return;
@@ -35,7 +37,7 @@ impl Cache {
             self.await_settled(cx);
             let own = self.topology();
             if own.is_some_and(|own| Self::is_caller_gone(own, &caller))
-                && !cx.has(Planted::GivenUpIsFinished)
+                && !cx.has(InjectedBug::GivenUpIsFinished)
             {
                 operation.number = ORPHANED;
             }
@@ -44,7 +46,7 @@ impl Cache {
         let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
         if self.is_invalidation() {
             // No record is needed: a repeated invalidation costs an entry at worst.
-            if !cx.watermarks.is_finished(&operation) && !cx.has(Planted::InvalidationIgnored) {
+            if !cx.watermarks.is_finished(&operation) && !cx.has(InjectedBug::InvalidationIgnored) {
                 self.invalidate(cx, segment, &key, &effect);
             }
         } else if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
@@ -53,7 +55,7 @@ impl Cache {
                 record.operation = operation;
             } else {
                 let is_received = self.container.state(segment) == crate::SegmentState::Receiving;
-                if !(is_received && cx.has(Planted::BackupNotApplied)) {
+                if !(is_received && cx.has(InjectedBug::BackupNotApplied)) {
                     self.apply(cx, segment, &key, version, effect);
                 }
                 let key = bytes::Bytes::copy_from_slice(&key);
@@ -96,8 +98,8 @@ impl Cache {
                 self.erase(cx, segment, key, version);
             }
             Effect::Remove
-                if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {
-            }
+                if cx.has(InjectedBug::RemovalForgotten)
+                    && self.container.version_of(segment, key).is_none() => {}
             Effect::Remove => {
                 self.note_removal(segment, key, version);
                 self.erase(cx, segment, key, version);

@@ -15,8 +15,8 @@ use super::records::Records;
 use super::transfer::Transfer;
 use super::uses::Awaited;
 use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
+use crate::injected_bugs::InjectedBug;
 use crate::past::Past;
-use crate::planted::Planted;
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::{
     CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
@@ -209,7 +209,7 @@ impl Cache {
                 self.handle_backup(cx, from, command.topology, backup);
             }
             Body::Ack(mut ack) => {
-                if cx.has(Planted::AcksAddedUp) {
+                if cx.has(InjectedBug::AcksAddedUp) {
                     ack.epoch = u32::MAX;
                 }
                 cx.calls.ack(from, ack);

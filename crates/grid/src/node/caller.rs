@@ -9,8 +9,8 @@ use super::cache::Cache;
 use super::cx::Cx;
 use super::silence::SILENT_AFTER;
 use crate::command::{Body, Call, Reply};
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, OperationError, ReadFrom};
-use crate::planted::Planted;
 use crate::topology::{Phase, Topology};
 use crate::{Flags, PartitionHandling};
 
@@ -26,7 +26,7 @@ impl Cache {
     /// Sends an operation to its primary or a read owner, if there is one. Otherwise the operation waits for a topology that
     /// has one.
     pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
-        let is_denied = !cx.has(Planted::MinorityWrites);
+        let is_denied = !cx.has(InjectedBug::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let keeps_target = std::mem::take(&mut call.keeps_target);
         let Some(topology) = self.topology().filter(|topology| topology.phase != Phase::Restoring) else {
@@ -153,7 +153,7 @@ impl Cache {
 
     /// Handles the failure of a member that was to carry out an operation, or that has carried it out.
     fn handle_failure(cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
-        let is_finished = cx.has(Planted::RefusedIsFinished);
+        let is_finished = cx.has(InjectedBug::RefusedIsFinished);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let (is_write, is_sent_again) = (call.is_write(), call.is_sent_again);
         match error {

@@ -14,8 +14,8 @@ use super::records::{Did, Record};
 use crate::command::OperationId;
 use crate::container::{Expired, Taken};
 use crate::event::EventKind;
+use crate::injected_bugs::InjectedBug;
 use crate::operation::ago;
-use crate::planted::Planted;
 use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
 
@@ -71,7 +71,7 @@ impl Cache {
         self.ask_for_idle(cx, idle);
         self.note_taken(cx, taken.clone());
         for Taken { segment, key, entry } in taken {
-            if self.orders(cx, segment) && !cx.has(Planted::ExpiredUntold) {
+            if self.orders(cx, segment) && !cx.has(InjectedBug::ExpiredUntold) {
                 self.remove_expired(cx, segment, key, Some(entry));
             }
         }

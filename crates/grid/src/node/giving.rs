@@ -10,8 +10,8 @@ use super::cx::Cx;
 use super::transfer::CHUNK_BYTES;
 use crate::command::{Body, Chunk, Pull};
 use crate::container::{ChunkLimits, Cursor};
+use crate::injected_bugs::InjectedBug;
 use crate::past::Past;
-use crate::planted::Planted;
 use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};
 
@@ -147,7 +147,7 @@ impl Cache {
 
     /// Sends the records of a segment's writes before its last chunk. Returns the past of the segment.
     fn end_giving(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<Past> {
-        if pull.side.is_none() && !cx.has(Planted::RecordsNotGiven) {
+        if pull.side.is_none() && !cx.has(InjectedBug::RecordsNotGiven) {
             self.give_records(cx, from, pull.segment);
         }
         self.past_of(pull.segment)

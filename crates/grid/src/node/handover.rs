@@ -12,7 +12,7 @@ use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, ORPHANED, Record};
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::{Segment, SegmentState};
 
 /// How long a write owner waits until it asks its primary whether all records of gone callers were sent, and between two such
@@ -54,7 +54,7 @@ impl Cache {
                 None => {}
             }
         }
-        if cx.has(Planted::HandoverNotAwaited) {
+        if cx.has(InjectedBug::HandoverNotAwaited) {
             self.segments.iter_mut().for_each(|state| state.missing.clear());
         }
         for (primary, segments) in handed {
@@ -202,9 +202,9 @@ impl Cache {
         let mut count = 0;
         for record in state.records.iter_mut() {
             let caller = &record.operation.caller;
-            let is_away = cx.has(Planted::AwayAdopted) && installed.topology.away().contains(caller);
+            let is_away = cx.has(InjectedBug::AwayAdopted) && installed.topology.away().contains(caller);
             let is_gone = Self::is_orphan(&installed.topology, &record.operation) || is_away;
-            if !is_gone || cx.has(Planted::CallersNotAdopted) {
+            if !is_gone || cx.has(InjectedBug::CallersNotAdopted) {
                 continue;
             }
             record.operation.number = own_call(cx, id, segment, record.key.clone());
@@ -224,7 +224,7 @@ impl Cache {
     /// own, and have reported that these are all. A primary that knew that all was finished has sent no report. A report under
     /// another topology did not count, or was lost with a link.
     pub(crate) fn look_after_records(&mut self, cx: &mut Cx) {
-        if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(Planted::SettledNotAsked) {
+        if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
             return;
         }
         let mut asked: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();

@@ -22,8 +22,8 @@ use super::cx::Cx;
 use super::persistence::Place;
 use crate::command::{Body, Call, Used};
 use crate::container::Idle;
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, ReadFrom, ago};
-use crate::planted::Planted;
 use crate::{Entry, Flags, Segment, Version};
 
 /// The limit of open questions of a member, for each cache. An entry beyond it is asked about when its timer or its caller
@@ -193,7 +193,7 @@ impl Cache {
         number: u64,
     ) {
         let entry = self.container.peek(segment, &key).filter(|entry| entry.version == version);
-        let is_told = !cx.has(Planted::UseDenied);
+        let is_told = !cx.has(InjectedBug::UseDenied);
         let used = entry.as_ref().filter(|entry| is_told && !entry.is_expired(cx.now));
         let idle = used.map(|entry| cx.now.since(entry.last_used));
         let is_doubtful = entry.is_some_and(|entry| entry.is_idle(cx.now));
@@ -214,7 +214,7 @@ impl Cache {
         if let Some(idle) = idle
             && self.container.version_of(segment, &key) == version
         {
-            let at = if cx.has(Planted::UseRenewed) { cx.now } else { ago(cx.now, idle) };
+            let at = if cx.has(InjectedBug::UseRenewed) { cx.now } else { ago(cx.now, idle) };
             self.container.touch(segment, &key, at);
         }
         if self.questions.open.get(&place).is_none_or(|question| question.version != version) {

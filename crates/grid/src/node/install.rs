@@ -7,7 +7,7 @@ use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::records::ORPHANED;
 use crate::command::{OperationId, ToCoordinator};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::topology::{Membership, Phase, Topology};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
@@ -57,7 +57,7 @@ impl Cache {
         self.expire_unheard(cx, before.as_ref());
         self.note_listening(cx, before.as_ref());
         self.note_callers(cx, before.as_ref());
-        if cx.has(Planted::RecordsDropped) {
+        if cx.has(InjectedBug::RecordsDropped) {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());
         }
         self.begin_life(cx);
@@ -150,7 +150,7 @@ impl Cache {
     fn stop_reads(&self, cx: &Cx) {
         let Some(Installed { topology, writes, .. }) = &self.installed else { return };
         for segment in writes.segments() {
-            if !self.is_read_here(cx, topology, segment) && !cx.has(Planted::ReadAfterSurrender) {
+            if !self.is_read_here(cx, topology, segment) && !cx.has(InjectedBug::ReadAfterSurrender) {
                 self.container.set_readable(segment, false);
             }
         }
@@ -240,7 +240,7 @@ impl Cache {
         if !before.topology.addresses().any(|caller| is_gone(caller) || is_back(caller)) {
             return;
         }
-        if !cx.has(Planted::GivenUpIsFinished) {
+        if !cx.has(InjectedBug::GivenUpIsFinished) {
             let back: Vec<&Address> = before.topology.addresses().filter(|caller| is_back(caller)).collect();
             for state in &mut self.segments {
                 state.records.orphan(|caller| back.contains(&caller));

@@ -15,8 +15,8 @@ use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use crate::command::Effect;
 use crate::event::{EntryEvent, EventKind, Previous, Scope};
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, Change, OperationError, Write};
-use crate::planted::Planted;
 use crate::{CacheMode, Entry, Flags, Segment, SegmentState, Version};
 
 impl Cache {
@@ -65,7 +65,7 @@ impl Cache {
                     self.tell_gone(cx, EventKind::Removed, Bytes::copy_from_slice(key), entry);
                 }
             }
-            Effect::InvalidateAll if !cx.has(Planted::ClearIgnored) => self.clear_here(cx),
+            Effect::InvalidateAll if !cx.has(InjectedBug::ClearIgnored) => self.clear_here(cx),
             _ => {}
         }
     }

@@ -17,9 +17,9 @@ use super::caller::{RESEND_AFTER, RESEND_AFTER_MAX};
 use super::cx::Cx;
 use crate::Segment;
 use crate::command::{Applied, Body, Fetch, Fetched, PartEnd};
+use crate::injected_bugs::InjectedBug;
 use crate::items::{Item, ItemRef, Items};
 use crate::operation::{OperationError, ReadFrom};
-use crate::planted::Planted;
 use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, What};
 
 /// The limit of open iterations of a member. Each keeps a batch at most, and the keys of segments that have arrived in part.
@@ -342,7 +342,7 @@ impl Cache {
         let mut empty = Vec::new();
         for &segment in &iteration.todo {
             if let Some(error) = self.refusal(topology, segment, false) {
-                if cx.has(Planted::AwayPassedOver) {
+                if cx.has(InjectedBug::AwayPassedOver) {
                     empty.push(segment);
                     continue;
                 }
@@ -401,7 +401,7 @@ impl Cache {
     }
 
     fn ask_lane(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration, nth: usize) {
-        if cx.has(Planted::GivenForgotten) {
+        if cx.has(InjectedBug::GivenForgotten) {
             iteration.given.values_mut().for_each(|given| given.before.clear());
         }
         let lane = &mut iteration.lanes[nth];

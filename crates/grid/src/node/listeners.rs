@@ -20,8 +20,8 @@ use super::listener_table::ListenerTable;
 use super::waiting_events::TakenEvents;
 use crate::command::{Tell, ToCoordinator};
 use crate::event::{EntryEvent, Listen, ListenError, ListenerId, Scope};
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{OperationError, ReadFrom};
-use crate::planted::Planted;
 use crate::publication::{IterationId, Next, Publication, TransformFn, What};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
@@ -151,7 +151,7 @@ impl Listeners {
     /// Notes which owners have the delivered writes. Returns whether delivered writes may be undone because these owners are
     /// lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
-        let forgets = cx.has(Planted::UndoneUntold);
+        let forgets = cx.has(InjectedBug::UndoneUntold);
         let segments = before.writes.segments();
         self.holders.resize_with(segments.len(), || None);
         let mut is_undone = false;
@@ -208,7 +208,7 @@ impl Cache {
     /// Removes a listener.
     pub(crate) fn end_listener(&mut self, cx: &Cx, id: ListenerId) {
         let ended = self.listeners.all.remove(id);
-        if !self.listeners.notes_versions() && !cx.has(Planted::ToldKept) {
+        if !self.listeners.notes_versions() && !cx.has(InjectedBug::ToldKept) {
             self.listeners.told.clear();
             self.listeners.holders.clear();
         }
@@ -304,7 +304,7 @@ impl Cache {
         }
         let reign = self.topology().map_or(0, |topology| topology.reign(tell.segment));
         match self.listeners.told.entry(tell.segment).or_default().take(tell.version, reign) {
-            News::Known if !cx.has(Planted::ToldAgain) => {}
+            News::Known if !cx.has(InjectedBug::ToldAgain) => {}
             // An event that was lost with a link may never be sent again, because its primary may be lost as well.
             News::Ahead => {
                 self.interrupt_listeners(cx, false);
@@ -358,7 +358,7 @@ impl Cache {
         self.listeners.marked.clear();
         self.listeners.holders.clear();
         self.listeners.told.clear();
-        if !cx.has(Planted::GapForgotten) {
+        if !cx.has(InjectedBug::GapForgotten) {
             self.interrupt_listeners(cx, true);
         }
     }
@@ -424,7 +424,7 @@ impl Cache {
         };
         let segments = (0..self.config.segments).map(Segment);
         let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
-        let is_told = is_local || known.is_some() && (is_all() || cx.has(Planted::MarksNotAwaited));
+        let is_told = is_local || known.is_some() && (is_all() || cx.has(InjectedBug::MarksNotAwaited));
         let is_hopeless = self.missing_primary().is_some();
         let cache = self.id;
         for &id in unready {

@@ -18,10 +18,10 @@ use super::records::{Did, Record};
 use super::transfer::PULL_AGAIN_AFTER;
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
+use crate::injected_bugs::InjectedBug;
 use crate::merge::{MergePolicy, Side, SideId, Standing, Verdict, decide};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::past::{Line, Past};
-use crate::planted::Planted;
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
 /// The state from before the merge of a member that has rejoined.
@@ -407,7 +407,7 @@ impl Cache {
                 }
             }
         }
-        if !cx.has(Planted::SeenForgotten) {
+        if !cx.has(InjectedBug::SeenForgotten) {
             // This partition has seen all writes that the merged partitions have seen, including those of partitions that rejoin
             // later.
             for past in collections.iter().filter_map(|one| one.past.as_ref()) {
@@ -518,7 +518,7 @@ impl Cache {
         let has_seen =
             |side: usize, other: usize| past_of(side).has_seen(standings[other].version(), past_of(other));
         let mut policy = &self.config.merge;
-        if cx.has(Planted::PolicyIgnored) {
+        if cx.has(InjectedBug::PolicyIgnored) {
             policy = &MergePolicy::PreferredAlways;
         }
         let custom = match policy {
@@ -528,7 +528,7 @@ impl Cache {
         let change = match decide(key, &standings, has_seen, policy, custom.as_deref()) {
             Verdict::Stays => return,
             Verdict::Copy(side) => match standings[side].clone() {
-                Standing::Entry(Stored { value, lifetime, .. }) if cx.has(Planted::CopiedAnew) => {
+                Standing::Entry(Stored { value, lifetime, .. }) if cx.has(InjectedBug::CopiedAnew) => {
                     Change::Put { value, lifetime }
                 }
                 standing => return self.copy(cx, segment, key, standing),

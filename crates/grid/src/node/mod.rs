@@ -212,9 +212,9 @@ impl Node {
     }
 
     /// Injects a bug into this member.
-    #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: crate::Planted) {
-        self.cx.planted = Some(bug);
+    #[cfg(feature = "injected-bugs")]
+    pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
+        self.cx.injected_bug = Some(bug);
     }
 
     /// Registers a transform on this member. All members that have the cache open must register it before it is used.

@@ -19,9 +19,9 @@ use super::cx::Cx;
 use super::owed::Owed;
 use crate::command::{Ack, Body, Reply, Restored};
 use crate::container::Taken;
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Change, OperationError};
 use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
-use crate::planted::Planted;
 use crate::{Entry, Segment, Stored};
 
 /// The time until a refused write is tried again: retries do not free space on a full disk.
@@ -186,7 +186,7 @@ impl Cache {
             let records = &mut self.segments[usize::from(segment.0)].records;
             let is_needed = persistence.passivation
                 || persistence.unsaved.contains(&place)
-                || persistence.writing.contains_key(&place) && !cx.has(Planted::WritingForgotten)
+                || persistence.writing.contains_key(&place) && !cx.has(InjectedBug::WritingForgotten)
                 || records.need(&place.1, &cx.watermarks);
             if is_needed {
                 let is_awaited = persistence.passivation;
@@ -286,7 +286,7 @@ impl Cache {
 
     fn when_stored(&mut self, cx: &mut Cx, then: Then) {
         match &mut self.persistence {
-            Some(persistence) if !persistence.waits.is_empty() && !cx.has(Planted::StoreNotAwaited) => {
+            Some(persistence) if !persistence.waits.is_empty() && !cx.has(InjectedBug::StoreNotAwaited) => {
                 let number = persistence.number();
                 persistence.waits.insert(number, Wait::Barrier(then));
             }
@@ -373,7 +373,7 @@ impl Cache {
                     held.is_awaited = false;
                     let records = &mut self.segments[usize::from(place.0.0)].records;
                     let is_needed = records.need(&place.1, &cx.watermarks);
-                    if persistence.passivation && (!is_needed || cx.has(Planted::HeldForgotten)) {
+                    if persistence.passivation && (!is_needed || cx.has(InjectedBug::HeldForgotten)) {
                         persistence.held.remove(&place);
                     }
                 }
@@ -490,7 +490,7 @@ impl Cache {
         let id = self.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         persistence.remembered = None;
-        persistence.confirms = (!cx.has(Planted::NoteNotAwaited)).then_some(id);
+        persistence.confirms = (!cx.has(InjectedBug::NoteNotAwaited)).then_some(id);
         if std::mem::take(&mut persistence.is_stale) {
             // If this member stops in between, entries of an earlier incarnation do not count as entries of this one.
             self.remember(cx, true);
@@ -534,7 +534,7 @@ impl Cache {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.retain(|place, _| place.0 != segment);
         persistence.unsaved.retain(|place| place.0 != segment);
-        if cx.has(Planted::StoreKept) {
+        if cx.has(InjectedBug::StoreKept) {
             return;
         }
         self.order(cx, StoreOrder::RemoveSegment(segment));

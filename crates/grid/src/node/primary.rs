@@ -6,8 +6,8 @@ use super::cache::Cache;
 use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
-use crate::planted::Planted;
 use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
 /// Returns the size of a value that exceeds the caller's limit for a response.
@@ -36,14 +36,14 @@ impl Cache {
         if matches!(call.action, Action::Read(_)) && cx.holds_read(from, self.id, topology, &call) {
             return;
         }
-        let is_late = self.is_absent(from) && !cx.has(Planted::LateCallTaken);
+        let is_late = self.is_absent(from) && !cx.has(InjectedBug::LateCallTaken);
         if is_late || !self.is_caller(from, topology) {
             cx.counters.outdated += 1;
             return;
         }
         let Some(own) = self.topology() else { return };
         let is_late = || topology < own.reign(self.config.segment_of(&call.key));
-        if matches!(call.action, Action::Write(_)) && is_late() && !cx.has(Planted::LateCallTaken) {
+        if matches!(call.action, Action::Write(_)) && is_late() && !cx.has(InjectedBug::LateCallTaken) {
             // Perhaps a late repetition: an earlier primary term may have sent its response, and no owner remembers that. A
             // caller that still waits sends the operation again.
             cx.counters.outdated += 1;
@@ -85,7 +85,7 @@ impl Cache {
         }
         let is_write = matches!(call.action, Action::Write(_));
         if let Some(error) = self.refusal(topology, segment, is_write)
-            && !cx.has(Planted::MinorityWrites)
+            && !cx.has(InjectedBug::MinorityWrites)
         {
             // A repeated call may have been executed before.
             let error = if call.is_repeated && is_write { OperationError::Uncertain } else { error };
@@ -96,7 +96,7 @@ impl Cache {
         }
         cx.note_own_watermark();
         let operation = OperationId { caller: from.clone(), number: call.number };
-        if call.is_repeated && !cx.has(Planted::RepeatedNotRecognised) {
+        if call.is_repeated && !cx.has(InjectedBug::RepeatedNotRecognised) {
             if cx.watermarks.is_finished(&operation) {
                 return;
             }
@@ -105,7 +105,7 @@ impl Cache {
                 return self.tell_ordered(cx, call.flags, &record);
             }
             if let Some(outcome) = self.state(segment).records.answer(&operation).cloned()
-                && !cx.has(Planted::AnswerForgotten)
+                && !cx.has(InjectedBug::AnswerForgotten)
             {
                 return self.answer_behind_writes(cx, segment, operation, call.key, outcome);
             }
@@ -310,7 +310,7 @@ impl Cache {
         let others: Vec<Address> = self
             .write_owners(backup.segment)
             .filter(|owner| **owner != cx.local)
-            .filter(|owner| !cx.has(Planted::MinorityWrites) || !self.is_away(owner))
+            .filter(|owner| !cx.has(InjectedBug::MinorityWrites) || !self.is_away(owner))
             .cloned()
             .collect();
         let is_told = backup.effect != Effect::Nothing && !backup.effect.is_copied();

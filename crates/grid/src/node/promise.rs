@@ -6,7 +6,7 @@ use consort_group::Address;
 use super::Node;
 use super::cache::Cache;
 use crate::command::{Body, CacheId, CacheStatus, Status, ToCoordinator};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::{Ballot, Topology};
 
 impl Node {
@@ -20,7 +20,7 @@ impl Node {
             }
             return;
         }
-        if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(Planted::PromiseForgotten) {
+        if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(InjectedBug::PromiseForgotten) {
             // A topology from before this member's promise to another coordinator must not be installed after that promise. Or
             // the sender has not requested the status yet.
             return self.outbid(from, &ballot);
@@ -33,7 +33,7 @@ impl Node {
     /// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
     pub(super) fn is_unasked(&self) -> bool {
         let by = self.cx.promised.as_ref().map(|promised| &promised.by);
-        !self.cx.has(Planted::PromiseForgotten)
+        !self.cx.has(InjectedBug::PromiseForgotten)
             && by.is_some_and(|by| self.cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
             && self.caches.values().any(|cache| cache.installed.is_some() && !cache.is_local())
     }
@@ -68,7 +68,7 @@ impl Node {
             return;
         }
         let is_less = self.cx.promised.as_ref().is_some_and(|promised| *promised > ballot);
-        if is_less && !self.cx.has(Planted::PromiseForgotten) {
+        if is_less && !self.cx.has(InjectedBug::PromiseForgotten) {
             return self.outbid(to, &ballot);
         }
         self.cx.promised = Some(ballot.clone());

@@ -17,8 +17,8 @@ use super::records::{Did, Record};
 use crate::command::{Applied, Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
 use crate::guarded::{Panicked, guarded};
+use crate::injected_bugs::InjectedBug;
 use crate::operation::OperationError;
-use crate::planted::Planted;
 use crate::publication::{FETCH_BYTES, ReduceFn, Transform, TransformFn, What};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
@@ -156,7 +156,7 @@ impl Cache {
         let (mut stops_at, mut applied) = (None, Applied::Done);
         for segment in segments {
             if !self.is_published(cx, segment) {
-                let is_lost = cx.has(Planted::RefusalIsEmpty);
+                let is_lost = cx.has(InjectedBug::RefusalIsEmpty);
                 let end = if is_lost { PartEnd::Complete } else { PartEnd::Refused };
                 fetched.parts.push(Part { segment, count: 0, end });
                 cursor = None;

@@ -10,7 +10,7 @@ use super::cache::{Cache, Installed};
 use super::caller::present;
 use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::topology::{Phase, Topology};
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
 
@@ -316,12 +316,12 @@ impl Cache {
                 self.container.expect(segment, entries.count_in(segment_bytes));
             }
         }
-        if cx.has(Planted::AgeForgotten) {
+        if cx.has(InjectedBug::AgeForgotten) {
             let forgotten = |(key, stored)| (key, Stored { age: Duration::ZERO, ..stored });
             entries = entries.parts().map(forgotten).collect();
         }
         self.note_come(segment, entries.iter().map(|copy| copy.key));
-        if cx.has(Planted::ChunkOverwrites) {
+        if cx.has(InjectedBug::ChunkOverwrites) {
             for (key, stored) in entries.parts() {
                 let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
             }
@@ -331,7 +331,7 @@ impl Cache {
         if let Some(past) = past {
             self.state(segment).past.learn(&past);
         }
-        let next = next.filter(|_| !cx.has(Planted::LastChunkLost));
+        let next = next.filter(|_| !cx.has(InjectedBug::LastChunkLost));
         match (next, self.transfer.active.get_mut(&segment)) {
             (Some(next), Some(pull)) => {
                 pull.cursor = Some(next);

@@ -16,7 +16,7 @@ use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use crate::command::{Body, Used};
 use crate::container::{ChunkLimits, Cursor};
-use crate::planted::Planted;
+use crate::injected_bugs::InjectedBug;
 use crate::{Container, Segment, Version};
 
 /// Last uses that a member sends at one change of owners, about as many as fit 16 MB to one member. Later ones are not sent:
@@ -50,7 +50,7 @@ impl Cache {
         // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
         // did not arrive as writes.
         let may_have = self.is_shared() && (self.questions.may_arise || self.is_backed());
-        let is_told = may_have && !cx.has(Planted::UsesKept);
+        let is_told = may_have && !cx.has(InjectedBug::UsesKept);
         let Some(installed) = self.installed.as_ref().filter(|_| is_told) else { return };
         let topology = &installed.topology;
         let mut room = USES_MAX;

@@ -24,7 +24,7 @@ mod progress;
 mod records;
 mod responses;
 mod restart;
-#[cfg(feature = "planted")]
+#[cfg(feature = "injected-bugs")]
 mod scenarios;
 mod seeds;
 mod silent_owners;

@@ -1,40 +1,40 @@
-//! Planted bugs that a scenario of their own finds.
+//! Injected bugs that a scenario of their own finds.
 
 use std::panic::catch_unwind;
 
-use consort_grid::Planted;
+use consort_grid::InjectedBug;
 
-use crate::cluster::PLANTED;
+use crate::cluster::INJECTED_BUG;
 use crate::{ailing, listeners, merging, records};
 
 /// Seeds after which a bug counts as not found.
 const SEEDS_MAX: u64 = 2_000;
 
-fn judge(bug: Planted, seed: u64) {
+fn judge(bug: InjectedBug, seed: u64) {
     match bug {
-        Planted::RefusedIsFinished | Planted::WritingForgotten => drop(ailing::check(seed, false)),
-        Planted::RecordsNotGiven => records::lose_backups(seed, false),
-        Planted::SeenForgotten => merging::replace_before_a_merge(seed, "there", Some("new")),
-        Planted::CopiedAnew => merging::replace_what_is_taken_over(seed, "there", Some("old")),
-        Planted::GivenUpIsFinished => records::lose_the_primary_of_a_leaver(seed, false),
+        InjectedBug::RefusedIsFinished | InjectedBug::WritingForgotten => drop(ailing::check(seed, false)),
+        InjectedBug::RecordsNotGiven => records::lose_backups(seed, false),
+        InjectedBug::SeenForgotten => merging::replace_before_a_merge(seed, "there", Some("new")),
+        InjectedBug::CopiedAnew => merging::replace_what_is_taken_over(seed, "there", Some("old")),
+        InjectedBug::GivenUpIsFinished => records::lose_the_primary_of_a_leaver(seed, false),
         _ => drop(listeners::lose_two(seed, false)),
     }
 }
 
 /// Returns a seed before which no seed found the bug in the last run of all seeds.
-fn first(bug: Planted) -> u64 {
+fn first(bug: InjectedBug) -> u64 {
     match bug {
-        Planted::WritingForgotten => 3_880,
-        Planted::UndoneUntold => 255,
+        InjectedBug::WritingForgotten => 3_880,
+        InjectedBug::UndoneUntold => 255,
         _ => 0,
     }
 }
 
-fn find(bug: Planted) -> Option<u64> {
+fn find(bug: InjectedBug) -> Option<u64> {
     let fails = |seed, bug_of_all| {
-        PLANTED.set(bug_of_all);
+        INJECTED_BUG.set(bug_of_all);
         let result = catch_unwind(|| judge(bug, seed));
-        PLANTED.set(None);
+        INJECTED_BUG.set(None);
         result.is_err()
     };
     let first = first(bug);
@@ -42,10 +42,10 @@ fn find(bug: Planted) -> Option<u64> {
 }
 
 #[test]
-fn bugs_planted_for_a_scenario_are_found() {
+fn injected_bugs_of_scenarios_are_found() {
     println!("| bug | seeds |\n|---|---:|");
     let mut missed = Vec::new();
-    for bug in Planted::SCENARIOS {
+    for bug in InjectedBug::SCENARIOS {
         match find(bug) {
             Some(seed) => println!("| {bug:?} | {} |", seed + 1),
             None => missed.push(bug),

@@ -205,11 +205,11 @@ fn no_two_sides_go_on_however_members_are_parted_at_any_phase() {
     every_seed(60, check);
 }
 
-#[cfg(feature = "planted")]
-mod planted {
+#[cfg(feature = "injected-bugs")]
+mod injected_bugs {
     use std::panic::catch_unwind;
 
-    use consort_grid::Planted;
+    use consort_grid::InjectedBug;
 
     use super::*;
 
@@ -217,18 +217,18 @@ mod planted {
     const SEEDS_MAX: u64 = 4_000;
 
     /// Returns a seed before which no seed found the bug in the last run of all seeds.
-    fn first(bug: Planted) -> u64 {
+    fn first(bug: InjectedBug) -> u64 {
         match bug {
-            Planted::PromiseForgotten => 2_810,
-            Planted::QuorumAtOnce => 4_345,
+            InjectedBug::PromiseForgotten => 2_810,
+            InjectedBug::QuorumAtOnce => 4_345,
             _ => 0,
         }
     }
 
-    fn find(bug: Planted) -> Option<u64> {
+    fn find(bug: InjectedBug) -> Option<u64> {
         let with_bug = |seed| {
             let mut cluster = Cluster::new(seed, CacheConfig::new("votes"));
-            cluster.planted = Some(bug);
+            cluster.injected_bug = Some(bug);
             judge(&run(seed, false, cluster));
         };
         let first = first(bug);
@@ -240,7 +240,7 @@ mod planted {
     #[test]
     fn bugs_of_votes_are_found() {
         println!("| bug | seeds |\n|---|---:|");
-        for bug in Planted::VOTES {
+        for bug in InjectedBug::VOTES {
             let found = find(bug).unwrap_or_else(|| panic!("{bug:?} is not found with {SEEDS_MAX} seeds"));
             println!("| {bug:?} | {} |", found + 1);
         }
