@@ -33,7 +33,7 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in server: answer gathering media",
     "circle in server::query: owner walk",
     "circle in server::security: access authenticator",
-    "circle in sim: calm checks faults grid node swarm world",
+    "circle in sim: after_faults checks faults grid node runner world",
     "circle in sim::grid: checks history",
     "circle in sim::grid::checks: agreement invalidation",
     "circle in store::file: append compact reserve",
