@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_something_to_begin_from() {
+    fn vectors_and_sessions_are_found() {
         assert_eq!(sessions().len(), 300);
         assert_eq!(named("08", &["joinrsp"]).len(), 3);
     }

@@ -39,7 +39,7 @@ fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
 
 /// The predecessor was alone: no member can take messages from the address now for later messages of the predecessor.
 #[test]
-fn an_address_that_nobody_has_seen_in_a_view_can_be_used_again() {
+fn address_that_no_member_has_seen_in_a_view_can_be_used_again() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {
         let mut world = pair(stack, 7);
         world.network.cuts.extend([(0, 1), (1, 0)]);

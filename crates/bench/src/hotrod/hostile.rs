@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_waits_more_than_twice_as_long_is_a_target_missed() {
+    fn client_that_waits_more_than_twice_as_long_misses_the_target() {
         let victim = |by, p99| VictimClient {
             by,
             client: pairs(p99),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use consort_grid::Lifetime;
 use consort_group::Rng;
 
-/// Turns a seed into the one for draws of habits.
+/// Turns a seed into the one for draws of the workload.
 pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
 
 /// Turns a seed into the one for draws of entries with max-idle.
