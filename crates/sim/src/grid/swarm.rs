@@ -353,42 +353,47 @@ impl Workload for Plan {
         });
         checks::all(world)?;
         is_well?;
-        let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
-        let count =
-            |is: &dyn Fn(&super::history::Operation) -> bool| history.iter().filter(|one| is(one)).count();
-        let (iterations, refused_iterations) = world
-            .grid
-            .as_ref()
-            .and_then(|grid| grid.iterating_clients.as_ref())
-            .map(IteratingClients::counts)
-            .unwrap_or_default();
-        let (events, gaps) = world
-            .grid
-            .as_ref()
-            .and_then(|grid| grid.listener_clients.as_ref())
-            .map(ListenerClients::counts)
-            .unwrap_or_default();
-        let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
-        let backpressure = world.grid.as_ref().and_then(|grid| grid.backpressure.as_ref());
-        Ok(Report {
-            trace: world.trace,
-            packets: world.totals.packets,
-            members: world.nodes.len(),
-            operations: history.len(),
-            succeeded: count(&|one| matches!(one.result, Some(Ok(_)))),
-            uncertain: count(&|one| one.is_uncertain()),
-            excused: count(&|one| one.is_excused),
-            iterations,
-            refused_iterations,
-            events,
-            gaps,
-            loads: stores.map_or(0, |stores| stores.loads),
-            refusals: stores.map_or(0, |stores| stores.refusals),
-            beginnings: stores.map_or(0, |stores| stores.beginnings),
-            waited: backpressure.map_or(0, |backpressure| backpressure.waited),
-            held: backpressure.map_or(0, |backpressure| backpressure.held),
-            healed_after,
-            settled_after,
-        })
+        Ok(report(world, healed_after, settled_after))
+    }
+}
+
+/// Counts the results of a run.
+fn report(world: &World, healed_after: Duration, settled_after: Duration) -> Report {
+    let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
+    let count =
+        |is: &dyn Fn(&super::history::Operation) -> bool| history.iter().filter(|one| is(one)).count();
+    let (iterations, refused_iterations) = world
+        .grid
+        .as_ref()
+        .and_then(|grid| grid.iterating_clients.as_ref())
+        .map(IteratingClients::counts)
+        .unwrap_or_default();
+    let (events, gaps) = world
+        .grid
+        .as_ref()
+        .and_then(|grid| grid.listener_clients.as_ref())
+        .map(ListenerClients::counts)
+        .unwrap_or_default();
+    let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
+    let backpressure = world.grid.as_ref().and_then(|grid| grid.backpressure.as_ref());
+    Report {
+        trace: world.trace,
+        packets: world.totals.packets,
+        members: world.nodes.len(),
+        operations: history.len(),
+        succeeded: count(&|one| matches!(one.result, Some(Ok(_)))),
+        uncertain: count(&|one| one.is_uncertain()),
+        excused: count(&|one| one.is_excused),
+        iterations,
+        refused_iterations,
+        events,
+        gaps,
+        loads: stores.map_or(0, |stores| stores.loads),
+        refusals: stores.map_or(0, |stores| stores.refusals),
+        beginnings: stores.map_or(0, |stores| stores.beginnings),
+        waited: backpressure.map_or(0, |backpressure| backpressure.waited),
+        held: backpressure.map_or(0, |backpressure| backpressure.held),
+        healed_after,
+        settled_after,
     }
 }
