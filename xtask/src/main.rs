@@ -35,7 +35,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Runs everything that has to pass: formatting, the table of claims, lints, all tests, documentation,
-    /// planted bugs, Java interop.
+    /// injected bugs, Java interop.
     Test {
         /// Runs one step only.
         #[arg(long, value_name = "STEP")]

@@ -37,13 +37,13 @@ const STEPS: &[Step] = &[
         |_| structure::run(),
     ),
     ("lints", "no compiler or clippy warning", |_| {
-        // Within the workspace the client has its feature, because the interop tests ask for it, and nothing is planted.
+        // Within the workspace the client has its feature, because the interop tests ask for it, and no bug is injected.
         let others = [
             "--package=consort-sim",
             "--package=consort-group",
             "--package=consort-grid",
             "--package=consort-client",
-            "--features=consort-sim/planted,consort-group/injected-bugs,consort-grid/planted",
+            "--features=consort-sim/injected-bugs,consort-group/injected-bugs,consort-grid/injected-bugs",
         ];
         let parts: [&[&str]; 2] = [&["--workspace"], &others];
         let mut outcomes = parts.into_iter().map(clippy);
@@ -85,11 +85,11 @@ const STEPS: &[Step] = &[
     ("package", "public crates have what a registry needs, and compile from their packages", |_| {
         package::run()
     }),
-    ("planted", "the simulator finds every bug that is planted in the protocols and in the grid", |filter| {
-        let arguments: Vec<&str> = PLANTED.into_iter().chain(filter).collect();
+    ("injected-bugs", "the simulator finds every bug that is injected into the protocols and the grid", |filter| {
+        let arguments: Vec<&str> = INJECTED.into_iter().chain(filter).collect();
         match cargo_test(&arguments) {
             Outcome::Tested(simulated) if filter.is_none() => {
-                match cargo_test(&[&PLANTED_IN_NODES[..], &["planted"]].concat()) {
+                match cargo_test(&[&INJECTED_INTO_NODES[..], &["injected_bug"]].concat()) {
                     Outcome::Tested(more) => Outcome::Tested(simulated + more),
                     outcome => outcome,
                 }
@@ -106,19 +106,19 @@ const STEPS: &[Step] = &[
 const ALONE: [&str; 6] =
     ["test", "--workspace", "--exclude", "consort-interop", "--exclude", "consort-bench"];
 
-/// The tests of bugs that are planted in the simulator's clusters.
-const PLANTED: [&str; 5] =
-    ["test", "--profile=quick", "--package=consort-sim", "--features=planted", "--test=planted"];
+/// The tests of bugs that are injected into the simulator's clusters.
+const INJECTED: [&str; 5] =
+    ["test", "--profile=quick", "--package=consort-sim", "--features=injected-bugs", "--test=injected_bugs"];
 
-/// The tests of bugs that are planted in nodes of the grid.
-const PLANTED_IN_NODES: [&str; 5] =
-    ["test", "--profile=quick", "--package=consort-grid", "--features=planted", "--test=it"];
+/// The tests of bugs that are injected into nodes of the grid.
+const INJECTED_INTO_NODES: [&str; 5] =
+    ["test", "--profile=quick", "--package=consort-grid", "--features=injected-bugs", "--test=it"];
 
-/// What the steps from `planted` on compile, in the order in which they need it.
+/// What the steps from `injected-bugs` on compile, in the order in which they need it.
 fn later_builds() -> Vec<Vec<&'static str>> {
-    let tests = [&PLANTED[..], &PLANTED_IN_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
-    let [planted, in_nodes, interop] = tests;
-    vec![planted, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
+    let tests = [&INJECTED[..], &INJECTED_INTO_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
+    let [in_clusters, in_nodes, interop] = tests;
+    vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
 }
 
 /// Runs all steps, or the named one, and prints how they went.
@@ -137,7 +137,7 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
         let start = Instant::now();
         match *name {
             "tests" if only.is_none() => prebuild = Some(Prebuild::start(later_builds())),
-            "planted" => prebuild.take().into_iter().for_each(Prebuild::finish),
+            "injected-bugs" => prebuild.take().into_iter().for_each(Prebuild::finish),
             _ => {}
         }
         let outcome = run(filter);

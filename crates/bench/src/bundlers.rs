@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use crate::findings::{Findings, Outcome};
+use crate::interleaved::{self, Turn};
 use crate::options::Options;
 use crate::plan::Load;
 use crate::report::{markdown, number};
+use crate::results::{Outcome, Results};
 use crate::sample::{Runs, Sample, Samples};
 use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
-use crate::turns::{self, Turn};
 
 const NAME: &str = "bundlers";
 
@@ -64,22 +64,22 @@ impl Turn for Entry {
 }
 
 /// Measures calls, and multicasts over every transport, with all bundlers in turn.
-pub(crate) fn measure(options: &Options, findings: &mut Findings<'_>) {
+pub(crate) fn measure(options: &Options, results: &mut Results<'_>) {
     let mut entries: Vec<Entry> = Vec::new();
     let multicasts = options.configs.iter().map(|config| Load::multicasts(config, options));
     for load in std::iter::once(Load::calls(options)).chain(multicasts) {
         let entry = |bundler| Entry { load: load.clone(), bundler, consort: Samples::default() };
         entries.extend(BUNDLERS.map(entry));
     }
-    let measured = turns::measure(&mut entries, options);
+    let measured = interleaved::measure(&mut entries, options);
     let outcome = Outcome {
         rows: entries.iter().map(Entry::row).collect(),
         errors: entries.iter().map(|entry| entry.consort.errors()).sum(),
         is_broken: !print(&entries),
         failures: measured.err().into_iter().collect(),
     };
-    findings.keep(NAME, &entries);
-    findings.add(NAME, outcome);
+    results.keep(NAME, &entries);
+    results.add(NAME, outcome);
 }
 
 /// Prints a row for each, and returns whether the default is the cheapest everywhere.

@@ -8,14 +8,14 @@
 use std::process::Stdio;
 
 use anyhow::Context;
-use consort_jgroups::{Host, Hosts, KillOnDrop, Links};
+use consort_testbed::{Host, Hosts, KillOnDrop, Links};
 
-use crate::findings::Outcome;
+use crate::interleaved::{self, Turn};
 use crate::options::Options;
 use crate::plan::Load;
+use crate::results::Outcome;
 use crate::sample::{Runs, Sample, Samples};
 use crate::targets::{CPU_PER_MESSAGE, Rival, Row, Target};
-use crate::turns::{self, Turn};
 use crate::{report, tools};
 
 const CONFIG: &str = "udp.xml";
@@ -38,7 +38,7 @@ pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
 
 pub(crate) fn measure(options: &Options) -> anyhow::Result<Outcome> {
     let mut networks = networks(options)?;
-    let measured = turns::measure(&mut networks, options);
+    let measured = interleaved::measure(&mut networks, options);
     let rows: Vec<Row> = networks.iter().flat_map(|network| network.rows(options)).collect();
     report::print_rows(&rows);
     Ok(Outcome {

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use consort_jgroups::{Jar, JavaGrid, KillOnDrop};
 use consort_measure::process;
+use consort_testbed::{Jar, JavaGrid, KillOnDrop};
 use hdrhistogram::Histogram;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

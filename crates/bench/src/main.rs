@@ -6,11 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod bundlers;
-mod ending;
-mod findings;
+mod cleanup;
 mod gigabit;
 mod grid;
 mod hotrod;
+mod interleaved;
 mod java;
 mod micro;
 mod options;
@@ -18,24 +18,25 @@ mod overload;
 mod plan;
 mod previous;
 mod progress;
+mod record;
 mod report;
+mod results;
 mod sample;
 mod series;
 mod session;
 mod targets;
 mod tools;
-mod turns;
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use consort_jgroups::{Jar, Network, own_network};
+use consort_testbed::{Jar, Network, own_network};
 
-use crate::findings::{Findings, Outcome};
 use crate::options::{Options, Part};
 use crate::report::Machine;
+use crate::results::{Outcome, Results};
 use crate::series::Growing;
 use crate::session::Session;
 
@@ -91,7 +92,7 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
 
 /// Reports first which parts this machine cannot run. Then the parts follow each other, even after a failure.
 fn measure(options: &Options) -> anyhow::Result<ExitCode> {
-    ending::with_children()?;
+    cleanup::with_children()?;
     let jar = std::env::var_os(JAR_VARIABLE).map(Jar::in_directory);
     let previous = options.previous.as_deref().map(previous::read).transpose()?;
     let session = options.has_session().then(|| Session::new(options, jar.clone())).transpose()?;
@@ -103,51 +104,51 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let machine = Machine::look();
     println!("{}", machine.text());
-    let mut findings = Findings::new(options, &machine)?;
+    let mut results = Results::new(options, &machine)?;
     if let Some(session) = session {
-        let outcome = session.run(|record| findings.keep("record", record));
-        findings.add("calls and multicasts", outcome);
+        let outcome = session.run(|record| results.keep("record", record));
+        results.add("calls and multicasts", outcome);
     }
     if options.has(Part::Micro) {
-        findings.add("micro", micro::measure(options, jar.as_ref()));
+        results.add("micro", micro::measure(options, jar.as_ref()));
     }
     if options.has(Part::Gigabit) {
-        findings.add("gigabit", gigabit::measure(options).unwrap_or_else(Outcome::failed));
+        results.add("gigabit", gigabit::measure(options).unwrap_or_else(Outcome::failed));
     }
     if options.has(Part::Bundlers) {
-        bundlers::measure(options, &mut findings);
+        bundlers::measure(options, &mut results);
     }
     for (part, growing) in [(Part::Senders, Growing::Senders), (Part::Members, Growing::Members)] {
         if options.has(part) {
-            series::measure(growing, options, &mut findings);
+            series::measure(growing, options, &mut results);
         }
     }
     if options.has(Part::Grid) {
-        grid::measure(options, jar.as_ref(), &mut findings);
+        grid::measure(options, jar.as_ref(), &mut results);
     }
     if options.has(Part::Iterate) {
-        grid::iterate(options, jar.as_ref(), &mut findings);
+        grid::iterate(options, jar.as_ref(), &mut results);
     }
     if options.has(Part::Rebalance) {
-        grid::rebalance(options, &mut findings);
+        grid::rebalance(options, &mut results);
     }
     if options.has(Part::Server) {
-        hotrod::server(options, &mut findings);
+        hotrod::server(options, &mut results);
     }
     if options.has(Part::Idle) {
-        hotrod::idle(options, &mut findings);
+        hotrod::idle(options, &mut results);
     }
     if options.has(Part::Streams) {
-        hotrod::streams(options, &mut findings);
+        hotrod::streams(options, &mut results);
     }
     if options.has(Part::Hostile) {
-        hotrod::hostile(options, &mut findings);
+        hotrod::hostile(options, &mut results);
     }
     if options.has(Part::Pool) {
-        hotrod::pool(options, &mut findings);
+        hotrod::pool(options, &mut results);
     }
     if options.has(Part::Overload) {
-        overload::overload(options, &mut findings);
+        overload::overload(options, &mut results);
     }
-    Ok(findings.verdict(previous.as_ref()))
+    Ok(results.verdict(previous.as_ref()))
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use consort_measure::grouped;
 use serde::Serialize;
 
-use crate::session::Record;
+use crate::record::Record;
 use crate::targets::{Rival, Row};
 
 /// The machine of the figures: without it they mean nothing.

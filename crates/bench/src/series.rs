@@ -5,14 +5,14 @@
 
 use serde::Serialize;
 
-use crate::findings::{Findings, Outcome};
+use crate::interleaved::{self, Turn};
 use crate::options::Options;
 use crate::plan::Load;
 use crate::report::{markdown, number};
+use crate::results::{Outcome, Results};
 use crate::sample::{Runs, Sample, Samples};
 use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
-use crate::turns::{self, Turn};
 
 /// How far the operations per CPU second may fall behind the first step.
 const FALL_MAX: f64 = 0.1;
@@ -93,18 +93,18 @@ struct Series {
 }
 
 /// Measures every step in turn.
-pub(crate) fn measure(growing: Growing, options: &Options, findings: &mut Findings<'_>) {
+pub(crate) fn measure(growing: Growing, options: &Options, results: &mut Results<'_>) {
     let steps = growing.steps().iter().map(|&count| Step { growing, count, consort: Samples::default() });
     let mut series = Series { growing, steps: steps.collect() };
-    let measured = turns::measure(&mut series.steps, options);
+    let measured = interleaved::measure(&mut series.steps, options);
     let outcome = Outcome {
         rows: series.rows().collect(),
         errors: series.steps.iter().map(|step| step.consort.errors()).sum(),
         is_broken: !series.print(),
         failures: measured.err().into_iter().collect(),
     };
-    findings.keep(growing.name(), &series);
-    findings.add(growing.name(), outcome);
+    results.keep(growing.name(), &series);
+    results.add(growing.name(), outcome);
 }
 
 impl Series {

@@ -2,45 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use consort_jgroups::Jar;
-use serde::Serialize;
+use consort_testbed::Jar;
 
-use crate::findings::Outcome;
 use crate::java::{self, JavaCluster, Jdk, Jvms};
 use crate::options::{Options, Threads};
 use crate::plan::{Group, Load, groups};
 use crate::progress::Progress;
+use crate::record::{Point, Record};
+use crate::results::Outcome;
 use crate::sample::{Sample, Samples};
 use crate::{report, targets, tools};
-
-/// All figures of one load.
-#[derive(Serialize)]
-pub(crate) struct Point {
-    pub(crate) load: Load,
-    pub(crate) consort: Samples,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) jgroups: Option<Samples>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) sockets: Option<Samples>,
-}
-
-impl Point {
-    pub(crate) fn errors(&self) -> u64 {
-        let all = [Some(&self.consort), self.jgroups.as_ref(), self.sockets.as_ref()];
-        all.into_iter().flatten().map(Samples::errors).sum()
-    }
-}
-
-/// All measurements, and their environment.
-#[derive(Serialize)]
-pub(crate) struct Record {
-    pub(crate) java: Option<String>,
-    pub(crate) members: usize,
-    pub(crate) runs: usize,
-    pub(crate) seconds: f64,
-    pub(crate) quick: bool,
-    pub(crate) points: Vec<Point>,
-}
 
 /// The approximate time that members take to start, find each other, and leave.
 pub(crate) const CONSORT_OVERHEAD: Duration = Duration::from_secs(3);

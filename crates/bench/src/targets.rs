@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::options::Threads;
 use crate::plan::Load;
+use crate::record::Point;
 use crate::sample::{Figure, Runs, Samples};
-use crate::session::Point;
 
 /// The contestant with which Consort is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]

@@ -256,7 +256,7 @@ pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Bo
         format!("--size={}", load.size),
         format!("--reads={}", load.reads),
     ];
-    let said = run("steady", &[&own[..], &times(options)].concat())?;
+    let said = run("open_loop", &[&own[..], &times(options)].concat())?;
     Ok((said.requests()?, said.number("/connected_ms")?))
 }
 

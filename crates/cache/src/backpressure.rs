@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
-use consort_channel::Room;
+use consort_channel::SendCapacity;
 use consort_group::Address;
 
 /// The members with room for requests, and the operations that wait for room.
@@ -88,7 +88,7 @@ impl Backpressure {
     /// member has room now. Returns the waiting operations if there is more room than before.
     pub(crate) fn refresh(
         &mut self,
-        room: &Room<'_>,
+        room: &SendCapacity<'_>,
         mut report: impl FnMut(&Address, bool),
     ) -> BTreeMap<u64, Waker> {
         let was_spent = self.submitted >= self.burst;

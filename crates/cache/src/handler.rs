@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use consort_channel::{
-    Address, DriverWaker, Member, Message, MessageBatch, Room, UpHandler, View, WeakChannel,
+    Address, DriverWaker, Member, Message, MessageBatch, SendCapacity, UpHandler, View, WeakChannel,
 };
 use consort_grid::{
     Availability, CacheId, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
@@ -523,7 +523,7 @@ impl UpHandler for GridHandler {
         frame.map(|frame| Message::bytes(Some(frame.dest), frame.bytes))
     }
 
-    fn after_cycle(&self, room: &Room<'_>) {
+    fn after_cycle(&self, room: &SendCapacity<'_>) {
         if !self.wants_refresh.load(Ordering::Acquire) {
             return;
         }

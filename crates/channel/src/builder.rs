@@ -18,7 +18,7 @@ use crate::channel::{Channel, Shared, Upcalls, WeakChannel};
 use crate::delivery::{Deliverer, DeliveryPolicy};
 use crate::error::ConnectError;
 use crate::probe::Answerer;
-use crate::receiver::{Receiver, Silent};
+use crate::receiver::{IgnoringReceiver, Receiver};
 use crate::up_handler::{UpHandler, UpHandlers};
 
 /// A builder of a channel. [`ChannelBuilder::connect`] opens it.
@@ -72,7 +72,7 @@ impl Channel {
             config,
             name: None,
             address: None,
-            receiver: Arc::new(Silent),
+            receiver: Arc::new(IgnoringReceiver),
             handlers: UpHandlers::default(),
             inserted: Vec::new(),
             policy: None,
@@ -139,7 +139,7 @@ impl ChannelBuilder {
     }
 
     pub(crate) fn take_receiver(&mut self) -> Arc<dyn Receiver> {
-        std::mem::replace(&mut self.receiver, Arc::new(Silent))
+        std::mem::replace(&mut self.receiver, Arc::new(IgnoringReceiver))
     }
 
     /// Opens the sockets and joins the cluster. Returns when this member is in a view.

@@ -15,9 +15,9 @@ use tokio::sync::{oneshot, watch};
 use crate::catch_panic::ApplicationPanic;
 use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
-use crate::gate::{Gate, Passage, weight};
+use crate::gate::{Gate, GateState, weight};
 use crate::probe::Responder;
-use crate::up_handler::{Room, UpHandlers};
+use crate::up_handler::{SendCapacity, UpHandlers};
 
 /// Timeout of leaving. GMS itself gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -258,9 +258,9 @@ impl Channel {
         let bytes = weight(message.length());
         let gate = &self.shared().gate;
         match gate.try_pass(&message.dest, bytes) {
-            Passage::Open => {}
-            Passage::Closed => return Err(SendError::Closed),
-            Passage::Full => {
+            GateState::Open => {}
+            GateState::Closed => return Err(SendError::Closed),
+            GateState::Full => {
                 gate.pass(std::slice::from_ref(&message.dest), bytes).await.ok_or(SendError::Closed)?;
             }
         }
@@ -303,9 +303,11 @@ impl Channel {
     /// [`SendError::Full`] or [`SendError::Closed`]; the message was not sent.
     pub fn try_send(&self, message: Message) -> Result<(), SendError> {
         match self.shared().gate.try_pass(&message.dest, weight(message.length())) {
-            Passage::Open => self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed),
-            Passage::Full => Err(SendError::Full),
-            Passage::Closed => Err(SendError::Closed),
+            GateState::Open => {
+                self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)
+            }
+            GateState::Full => Err(SendError::Full),
+            GateState::Closed => Err(SendError::Closed),
         }
     }
 
@@ -549,7 +551,7 @@ impl Application for Upcalls {
             self.book_changes = book.changes();
             self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).clone_from(book);
         }
-        self.handlers.after_cycle(&Room::new(&self.shared.gate));
+        self.handlers.after_cycle(&SendCapacity::new(&self.shared.gate));
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -586,9 +588,9 @@ mod tests {
 
     /// Keeps all deliveries, so that nothing is acknowledged.
     #[derive(Default)]
-    struct Keeping(Mutex<Vec<Delivery>>);
+    struct RecordingReceiver(Mutex<Vec<Delivery>>);
 
-    impl Receiver for Keeping {
+    impl Receiver for RecordingReceiver {
         fn receive_batch(&self, delivery: Delivery) {
             self.0.lock().unwrap().push(delivery);
         }
@@ -600,7 +602,8 @@ mod tests {
              <GMS join_timeout=\"100\"/>{rsvp}</config>"
         );
         let stack = parse_stack("channel.xml", &text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
-        let connecting = Channel::from_config(stack.config).receiver(Keeping::default()).connect(cluster);
+        let connecting =
+            Channel::from_config(stack.config).receiver(RecordingReceiver::default()).connect(cluster);
         timeout(PATIENCE, connecting).await.expect("in time").expect("joined")
     }
 

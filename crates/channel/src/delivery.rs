@@ -101,7 +101,7 @@ pub(crate) enum Notice {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingBatches {
     next: Ordinal,
     /// Batches passed to the receiver's tasks and not yet consumed.
     unfinished: BTreeSet<Ordinal>,
@@ -120,7 +120,7 @@ pub(crate) struct Deliverer {
     receiver: Arc<dyn Receiver>,
     driver: Submitter,
     runtime: Handle,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<PendingBatches>>,
     finished: Arc<Notify>,
 }
 
@@ -130,7 +130,7 @@ impl Deliverer {
         Self { policy, receiver, driver, runtime: Handle::current(), waiting, finished }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingBatches> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +142,7 @@ impl Deliverer {
         self.start(&mut waiting, batch);
     }
 
-    fn start(&self, waiting: &mut Waiting, batch: MessageBatch) {
+    fn start(&self, waiting: &mut PendingBatches, batch: MessageBatch) {
         if self.policy == DeliveryPolicy::Direct {
             return self.call(batch);
         }

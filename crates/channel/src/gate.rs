@@ -20,7 +20,7 @@ const MESSAGE_BYTES_MIN: u64 = 64;
 type Dest = Option<Address>;
 
 #[derive(Default, Debug)]
-struct Lane {
+struct DestinationQueue {
     /// Bytes sent by the application and not yet passed to the stack.
     submitted: u64,
     /// Bytes queued in the stack.
@@ -29,7 +29,7 @@ struct Lane {
     is_half_full: bool,
 }
 
-impl Lane {
+impl DestinationQueue {
     fn has_room(&self, bytes: u64, limit: u64, burst: u64) -> bool {
         // A message larger than the whole limit passes when nothing is ahead of it.
         let fits = |ahead: u64, limit| ahead == 0 || ahead.saturating_add(bytes) <= limit;
@@ -40,8 +40,8 @@ impl Lane {
 }
 
 #[derive(Debug)]
-struct Lanes {
-    lanes: BTreeMap<Dest, Lane>,
+struct DestinationQueues {
+    lanes: BTreeMap<Dest, DestinationQueue>,
     limit_unicast: Option<u64>,
     limit_multicast: Option<u64>,
     /// Bytes that may be submitted at once, because the edge's queue takes no more.
@@ -49,7 +49,7 @@ struct Lanes {
     is_closed: bool,
 }
 
-impl Default for Lanes {
+impl Default for DestinationQueues {
     fn default() -> Self {
         Self {
             lanes: BTreeMap::new(),
@@ -65,13 +65,13 @@ impl Default for Lanes {
 /// Admits messages while there is capacity for their destination.
 #[derive(Default, Debug)]
 pub(crate) struct Gate {
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<DestinationQueues>,
     changed: Notify,
 }
 
 /// The gate's decision on a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Passage {
+pub(crate) enum GateState {
     Open,
     Full,
     Closed,
@@ -82,30 +82,33 @@ pub(crate) fn weight(length: usize) -> u64 {
 }
 
 impl Gate {
-    fn lock(&self) -> MutexGuard<'_, Lanes> {
+    fn lock(&self) -> MutexGuard<'_, DestinationQueues> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves capacity for `bytes`, if there is enough.
-    pub(crate) fn try_pass(&self, dest: &Dest, bytes: u64) -> Passage {
+    pub(crate) fn try_pass(&self, dest: &Dest, bytes: u64) -> GateState {
         let mut lanes = self.lock();
         if lanes.is_closed {
-            return Passage::Closed;
+            return GateState::Closed;
         }
         let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
         let (limit, burst) = (limit.unwrap_or(HOLD_LIMIT), lanes.burst);
         match lanes.lanes.get_mut(dest) {
             Some(lane) => {
                 if !lane.has_room(bytes, limit, burst) {
-                    return Passage::Full;
+                    return GateState::Full;
                 }
                 lane.submitted += bytes;
             }
             None => {
-                lanes.lanes.insert(dest.clone(), Lane { submitted: bytes, ..Lane::default() });
+                lanes.lanes.insert(
+                    dest.clone(),
+                    DestinationQueue { submitted: bytes, ..DestinationQueue::default() },
+                );
             }
         }
-        Passage::Open
+        GateState::Open
     }
 
     /// Reserves capacity, even beyond the limit.
@@ -117,8 +120,9 @@ impl Gate {
     pub(crate) fn is_open(&self, dest: Option<&Address>) -> bool {
         let lanes = self.lock();
         let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
-        let has_room =
-            |lane: &Lane| lane.has_room(MESSAGE_BYTES_MIN, limit.unwrap_or(HOLD_LIMIT), lanes.burst);
+        let has_room = |lane: &DestinationQueue| {
+            lane.has_room(MESSAGE_BYTES_MIN, limit.unwrap_or(HOLD_LIMIT), lanes.burst)
+        };
         !lanes.is_closed && lanes.lanes.get(&dest.cloned()).is_none_or(has_room)
     }
 
@@ -134,9 +138,9 @@ impl Gate {
             let changed = self.changed.notified();
             for (at, dest) in dests.iter().enumerate() {
                 match self.try_pass(dest, bytes) {
-                    Passage::Open => return Some(at),
-                    Passage::Closed => return None,
-                    Passage::Full => {}
+                    GateState::Open => return Some(at),
+                    GateState::Closed => return None,
+                    GateState::Full => {}
                 }
             }
             changed.await;
@@ -244,15 +248,15 @@ mod tests {
             self.gate.settle(&mut handed, &self.stack, 100, is_half_full);
         }
 
-        fn pass(&self, dest: &Dest, bytes: u64) -> Passage {
+        fn pass(&self, dest: &Dest, bytes: u64) -> GateState {
             self.gate.try_pass(dest, bytes)
         }
     }
 
     #[derive(Default)]
-    struct Woken(AtomicU32);
+    struct WakeCount(AtomicU32);
 
-    impl Wake for Woken {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Relaxed);
         }
@@ -263,13 +267,13 @@ mod tests {
         let fixture = Fixture::new();
         let (to, other) = (Some(member(2)), Some(member(3)));
         let passed = [60, 41, 40, 1].map(|bytes| fixture.pass(&to, bytes));
-        assert_eq!(passed, [Passage::Open, Passage::Full, Passage::Open, Passage::Full]);
-        assert_eq!(fixture.pass(&other, 100), Passage::Open, "it has a burst of its own");
+        assert_eq!(passed, [GateState::Open, GateState::Full, GateState::Open, GateState::Full]);
+        assert_eq!(fixture.pass(&other, 100), GateState::Open, "it has a burst of its own");
         fixture.cycle(&[(&to, 60)], &[]);
-        assert_eq!([61, 60].map(|bytes| fixture.pass(&to, bytes)), [Passage::Full, Passage::Open]);
+        assert_eq!([61, 60].map(|bytes| fixture.pass(&to, bytes)), [GateState::Full, GateState::Open]);
         fixture.cycle(&[(&to, 100)], &[]);
-        assert_eq!(fixture.pass(&to, 1_000), Passage::Open, "alone, a message may be larger");
-        assert_eq!(fixture.pass(&to, 1), Passage::Full);
+        assert_eq!(fixture.pass(&to, 1_000), GateState::Open, "alone, a message may be larger");
+        assert_eq!(fixture.pass(&to, 1), GateState::Full);
     }
 
     #[test]
@@ -278,11 +282,11 @@ mod tests {
         let to = Some(member(2));
         fixture.gate.force(&to, 60);
         fixture.gate.force(&to, 60);
-        assert_eq!(fixture.pass(&to, 1), Passage::Full);
+        assert_eq!(fixture.pass(&to, 1), GateState::Full);
         let is_open = || [to.as_ref(), None].map(|dest| fixture.gate.is_open(dest));
         assert_eq!(is_open(), [false, true]);
         fixture.cycle(&[(&to, 60)], &[]);
-        assert_eq!([41, 40].map(|bytes| fixture.pass(&to, bytes)), [Passage::Full, Passage::Open]);
+        assert_eq!([41, 40].map(|bytes| fixture.pass(&to, bytes)), [GateState::Full, GateState::Open]);
         fixture.cycle(&[(&to, 100)], &[&to]);
         assert_eq!(is_open(), [false, true], "it is crowded");
         fixture.cycle(&[], &[]);
@@ -295,11 +299,11 @@ mod tests {
     fn a_sender_that_waits_for_a_half_full_edge_is_woken_when_it_has_capacity() {
         let fixture = Fixture::new();
         let (to, all) = (Some(member(2)), None);
-        assert_eq!(fixture.pass(&to, 60), Passage::Open);
+        assert_eq!(fixture.pass(&to, 60), GateState::Open);
         fixture.cycle(&[(&to, 60)], &[&to]);
-        assert_eq!([&to, &all].map(|dest| fixture.pass(dest, 1)), [Passage::Full, Passage::Open]);
+        assert_eq!([&to, &all].map(|dest| fixture.pass(dest, 1)), [GateState::Full, GateState::Open]);
 
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeCount::default());
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
         let dests = [to.clone()];
@@ -316,8 +320,8 @@ mod tests {
     fn closing_the_gate_wakes_waiting_senders() {
         let fixture = Fixture::new();
         let dests = [Some(member(2))];
-        assert_eq!(fixture.pass(&dests[0], 100), Passage::Open);
-        let woken = Arc::new(Woken::default());
+        assert_eq!(fixture.pass(&dests[0], 100), GateState::Open);
+        let woken = Arc::new(WakeCount::default());
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
         let mut waiting = pin!(fixture.gate.pass(&dests, 1));
@@ -325,6 +329,6 @@ mod tests {
         fixture.gate.close();
         assert_eq!(woken.0.load(Relaxed), 1);
         assert_eq!(waiting.as_mut().poll(&mut cx), Poll::Ready(None));
-        assert_eq!(fixture.pass(&None, 1), Passage::Closed);
+        assert_eq!(fixture.pass(&None, 1), GateState::Closed);
     }
 }

@@ -41,5 +41,5 @@ pub use consort_group::{
 pub use consort_net::DriverWaker;
 pub use delivery::{DeliveryPolicy, UnknownPolicy};
 pub use error::{ConnectError, RpcError, SendError};
-pub use receiver::{Delivery, Receiver, Silent};
-pub use up_handler::{Room, UpHandler};
+pub use receiver::{Delivery, IgnoringReceiver, Receiver};
+pub use up_handler::{SendCapacity, UpHandler};

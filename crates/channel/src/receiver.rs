@@ -57,9 +57,9 @@ pub trait Receiver: Send + Sync + 'static {
 
 /// A receiver that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct IgnoringReceiver;
 
-impl Receiver for Silent {}
+impl Receiver for IgnoringReceiver {}
 
 impl<R: Receiver + ?Sized> Receiver for Arc<R> {
     fn receive(&self, message: Message) {

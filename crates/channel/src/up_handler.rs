@@ -110,15 +110,15 @@ pub trait UpHandler: Send + Sync + 'static {
     /// wake-ups of several threads before the next cycle count as one.
     ///
     /// These messages always pass the channel's gate, so that responses never wait behind requests. A handler that
-    /// sends requests checks the [`Room`] first. Regular messages to one destination are delivered in the order of
+    /// sends requests checks the [`SendCapacity`] first. Regular messages to one destination are delivered in the order of
     /// these calls.
     fn poll_send(&self) -> Option<Message> {
         None
     }
 
     /// A cycle has ended. One follows whenever capacity becomes free.
-    fn after_cycle(&self, room: &Room<'_>) {
-        let _ = room;
+    fn after_cycle(&self, capacity: &SendCapacity<'_>) {
+        let _ = capacity;
     }
 
     /// Returns when to call [`UpHandler::handle_timeout`]. The driver asks in each cycle; an earlier time needs a
@@ -144,11 +144,11 @@ pub trait UpHandler: Send + Sync + 'static {
 }
 
 /// The state of the channel's gate after a cycle, as senders see it ([`crate::Channel::try_send`]).
-pub struct Room<'a> {
+pub struct SendCapacity<'a> {
     gate: &'a Gate,
 }
 
-impl<'a> Room<'a> {
+impl<'a> SendCapacity<'a> {
     pub(crate) const fn new(gate: &'a Gate) -> Self {
         Self { gate }
     }
@@ -167,9 +167,9 @@ impl<'a> Room<'a> {
     }
 }
 
-impl std::fmt::Debug for Room<'_> {
+impl std::fmt::Debug for SendCapacity<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Room(bursts of {} bytes)", self.burst_bytes())
+        write!(f, "SendCapacity(bursts of {} bytes)", self.burst_bytes())
     }
 }
 
@@ -235,8 +235,8 @@ impl UpHandlers {
         self.0.iter().find_map(|handler| log_panic_and_resume("poll_send", || handler.poll_send()))
     }
 
-    pub(crate) fn after_cycle(&self, room: &Room<'_>) {
-        self.each("after_cycle", |handler| handler.after_cycle(room));
+    pub(crate) fn after_cycle(&self, capacity: &SendCapacity<'_>) {
+        self.each("after_cycle", |handler| handler.after_cycle(capacity));
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use cluster::{Cluster, Inbox, PATIENCE, Slow, fill, one_view};
-use consort_channel::{Channel, Delivery, Flags, Message, Receiver, Silent};
+use consort_channel::{Channel, Delivery, Flags, IgnoringReceiver, Message, Receiver};
 use consort_group::protocols::{Discard, DiscardConfig};
 use tokio::sync::watch;
 
@@ -86,7 +86,7 @@ async fn several_receivers_of_a_socket_keep_the_order_of_messages() {
 async fn large_messages_travel_in_pieces() {
     let cluster = Cluster::new("tcp.xml");
     let inbox = Arc::new(Inbox::default());
-    let a = cluster.join("A", Silent).await;
+    let a = cluster.join("A", IgnoringReceiver).await;
     let b = cluster.join("B", inbox.clone()).await;
     one_view(&[&a, &b]).await;
     for message in numbered(30, 1_000_000) {
@@ -130,8 +130,8 @@ async fn unicasts_out_of_band_messages_and_state() {
 #[tokio::test]
 async fn a_member_that_is_dropped_leaves() {
     let cluster = Cluster::new("tcp.xml");
-    let a = cluster.join("A", Silent).await;
-    let b = cluster.join("B", Silent).await;
+    let a = cluster.join("A", IgnoringReceiver).await;
+    let b = cluster.join("B", IgnoringReceiver).await;
     one_view(&[&a, &b]).await;
     drop(a);
     one_view(&[&b]).await;
@@ -163,8 +163,8 @@ async fn a_partition_heals_into_one_view() {
         ("min_interval=\"10s\" max_interval=\"30s\"", "min_interval=\"100ms\" max_interval=\"1s\""),
     ]);
     let inbox = Arc::new(Inbox::default());
-    let a = cluster.join("A", Silent).await;
-    let b = cluster.join("B", Silent).await;
+    let a = cluster.join("A", IgnoringReceiver).await;
+    let b = cluster.join("B", IgnoringReceiver).await;
     let c = cluster.join("C", inbox.clone()).await;
     one_view(&[&a, &b, &c]).await;
     discard(&a, &["C"]).await;
@@ -197,9 +197,9 @@ async fn mping_finds_the_cluster_a_hundred_times() {
     let end = start + cluster.text[start..].find("/>").expect("its end") + 2;
     let tcpping = cluster.text[start..end].to_owned();
     let cluster = cluster.edited(&[(&tcpping, &mping)]);
-    let a = cluster.join("A", Silent).await;
+    let a = cluster.join("A", IgnoringReceiver).await;
     for round in 0..100 {
-        let b = cluster.join("B", Silent).await;
+        let b = cluster.join("B", IgnoringReceiver).await;
         one_view(&[&a, &b]).await;
         let text = b.view_text();
         assert!(text.ends_with("(2) [A, B]"), "round {round}: {text}");
@@ -218,7 +218,7 @@ async fn senders_do_not_wait(config: &'static str) {
     for is_multicast in [true, false] {
         let cluster = Cluster::new(config).edited(&[("<MFC ", &mfc), ("<UFC ", &ufc)]);
         let slow = Slow::new();
-        let a = cluster.join("A", Silent).await;
+        let a = cluster.join("A", IgnoringReceiver).await;
         let b = cluster.join("B", slow.clone()).await;
         one_view(&[&a, &b]).await;
         let dest = (!is_multicast).then(|| b.address().clone());
@@ -266,7 +266,7 @@ impl Receiver for Stuck {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn senders_wait_for_a_member_that_does_not_read_before_its_queue_is_full() {
     let mut cluster = Cluster::new("tcp-new.xml");
-    let a = cluster.join("A", Silent).await;
+    let a = cluster.join("A", IgnoringReceiver).await;
     // Its driver calls the receiver itself, and reads nothing meanwhile.
     cluster.variables.set("mpp", "direct");
     let stuck = Arc::new(Stuck::default());

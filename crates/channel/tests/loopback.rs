@@ -11,7 +11,7 @@ use std::time::Duration;
 use cluster::{PATIENCE, Slow, fill, join, join_rpc, members};
 use consort_channel::rpc::{FilterDecision, RequestOptions, RpcDispatcher};
 use consort_channel::{
-    Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, Silent,
+    Address, Channel, ChannelBuilder, Delivery, Flags, IgnoringReceiver, Message, Payload, Receiver,
 };
 use consort_conf::{Variables, parse_stack};
 use consort_group::{Cx, MessageBatch, Protocol, ProtocolId, TimerKey};
@@ -318,7 +318,7 @@ fn bytes(text: &'static str) -> Payload {
 async fn dispatchers(cluster: &str, count: usize, first: Noting) -> Vec<RpcDispatcher> {
     let mut all = Vec::new();
     for nth in 0..count {
-        let mut builder = builder(["A", "B", "C", "D"][nth], "max", "").receiver(Silent);
+        let mut builder = builder(["A", "B", "C", "D"][nth], "max", "").receiver(IgnoringReceiver);
         if nth == 0 {
             builder = builder.insert_above("FRAG2", Box::new(first.clone()));
         }

@@ -10,7 +10,7 @@ use consort_channel::probe::passcode_prefix;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use consort_channel::{Channel, Message, Payload, Silent};
+use consort_channel::{Channel, IgnoringReceiver, Message, Payload};
 
 /// S000-58: a member's calls and round trips, read and switched through probe.
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn the_bundler_is_exchanged_under_load() {
     let port = 31_000 + (std::process::id() % 1_000) as u16;
     let cluster = Cluster::new("tcp.xml").probed(port);
     let inbox = Arc::new(Inbox::default());
-    let a = cluster.join("A", Silent).await;
+    let a = cluster.join("A", IgnoringReceiver).await;
     let b = cluster.join("B", inbox.clone()).await;
     one_view(&[&a, &b]).await;
     let sender = tokio::spawn(send(a.clone(), 20_000));
@@ -83,7 +83,7 @@ async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
         ("", "127.0.0.1", "127.0.0.3"),
     ] {
         let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, bind_addr));
-        let a = cluster.join("A", Silent).await;
+        let a = cluster.join("A", IgnoringReceiver).await;
         let asked = |host: &'static str| tokio::net::TcpStream::connect((host, port));
         assert!(asked(answers).await.is_ok(), "{answers}");
         assert!(asked(is_silent).await.is_err(), "{is_silent}");
@@ -102,7 +102,7 @@ async fn a_reachable_probe_without_a_passcode_is_logged() {
     ] {
         let (log, _guard) = cluster::log::Log::begin("consort_channel=warn");
         let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, attributes));
-        let a = cluster.join("A", Silent).await;
+        let a = cluster.join("A", IgnoringReceiver).await;
         a.close().await;
         let logged = log.take();
         assert_eq!(logged.contains("without diag.passcode"), is_logged, "{attributes}: {logged}");
@@ -170,7 +170,7 @@ async fn multicast_and_tcp_are_closed_each_by_its_attribute() {
         let attributes = format!(
             "diag.enabled=\"true\" diag.enable_udp=\"{udp}\" diag.enable_tcp=\"{tcp}\" diag.port=\"{port}\""
         );
-        let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", Silent).await;
+        let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", IgnoringReceiver).await;
         let connected = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
         assert_eq!((has_udp_socket(port), connected.is_ok()), (udp, tcp), "{attributes}");
         a.close().await;
@@ -195,7 +195,7 @@ async fn ask_bytes(port: u16, request: &[u8]) -> String {
 async fn probe_is_off_by_default() {
     let port = 34_000 + (std::process::id() % 1_000) as u16;
     let attributes = format!("diag.enable_tcp=\"true\" diag.port=\"{port}\"");
-    let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", Silent).await;
+    let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", IgnoringReceiver).await;
     assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err());
     a.close().await;
 }

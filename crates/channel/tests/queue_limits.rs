@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cluster::log::Log;
 use cluster::stallable_member::StallableMember;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
-use consort_channel::{Address, Channel, Message, SendError, Silent};
+use consort_channel::{Address, Channel, IgnoringReceiver, Message, SendError};
 
 /// Bytes of a message.
 const SIZE: usize = 10_000;
@@ -43,7 +43,7 @@ async fn flood(from: &Channel, dest: Option<&Address>) -> usize {
 async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool) {
     let (warnings, _guard) = Log::begin("warn");
     let inbox = Arc::new(Inbox::default());
-    let sender = cluster.join("A", Silent).await;
+    let sender = cluster.join("A", IgnoringReceiver).await;
     let mut stalled = StallableMember::join(&cluster, "B", inbox.clone()).await;
     one_view(&[&sender, &stalled.channel]).await;
     stalled.stall().await;

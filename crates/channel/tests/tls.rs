@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cluster::log::Log;
 use cluster::{Cluster, Inbox, PATIENCE, members, one_view};
-use consort_channel::{Channel, Message, Silent};
+use consort_channel::{Channel, IgnoringReceiver, Message};
 use consort_tls::{Identity, Roots};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -244,7 +244,7 @@ async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel
     let b = place.join("B", &authority.member("B"), inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
     let _ = log.take();
-    let intruder = place.cluster(intruder).join("X", Silent).await;
+    let intruder = place.cluster(intruder).join("X", IgnoringReceiver).await;
     assert_eq!(members(&intruder, 1).await.len(), 1);
     let members = [a, b];
     multicasts(&members, &inboxes, &[1, 100_000]).await;
@@ -304,8 +304,8 @@ async fn a_member_that_only_believes_us_does_not_get_in() {
 async fn a_member_without_tls_logs_a_peer_that_begins_tls() {
     let (log, _guard) = Log::begin("consort_net=warn");
     let (authority, place) = (Authority::new("begins"), Place::new());
-    let a = place.cluster("").join("A", Silent).await;
-    let b = place.cluster(&authority.member("B")).join("B", Silent).await;
+    let a = place.cluster("").join("A", IgnoringReceiver).await;
+    let b = place.cluster(&authority.member("B")).join("B", IgnoringReceiver).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
     let logged = log.take();
     assert!(logged.contains("it begins with TLS, and tls.enabled is not set here"), "{logged}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cluster::log::Log;
 use cluster::{Cluster, Inbox, ask, one_view};
-use consort_channel::{Channel, Message, Silent};
+use consort_channel::{Channel, IgnoringReceiver, Message};
 
 /// Multicasts a number and waits for it.
 async fn multicast(from: &Channel, inbox: &Inbox, nth: usize) {
@@ -21,7 +21,7 @@ async fn a_layer_is_traced_while_probe_says_so() {
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     let cluster = Cluster::new("tcp.xml").probed(port);
     let inbox = Arc::new(Inbox::default());
-    let a = cluster.join("A", Silent).await;
+    let a = cluster.join("A", IgnoringReceiver).await;
     let b = cluster.join("B", inbox.clone()).await;
     one_view(&[&a, &b]).await;
     multicast(&a, &inbox, 1).await;

@@ -11,8 +11,8 @@ use cluster::log::Log;
 use cluster::{Cluster, Inbox, PATIENCE, Slow, join, members, one_view};
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use consort_channel::{
-    Address, Channel, ChannelBuilder, Message, MessageBatch, Payload, Room, SendError, Silent, UpHandler,
-    View, WeakChannel,
+    Address, Channel, ChannelBuilder, IgnoringReceiver, Message, MessageBatch, Payload, SendCapacity,
+    SendError, UpHandler, View, WeakChannel,
 };
 use consort_conf::{Variables, parse_stack};
 use tokio::sync::{oneshot, watch};
@@ -136,7 +136,7 @@ impl UpHandler for Pong {
         Some(message)
     }
 
-    fn after_cycle(&self, room: &Room<'_>) {
+    fn after_cycle(&self, room: &SendCapacity<'_>) {
         let mut state = self.state();
         state.cycles += 1;
         let Some(pumped) = &state.pumped else { return };
@@ -401,7 +401,8 @@ async fn a_handler_responds_to_probe() {
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     let cluster = Cluster::new("tcp.xml").probed(port);
     let handler = Arc::new(Pong::default());
-    let channel = join(&cluster.name, cluster.builder("A").receiver(Silent).up_handler(handler)).await;
+    let channel =
+        join(&cluster.name, cluster.builder("A").receiver(IgnoringReceiver).up_handler(handler)).await;
     let answer = cluster::ask(port, "answers").await;
     assert!(answer.contains("answers=0\r\n"), "{answer}");
     channel.close().await;

@@ -139,7 +139,7 @@ impl GridGrowthOf {
                 growth.per_put,
                 growth.per_read,
                 growth.per_primary_read,
-                growth.walk_held,
+                growth.iteration_held,
                 growth.moved,
                 ideal(&growth),
                 growth.per_join,
@@ -182,7 +182,7 @@ fn plots(all: &[grid::Growth]) -> String {
         ("read from the primary", |growth| growth.per_primary_read),
     ];
     let joins: [Line; 2] = [("moved", |growth| growth.moved), ("ideal", ideal)];
-    let walks: [Line; 1] = [("held", |growth| growth.walk_held as f64)];
+    let walks: [Line; 1] = [("held", |growth| growth.iteration_held as f64)];
     plot("messages per operation, by members", ("messages", 4.0), &operations)
         + &plot("part of all copies that moves when one more joins, by members", ("part", 0.4), &joins)
         + &plot(
@@ -257,7 +257,7 @@ impl Swarm {
     fn run_grid(&self) -> ExitCode {
         let mix = if self.faults == Faults::All { Mix::ALL } else { Mix::NONE };
         let mut plan = grid::Plan::new(&self.stack, self.members).with_faults(mix);
-        plan.tells_all = self.trace;
+        plan.with_operations = self.trace;
         if self.parted {
             plan = plan.parted();
         }
@@ -268,7 +268,7 @@ impl Swarm {
             plan = plan.without_stores();
         }
         if self.without_habits {
-            plan = plan.with_habits(grid::Habits::NONE);
+            plan = plan.with_workload(grid::WorkloadMix::NONE);
         }
         match self.seed {
             Some(seed) => {
@@ -364,8 +364,8 @@ fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
         ("succeeded", sum(&|report| report.succeeded as u64)),
         ("uncertain", sum(&|report| report.uncertain as u64)),
         ("excused", sum(&|report| report.excused as u64)),
-        ("walks", sum(&|report| report.walks as u64)),
-        ("refused_walks", sum(&|report| report.refused_walks as u64)),
+        ("walks", sum(&|report| report.iterations as u64)),
+        ("refused_walks", sum(&|report| report.refused_iterations as u64)),
         ("events", sum(&|report| report.events as u64)),
         ("gaps", sum(&|report| report.gaps as u64)),
         ("loads", sum(&|report| report.loads)),

@@ -58,9 +58,9 @@ pub(crate) struct Passed {
     pub(crate) bytes: Bytes,
 }
 
-enum Happening {
+enum SimEvent {
     Passed(Passed),
-    Told { to: usize, token: Token, outcome: Outcome },
+    Outcome { to: usize, token: Token, outcome: Outcome },
     Wake { node: usize },
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Cluster {
     /// Pairs between which no message passes.
     pub(crate) cuts: BTreeSet<(usize, usize)>,
     config: StackConfig,
-    schedule: Schedule<Happening>,
+    schedule: Schedule<SimEvent>,
     listeners: BTreeMap<PhysAddr, (usize, Token)>,
     ends: BTreeMap<ConnId, End>,
     next_conn: u64,
@@ -214,23 +214,23 @@ impl Cluster {
         node
     }
 
-    fn at(&mut self, at: Time, happening: Happening) {
-        self.schedule.add(at, happening);
+    fn at(&mut self, at: Time, event: SimEvent) {
+        self.schedule.add(at, event);
     }
 
     /// Runs the cluster for this time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
-        while let Some((at, happening)) = self.schedule.take(until) {
+        while let Some((at, event)) = self.schedule.take(until) {
             self.now = self.now.max(at);
-            match happening {
-                Happening::Passed(passed) => {
+            match event {
+                SimEvent::Passed(passed) => {
                     if !self.cuts.contains(&(passed.from, passed.to)) {
                         self.arrive(&passed);
                     }
                 }
-                Happening::Told { to, token, outcome } => self.tell(to, token, outcome),
-                Happening::Wake { node } => {
+                SimEvent::Outcome { to, token, outcome } => self.tell(to, token, outcome),
+                SimEvent::Wake { node } => {
                     let member = &mut self.members[node];
                     member.wakes_at = None;
                     if !member.is_gone {
@@ -312,7 +312,7 @@ impl Cluster {
         let Some(near) = self.ends.remove(&conn) else { return };
         if let Some(far) = self.ends.remove(&near.far) {
             let outcome = Outcome::Closed { conn: near.far, is_graceful };
-            self.at(self.now + LATENCY, Happening::Told { to: far.node, token: far.token, outcome });
+            self.at(self.now + LATENCY, SimEvent::Outcome { to: far.node, token: far.token, outcome });
         }
     }
 
@@ -348,7 +348,7 @@ impl Cluster {
                 let packet = transmit.whole();
                 for to in dests.into_iter().filter(|&to| to != node) {
                     let passed = Passed { way: Way::Packet, from: node, to, bytes: packet.clone() };
-                    self.at(now + LATENCY, Happening::Passed(passed));
+                    self.at(now + LATENCY, SimEvent::Passed(passed));
                 }
             }
             if is_quiet {
@@ -360,7 +360,7 @@ impl Cluster {
             && member.wakes_at.is_none_or(|planned| at < planned)
         {
             member.wakes_at = Some(at);
-            self.at(at, Happening::Wake { node });
+            self.at(at, SimEvent::Wake { node });
         }
     }
 
@@ -391,7 +391,7 @@ impl Cluster {
     }
 
     fn perform(&mut self, node: usize, token: Token, effect: Effect) {
-        let here = |outcome| Happening::Told { to: node, token, outcome };
+        let here = |outcome| SimEvent::Outcome { to: node, token, outcome };
         let now = self.now;
         match effect {
             Effect::Listen { ports, .. } => {
@@ -416,7 +416,7 @@ impl Cluster {
                     self.ends.insert(far, End { node: peer, token: listener, far: near });
                     self.at(now, here(Outcome::Connected(near)));
                     let outcome = Outcome::Accepted { conn: far, peer: own };
-                    self.at(now + LATENCY, Happening::Told { to: peer, token: listener, outcome });
+                    self.at(now + LATENCY, SimEvent::Outcome { to: peer, token: listener, outcome });
                 }
                 _ => self.at(now, here(Outcome::Failed("connection refused".to_owned()))),
             },
@@ -424,7 +424,7 @@ impl Cluster {
                 let far = self.ends.get(&conn).and_then(|near| self.ends.get(&near.far));
                 if let Some(to) = far.map(|far| far.node) {
                     let passed = Passed { way: Way::Frame, from: node, to, bytes: frame };
-                    self.at(now + LATENCY, Happening::Passed(passed));
+                    self.at(now + LATENCY, SimEvent::Passed(passed));
                 }
             }
             Effect::Close { conn, is_graceful } => self.close(conn, is_graceful),
@@ -435,7 +435,7 @@ impl Cluster {
             Effect::SendGroup { datagram } => {
                 for to in self.groups.keys().copied().collect::<Vec<_>>() {
                     let passed = Passed { way: Way::Datagram, from: node, to, bytes: datagram.clone() };
-                    self.at(now + LATENCY, Happening::Passed(passed));
+                    self.at(now + LATENCY, SimEvent::Passed(passed));
                 }
             }
             Effect::LeaveGroup => drop(self.groups.remove(&node)),

@@ -1,7 +1,6 @@
 //! The bytes of the facts, as first inputs.
 
-#[path = "../../group/tests/vectors/mod.rs"]
-mod all;
+use consort_testbed::vectors as all;
 
 /// Returns names and bytes of all lines of the files whose names have this prefix.
 pub fn lines(file: &str) -> impl Iterator<Item = (&'static str, Vec<u8>)> + use<'_> {
@@ -28,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_something_to_begin_from() {
+    fn vectors_and_sessions_are_found() {
         assert_eq!(sessions().len(), 300);
         assert_eq!(named("08", &["joinrsp"]).len(), 3);
     }

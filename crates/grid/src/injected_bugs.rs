@@ -1,9 +1,9 @@
-//! Bugs that tests plant in members on purpose, to prove that checkers find them. Without the feature `planted` no
+//! Bugs that tests inject into members on purpose, to prove that checkers find them. Without the feature `injected-bugs` no
 //! member has one, and the compiler removes their code.
 
-/// A planted bug.
+/// An injected bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[cfg_attr(not(feature = "planted"), allow(dead_code, unreachable_pub))]
+#[cfg_attr(not(feature = "injected-bugs"), allow(dead_code, unreachable_pub))]
 pub enum InjectedBug {
     /// Backups acknowledge writes that they have not applied while they receive the segment.
     BackupNotApplied,
@@ -120,12 +120,12 @@ pub enum InjectedBug {
 impl InjectedBug {
     /// Bugs about votes: views have to overlap within moments, which tests of nodes bring about
     /// (`crates/grid/tests/it/split_brain.rs`).
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub const VOTES: [Self; 4] =
         [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce, Self::LossNotConfirmed];
 
     /// Bugs that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub const SCENARIOS: [Self; 7] = [
         Self::RefusedIsFinished,
         Self::WritingForgotten,
@@ -137,24 +137,24 @@ impl InjectedBug {
     ];
 
     /// Bugs that the simulator finds only in runs with a certain mix of operations.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub const HABITS: [Self; 3] = [Self::AgeForgotten, Self::ExpiredUntold, Self::ClearIgnored];
 
     /// Bugs that the simulator finds only where clients put entries with a max-idle time.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub const IDLE: [Self; 3] = [Self::UseDenied, Self::UseRenewed, Self::UsesKept];
 
     /// Bugs that the simulator finds where members have stores.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub const STORES: [Self; 4] =
         [Self::StoreNotAwaited, Self::HeldForgotten, Self::BallotsForgotten, Self::StoreKept];
 
     /// Bugs that the simulator finds in local caches.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub const LOCAL: [Self; 1] = [Self::ToldKept];
 
     /// All other bugs, which the simulator finds with whole stacks.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub const ALL: [Self; 29] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,

@@ -56,7 +56,7 @@ pub use event::{
 pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};
 pub use history::Lineage;
-#[cfg(feature = "planted")]
+#[cfg(feature = "injected-bugs")]
 pub use injected_bugs::InjectedBug;
 pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, CapacityFactor, Location, NamesMembers};

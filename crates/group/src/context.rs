@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::credit::Returning;
+use crate::credit::CreditReturn;
 use crate::queues::Queues;
 use crate::stack::Slot;
 use crate::{
@@ -78,7 +78,7 @@ impl fmt::Display for DropReason {
 
 /// The severity of a discarded item for the operator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Concern {
+pub enum Severity {
     /// A part of normal operation, for example around a restart. Logged at debug level.
     Expected,
     /// A sign of wrong configuration, a defect or overload. Logged as a warning.
@@ -90,7 +90,7 @@ pub enum Concern {
 #[derive(Default, Debug)]
 pub struct Drops {
     counts: BTreeMap<(&'static str, DropReason), u64>,
-    logged: BTreeMap<(&'static str, DropReason, Concern), Time>,
+    logged: BTreeMap<(&'static str, DropReason, Severity), Time>,
 }
 
 impl Drops {
@@ -103,25 +103,25 @@ impl Drops {
         now: Time,
         layer: &'static str,
         why: DropReason,
-        concern: Concern,
+        severity: Severity,
         detail: impl FnOnce() -> String,
     ) {
         let count = self.counts.entry((layer, why)).or_default();
         *count += 1;
-        let logged = self.logged.get(&(layer, why, concern));
+        let logged = self.logged.get(&(layer, why, severity));
         if logged.is_some_and(|at| now.since(*at) < Self::WARN_INTERVAL) {
             return;
         }
-        self.logged.insert((layer, why, concern), now);
-        match concern {
-            Concern::Expected => tracing::debug!(layer, %why, count, "discarded: {}", detail()),
-            Concern::Unexpected => tracing::warn!(layer, %why, count, "discarded: {}", detail()),
+        self.logged.insert((layer, why, severity), now);
+        match severity {
+            Severity::Expected => tracing::debug!(layer, %why, count, "discarded: {}", detail()),
+            Severity::Unexpected => tracing::warn!(layer, %why, count, "discarded: {}", detail()),
         }
     }
 
     /// Returns when a line of this concern was logged last for this layer and reason.
-    pub fn logged(&self, layer: &'static str, why: DropReason, concern: Concern) -> Option<Time> {
-        self.logged.get(&(layer, why, concern)).copied()
+    pub fn logged(&self, layer: &'static str, why: DropReason, severity: Severity) -> Option<Time> {
+        self.logged.get(&(layer, why, severity)).copied()
     }
 
     /// Returns the counts.
@@ -250,7 +250,7 @@ impl Cx<'_> {
     /// Returns credit to the member that the layers below know as the sender.
     pub fn return_credit(&mut self, src: &Address, is_multicast: bool, credit: u64) {
         if credit > 0 {
-            let mut returning = Returning::new(src, is_multicast, credit);
+            let mut returning = CreditReturn::new(src, is_multicast, credit);
             self.each_below(|protocol, cx| returning.pass(protocol, cx));
         }
     }
@@ -267,19 +267,19 @@ impl Cx<'_> {
     /// Counts a discarded item that is not a message. `detail` is the log text, with names from the book.
     pub fn count_drop(&mut self, why: DropReason, detail: impl FnOnce(&AddressBook) -> String) {
         // A retransmission whose acknowledgement was late is normal.
-        let concern = if why == DropReason::Duplicate { Concern::Expected } else { Concern::Unexpected };
-        self.count_drop_of(why, concern, detail);
+        let severity = if why == DropReason::Duplicate { Severity::Expected } else { Severity::Unexpected };
+        self.count_drop_of(why, severity, detail);
     }
 
     /// Counts a discarded item of this concern that is not a message. `detail` is the log text.
     pub fn count_drop_of(
         &mut self,
         why: DropReason,
-        concern: Concern,
+        severity: Severity,
         detail: impl FnOnce(&AddressBook) -> String,
     ) {
         let Shared { drops, book, .. } = &mut *self.shared;
-        drops.count(self.now, self.name, why, concern, || detail(book));
+        drops.count(self.now, self.name, why, severity, || detail(book));
     }
 
     /// Queries the layers below (nearest first), then the layers above.

@@ -5,22 +5,22 @@ use smallvec::{SmallVec, smallvec};
 use crate::{Address, Cx, Protocol};
 
 /// Members and bytes. One entry, unless a layer above delivered messages of one member that another had sent.
-pub type Owed = SmallVec<[(Address, u64); 1]>;
+pub type OwedCredits = SmallVec<[(Address, u64); 1]>;
 
 /// Consumed bytes, passed from layer to layer towards the network.
-pub(crate) struct Returning {
-    owed: Owed,
+pub(crate) struct CreditReturn {
+    owed: OwedCredits,
     is_multicast: bool,
 }
 
-impl Returning {
+impl CreditReturn {
     pub(crate) fn new(src: &Address, is_multicast: bool, credit: u64) -> Self {
         Self { owed: smallvec![(src.clone(), credit)], is_multicast }
     }
 
     /// Reports the bytes to a layer, and replaces the creditors by those that the layers below it know.
     pub(crate) fn pass(&mut self, protocol: &mut dyn Protocol, cx: &mut Cx<'_>) {
-        let mut next: Option<Owed> = None;
+        let mut next: Option<OwedCredits> = None;
         for (at, (src, credit)) in self.owed.iter().enumerate() {
             protocol.consumed(cx, src, self.is_multicast, *credit);
             match protocol.owed_below(src, self.is_multicast, *credit) {

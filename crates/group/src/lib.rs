@@ -41,9 +41,6 @@ mod stack;
 mod stack_count;
 mod time;
 mod timers;
-#[cfg(test)]
-#[path = "../tests/vectors/mod.rs"]
-mod vectors;
 mod version;
 mod view;
 mod window;
@@ -54,10 +51,13 @@ pub mod protocols;
 pub mod trace;
 pub mod wire;
 
+#[cfg(test)]
+use consort_testbed::vectors;
+
 pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};
 pub use batch::{HeaderIds, MessageBatch};
-pub use context::{Concern, Cx, DropReason, Drops, Shared};
-pub use credit::Owed;
+pub use context::{Cx, DropReason, Drops, Severity, Shared};
+pub use credit::OwedCredits;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{
     Answer, ConnId, Control, Effect, Event, Indication, Lane, Outcome, Pass, Query, StateError, Token,

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::config::Properties;
 use crate::{
-    Address, Answer, Control, Cx, Event, HeaderIds, MessageBatch, Outcome, Owed, Pass, PhysAddr, ProtocolId,
-    Query, StackCount, TimerKey, Token,
+    Address, Answer, Control, Cx, Event, HeaderIds, MessageBatch, Outcome, OwedCredits, Pass, PhysAddr,
+    ProtocolId, Query, StackCount, TimerKey, Token,
 };
 
 /// The attributes of a layer: name and value, in the layer's order.
@@ -102,7 +102,7 @@ pub trait Protocol: Send {
     /// Returns the members whose credit the layers below have counted for the next consumed bytes of `src`. A
     /// layer that delivers messages of one member that another member sent implements it. `None`: the credit
     /// is `src`'s.
-    fn owed_below(&mut self, _src: &Address, _is_multicast: bool, _credit: u64) -> Option<Owed> {
+    fn owed_below(&mut self, _src: &Address, _is_multicast: bool, _credit: u64) -> Option<OwedCredits> {
         None
     }
 

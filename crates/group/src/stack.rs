@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::credit::Returning;
+use crate::credit::CreditReturn;
 use crate::queues::{Item, Queues};
-use crate::trace::{Switch, Traced, Way};
+use crate::trace::{Direction, LayerTrace, Switch};
 use crate::{
     Address, AddressBook, Answer, Cx, Drops, Effect, Event, HeaderIds, Indication, Message, MessageBatch,
     Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, StackCount, Time, Timers,
@@ -53,8 +53,8 @@ impl Slot {
         Self { uid, protocol, name, flushes, trace: Switch::default() }
     }
 
-    fn traced(&self) -> Option<Traced> {
-        self.trace.is_on().then(|| Traced { layer: self.name, id: self.protocol.id() })
+    fn traced(&self) -> Option<LayerTrace> {
+        self.trace.is_on().then(|| LayerTrace { layer: self.name, id: self.protocol.id() })
     }
 }
 
@@ -192,7 +192,7 @@ impl Stack {
         if credit == 0 {
             return;
         }
-        let mut returning = Returning::new(src, is_multicast, credit);
+        let mut returning = CreditReturn::new(src, is_multicast, credit);
         for index in (0..self.slots.len()).rev() {
             self.with(index, |protocol, cx| returning.pass(protocol, cx));
         }
@@ -241,7 +241,7 @@ impl Stack {
             Item::Batch(batch) => self.climb(index, batch),
             Item::Event(event) => {
                 if let Some(traced) = self.slots[index].traced() {
-                    traced.event(&self.shared, Way::Up, &event);
+                    traced.event(&self.shared, Direction::Up, &event);
                 }
                 let pass = self.with(index, |protocol, cx| protocol.up_event(cx, &event));
                 if pass == Pass::On {
@@ -306,7 +306,7 @@ impl Stack {
             }
             Item::Event(event) => {
                 if let Some(traced) = self.slots[index].traced() {
-                    traced.event(&self.shared, Way::Down, &event);
+                    traced.event(&self.shared, Direction::Down, &event);
                 }
                 let pass = self.with(index, |protocol, cx| protocol.down_event(cx, &event));
                 if let Some(below) = index.checked_sub(1)
@@ -323,10 +323,10 @@ impl Stack {
         if index == 1
             && let Some(transport) = self.slots[0].traced()
         {
-            transport.batch(&self.shared, Way::Up, batch);
+            transport.batch(&self.shared, Direction::Up, batch);
         }
         if let Some(traced) = self.slots[index].traced() {
-            traced.batch(&self.shared, Way::Up, batch);
+            traced.batch(&self.shared, Direction::Up, batch);
         }
     }
 
@@ -335,7 +335,7 @@ impl Stack {
         let above = self.slots.get(index + 1).and_then(Slot::traced);
         let transport = if index == 0 { self.slots[0].traced() } else { None };
         for traced in [above, transport].into_iter().flatten() {
-            traced.batch(&self.shared, Way::Down, batch);
+            traced.batch(&self.shared, Direction::Down, batch);
         }
     }
 

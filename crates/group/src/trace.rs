@@ -79,7 +79,7 @@ impl Switch {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// From a peer.
     Up,
     /// To a peer.
@@ -87,15 +87,15 @@ pub(crate) enum Way {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Traced {
+pub(crate) struct LayerTrace {
     pub(crate) layer: &'static str,
     pub(crate) id: ProtocolId,
 }
 
-impl Traced {
+impl LayerTrace {
     /// Logs the messages that carry this layer's header; the transport logs all messages.
     #[cold]
-    pub(crate) fn batch(self, shared: &Shared, way: Way, batch: &MessageBatch) {
+    pub(crate) fn batch(self, shared: &Shared, way: Direction, batch: &MessageBatch) {
         if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
             return;
         }
@@ -108,11 +108,11 @@ impl Traced {
     }
 
     #[cold]
-    pub(crate) fn event(self, shared: &Shared, way: Way, event: &Event) {
+    pub(crate) fn event(self, shared: &Shared, way: Direction, event: &Event) {
         if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
             return;
         }
-        let way = if way == Way::Up { "from below" } else { "from above" };
+        let way = if way == Direction::Up { "from below" } else { "from above" };
         let event = bounded(format_args!("{event:?}"));
         tracing::trace!(target: TARGET, layer = self.layer, member = &*shared.name, "{way}: {event}");
     }
@@ -157,10 +157,12 @@ fn bounded(text: fmt::Arguments<'_>) -> String {
 }
 
 /// Formats a line such as `--> B: 1000 bytes, [OOB], Unicast3(…)`.
-fn line(book: &AddressBook, way: Way, message: &Message, headers: &str) -> String {
+fn line(book: &AddressBook, way: Direction, message: &Message, headers: &str) -> String {
     let (arrow, peer) = match way {
-        Way::Up => ("<--", message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.display(src))),
-        Way::Down => {
+        Direction::Up => {
+            ("<--", message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.display(src)))
+        }
+        Direction::Down => {
             ("-->", message.dest.as_ref().map_or_else(|| "all".to_owned(), |dest| book.display(dest)))
         }
     };
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_layer_traces_messages_with_its_header_and_the_transport_traces_all() {
-        let of = |id| Traced { layer: "", id };
+        let of = |id| LayerTrace { layer: "", id };
         let mut message = Message::bytes(Some(member(2)), vec![0; 5]).with_flags(Flags::OOB);
         assert_eq!(of(ProtocolId::FD_ALL3).headers(&message), None);
         assert_eq!(of(ProtocolId::TP).headers(&message).as_deref(), Some(""));
@@ -202,7 +204,7 @@ mod tests {
         let headers = of(ProtocolId::FD_ALL3).headers(&message).unwrap();
         let mut book = AddressBook::default();
         book.learn(&member(2), Some("B"), None);
-        assert_eq!(line(&book, Way::Down, &message, &headers), "--> B: 5 bytes, [OOB], Heartbeat");
+        assert_eq!(line(&book, Direction::Down, &message, &headers), "--> B: 5 bytes, [OOB], Heartbeat");
     }
 
     #[test]

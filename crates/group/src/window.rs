@@ -28,7 +28,7 @@ pub(crate) fn notice_all<'a>(windows: impl Iterator<Item = &'a mut ReceiveWindow
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Added {
+pub(crate) enum Insertion {
     /// It was new.
     New,
     /// It was present or delivered already.
@@ -98,21 +98,21 @@ impl ReceiveWindow {
     /// Adds a message and appends to `out`, in order, all messages that become deliverable. An OOB message is
     /// delivered at once, wherever it is.
     #[inline]
-    pub(crate) fn add(&mut self, seqno: u64, mut message: Message, out: &mut Vec<Message>) -> Added {
-        let Some(at) = seqno.checked_sub(self.delivered + 1) else { return Added::Duplicate };
+    pub(crate) fn add(&mut self, seqno: u64, mut message: Message, out: &mut Vec<Message>) -> Insertion {
+        let Some(at) = seqno.checked_sub(self.delivered + 1) else { return Insertion::Duplicate };
         if self.pass(seqno) {
             out.push(message);
-            return Added::New;
+            return Insertion::New;
         }
-        let Ok(at) = usize::try_from(at) else { return Added::Beyond };
+        let Ok(at) = usize::try_from(at) else { return Insertion::Beyond };
         if at >= self.capacity {
-            return Added::Beyond;
+            return Insertion::Beyond;
         }
         while self.slots.len() <= at {
             self.slots.push_back(Slot::Missing);
         }
         if !matches!(self.slots[at], Slot::Missing) {
-            return Added::Duplicate;
+            return Insertion::Duplicate;
         }
         self.slots[at] = if message.is_oob() {
             message.transient |= Transient::OOB_DELIVERED;
@@ -122,7 +122,7 @@ impl ReceiveWindow {
             Slot::Waiting(Box::new(message))
         };
         self.take_ready(out);
-        Added::New
+        Insertion::New
     }
 
     fn take_ready(&mut self, out: &mut Vec<Message>) {
@@ -272,10 +272,10 @@ mod tests {
             let mut seqnos: Vec<u64> = (1..=50).chain(1..=50).collect();
             rng.shuffle(&mut seqnos);
             let (mut window, mut out) = (ReceiveWindow::new(0, 100), Vec::new());
-            let added: Vec<Added> =
+            let added: Vec<Insertion> =
                 seqnos.iter().map(|&seqno| window.add(seqno, message(seqno), &mut out)).collect();
             assert_eq!(numbers(&out), (1..=50).collect::<Vec<_>>(), "seed {seed}");
-            assert_eq!(added.iter().filter(|added| **added == Added::Duplicate).count(), 50);
+            assert_eq!(added.iter().filter(|added| **added == Insertion::Duplicate).count(), 50);
             assert_eq!((window.highest_delivered(), window.len()), (50, 0));
         }
     }
@@ -285,7 +285,7 @@ mod tests {
         let (mut window, mut out) = (ReceiveWindow::new(0, 100), Vec::new());
         window.add(2, message(2).with_flags(Flags::OOB), &mut out);
         assert_eq!(numbers(&out), [2]);
-        assert_eq!(window.add(2, message(2).with_flags(Flags::OOB), &mut out), Added::Duplicate);
+        assert_eq!(window.add(2, message(2).with_flags(Flags::OOB), &mut out), Insertion::Duplicate);
         window.add(3, message(3), &mut out);
         window.add(1, message(1), &mut out);
         assert_eq!(numbers(&out), [2, 1, 3]);
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(ahead.iter().collect::<Vec<_>>(), [13, 14, 16, 19, 22]);
         assert_eq!((ahead.offset, ahead.size), (13, 10));
         let mut again = ReceiveWindow::new(11, 100).with_delivered(&ahead);
-        assert_eq!(again.add(13, message(13), &mut out), Added::Duplicate);
+        assert_eq!(again.add(13, message(13), &mut out), Insertion::Duplicate);
         out.clear();
         again.add(12, message(12), &mut out);
         assert_eq!((numbers(&out), again.highest_delivered()), (vec![12], 14));
@@ -369,10 +369,10 @@ mod tests {
     #[test]
     fn a_message_beyond_the_window_is_refused() {
         let (mut window, mut out) = (ReceiveWindow::new(10, 5), Vec::new());
-        assert_eq!(window.add(16, message(16), &mut out), Added::Beyond);
-        assert_eq!(window.add(15, message(15), &mut out), Added::New);
-        assert_eq!(window.add(u64::MAX, message(0), &mut out), Added::Beyond);
-        assert_eq!(window.add(0, message(0), &mut out), Added::Duplicate);
+        assert_eq!(window.add(16, message(16), &mut out), Insertion::Beyond);
+        assert_eq!(window.add(15, message(15), &mut out), Insertion::New);
+        assert_eq!(window.add(u64::MAX, message(0), &mut out), Insertion::Beyond);
+        assert_eq!(window.add(0, message(0), &mut out), Insertion::Duplicate);
     }
 
     /// S003-10: a message kept until all members have it costs its payload and a fixed overhead, and is freed

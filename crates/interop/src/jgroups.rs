@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use consort_jgroups::{Jar, brief_jvm};
+use consort_testbed::{Jar, brief_jvm};
 
 /// Set for a test that runs again in its own network, which Maven could not reach out of.
 pub(crate) const DIRECTORY_VARIABLE: &str = "CONSORT_INTEROP";

@@ -13,7 +13,7 @@ mod network;
 mod setting;
 mod tool;
 
-pub use consort_jgroups::Network;
+pub use consort_testbed::Network;
 pub use jgroups::java_program;
 pub use member::{Kind, Member, built};
 pub use network::{in_network, in_own_network};

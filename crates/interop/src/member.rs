@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use consort_jgroups::{KillOnDrop, brief_jvm};
+use consort_testbed::{KillOnDrop, brief_jvm};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use consort_jgroups::{Network, own_network};
+use consort_testbed::{Network, own_network};
 
 use crate::jgroups::{DIRECTORY_VARIABLE, directory};
 

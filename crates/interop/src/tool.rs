@@ -6,7 +6,7 @@ use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
-use consort_jgroups::{KillOnDrop, brief_jvm};
+use consort_testbed::{KillOnDrop, brief_jvm};
 
 use crate::jgroups::classpath;
 use crate::member::built;

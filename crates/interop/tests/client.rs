@@ -22,7 +22,7 @@ mod write_tracker;
 
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};
-use consort_jgroups::InfinispanServer;
+use consort_testbed::InfinispanServer;
 
 /// A server of Infinispan's, ready for clients.
 fn infinispan(prepared: &InfinispanServer, name: &str, port: u16) -> Tool {

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
-use consort_jgroups::Helm;
+use consort_testbed::Helm;
 use serde_json::Value;
 
 static HELM: LazyLock<Helm> = LazyLock::new(|| Helm::prepare().unwrap_or_else(|error| panic!("{error}")));

@@ -1,7 +1,7 @@
 //! The grid under load while things happen to its members: processes in network namespaces of their own.
 
 use consort_interop::{Tool, in_own_network};
-use consort_jgroups::LinearizabilityChecker;
+use consort_testbed::LinearizabilityChecker;
 
 /// Shorter pauses and cuts than `docs/lab/2026-11-live.md` has, and a stack that notices them.
 const QUICK: [&str; 8] = [

@@ -2,8 +2,6 @@
 //! socket.
 
 mod member;
-#[path = "../../group/tests/vectors/mod.rs"]
-mod vectors;
 
 use std::net::SocketAddr;
 
@@ -30,7 +28,7 @@ const B: Address = Address::Uuid(Uuid { most: 0x2122_2324_2526_2728, least: 0x31
 const EMPTY: i16 = 2;
 
 fn vector(name: &str) -> Bytes {
-    vectors::vector("25-raw-sockets", name)
+    consort_testbed::vectors::vector("25-raw-sockets", name)
 }
 
 /// Splits a stream into the address in its set-up bytes and the rest.

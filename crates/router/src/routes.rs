@@ -269,14 +269,10 @@ fn member_of(data: &GossipData) -> Result<(Arc<str>, Address), WireError> {
 }
 
 #[cfg(test)]
-#[path = "../../group/tests/vectors/mod.rs"]
-mod vectors;
-
-#[cfg(test)]
 mod tests {
     use consort_group::Uuid;
+    use consort_testbed::vectors::vector;
 
-    use super::vectors::vector;
     use super::*;
 
     const ONE: Client = Client(1);

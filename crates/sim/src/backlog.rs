@@ -32,7 +32,7 @@ pub(crate) struct Backlog {
 
 impl Backlog {
     /// Returns the empty backlog of an application above this stack.
-    pub(crate) fn above(stack: &Stack) -> Self {
+    pub(crate) fn for_stack(stack: &Stack) -> Self {
         let credits = |layer| stack.attribute(layer, "max_credits")?.parse::<u64>().ok();
         let of_multicasts = if stack.probe("SEQUENCER").is_some() { SEQUENCED } else { 1 };
         Self {

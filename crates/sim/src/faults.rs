@@ -91,7 +91,7 @@ impl Faults {
                 loss: rng.below(15) as f64 / 100.0,
                 duplication: rng.below(10) as f64 / 100.0,
             };
-            world.tell_story(format!("{:?}", world.network.weather));
+            world.note_story(format!("{:?}", world.network.weather));
         }
         let faults = Self { mix, members, until, is_parting: false };
         if mix != Mix::NONE {
@@ -117,7 +117,7 @@ impl Faults {
     fn plan(&self, world: &mut World) {
         let after = world.rng.duration(Duration::from_millis(50), Duration::from_secs(3));
         if world.now + after < self.until {
-            world.fault_at(world.now + after);
+            world.schedule_fault(world.now + after);
         }
     }
 
@@ -142,7 +142,7 @@ impl Faults {
                         self.cut(world);
                     }
                 } else {
-                    world.tell_story("all links work again".to_owned());
+                    world.note_story("all links work again".to_owned());
                     world.network.cuts.clear();
                 }
             }
@@ -169,15 +169,15 @@ impl Faults {
                 let most = if world.nodes[node].member.is_some() { 3_000 } else { 30_000 };
                 let slowness = Duration::from_micros(world.rng.below(most));
                 world.nodes[node].slowness = slowness;
-                world.tell_story(format!("{} takes {slowness:?} for a message", world.nodes[node].name));
+                world.note_story(format!("{} takes {slowness:?} for a message", world.nodes[node].name));
             }
             6 if self.mix.cuts => {
                 if world.network.clogs.is_empty() {
-                    world.tell_story(format!("what {} sends takes a second longer", world.nodes[node].name));
+                    world.note_story(format!("what {} sends takes a second longer", world.nodes[node].name));
                     let (place, all) = (world.nodes[node].place, 0..world.places());
                     world.network.clogs.extend(all.map(|other| (place, other)));
                 } else {
-                    world.tell_story("no link is clogged".to_owned());
+                    world.note_story("no link is clogged".to_owned());
                     world.network.clogs.clear();
                 }
             }
@@ -217,7 +217,7 @@ impl Faults {
             .map(|(place, _)| format!("M{place}"))
             .collect();
         let ways = if is_one_way { "what they send" } else { "both ways" };
-        world.tell_story(format!("cut: {} from the others, {ways}", names.join(" ")));
+        world.note_story(format!("cut: {} from the others, {ways}", names.join(" ")));
         for (a, &a_inside) in inside.iter().enumerate() {
             for (b, &b_inside) in inside.iter().enumerate() {
                 if a_inside && !b_inside {
@@ -232,7 +232,7 @@ impl Faults {
 
     /// Ends all faults.
     pub(crate) fn end(world: &mut World) {
-        world.tell_story("the faults end".to_owned());
+        world.note_story("the faults end".to_owned());
         world.network.cuts.clear();
         world.network.clogs.clear();
         world.network.weather = Weather::fair();

@@ -64,7 +64,7 @@ pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
         Ok(())
     })?;
     phases.push(joined);
-    calm(&mut world);
+    wait_for_confirmations(&mut world);
     let before = world.totals;
     run_until(&mut world, STEADY);
     let seconds = STEADY.as_secs_f64();
@@ -75,14 +75,14 @@ pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
             world.crash(members / 2);
             Ok(())
         })?);
-        calm(&mut world);
+        wait_for_confirmations(&mut world);
         phases.push(measure(&mut world, "one leaves", |world| {
             world.leave(members - 1);
             Ok(())
         })?);
-        calm(&mut world);
+        wait_for_confirmations(&mut world);
         phases.push(measure(&mut world, "one joins", |world| world.start().map(|_| ()))?);
-        calm(&mut world);
+        wait_for_confirmations(&mut world);
     }
     split(&mut world)?;
     phases.push(measure(&mut world, "two halves merge", |world| {
@@ -134,7 +134,7 @@ fn settle(world: &mut World, is_settled: impl Fn(&World) -> bool) -> Result<Time
 }
 
 /// Runs long enough for confirmations and late responses.
-fn calm(world: &mut World) {
+fn wait_for_confirmations(world: &mut World) {
     run_until(world, Duration::from_secs(5));
 }
 
@@ -157,6 +157,6 @@ fn split(world: &mut World) -> Result<(), String> {
     };
     settle(world, |world| has_view(world, one) && has_view(world, two))
         .map_err(|why| format!("two halves part: {why}"))?;
-    calm(world);
+    wait_for_confirmations(world);
     Ok(())
 }

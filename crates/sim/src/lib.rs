@@ -14,35 +14,36 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod address_reuse_tests;
+mod after_faults;
 mod backlog;
-mod beside;
-mod calm;
 mod checks;
 #[cfg(test)]
-mod crossed;
+mod crossed_coordinators_tests;
+mod effects;
 mod faults;
 pub mod grid;
 mod growth;
 mod network;
 mod node;
-#[cfg(test)]
-mod restarted;
+mod runner;
 mod schedule;
-mod side;
+mod simulated_store;
 mod stock;
 mod swarm;
 mod wakes;
 mod world;
 
-pub use beside::{BeginError, Beside, Clocks, Keeping, Trouble, begin};
 pub use checks::Violation;
-#[cfg(feature = "planted")]
-pub use consort_grid::InjectedBug as GridPlanted;
-#[cfg(feature = "planted")]
+#[cfg(feature = "injected-bugs")]
+pub use consort_grid::InjectedBug as GridInjectedBug;
+#[cfg(feature = "injected-bugs")]
 pub use consort_group::InjectedBug;
 pub use faults::Mix;
 pub use growth::{Growth, Phase, grow};
 pub use schedule::Schedule;
+pub use simulated_store::{Clocks, RestoreError, SimStore, StorageSettings, StoreFaults, restore_container};
 pub use stock::simulated_stacks;
 pub use swarm::{Plan, Report, replay, run};
 pub use world::Traffic;

@@ -131,7 +131,7 @@ impl Node {
             version,
         };
         let stack = Stack::new(setup, layers);
-        let backlog = Backlog::above(&stack);
+        let backlog = Backlog::for_stack(&stack);
         Ok(Self {
             name,
             place,

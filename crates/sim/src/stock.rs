@@ -54,3 +54,19 @@ pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Res
     }
     Ok(config)
 }
+
+/// Timeouts by which a run of seconds shows the events of minutes in a deployment.
+pub(crate) const QUICK: &[Change] = &[
+    ("MERGE3", "min_interval", "500ms"),
+    ("MERGE3", "max_interval", "2s"),
+    ("FD_ALL3", "timeout", "4s"),
+    ("FD_ALL3", "interval", "500ms"),
+    ("STABLE", "desired_avg_gossip", "2s"),
+    ("GMS", "join_timeout", "500ms"),
+    // Low limits, so that a few seconds of traffic use them up and turn them over.
+    ("UNICAST3", "conn_close_timeout", "5s"),
+    ("UNICAST4", "conn_close_timeout", "5s"),
+    ("MFC", "max_credits", "100K"),
+    ("UFC", "max_credits", "100K"),
+    ("FRAG2", "frag_size", "500"),
+];

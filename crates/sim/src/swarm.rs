@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use consort_group::config::StackConfig;
-
-use crate::calm;
+use crate::after_faults;
 use crate::checks::{self, Broken, Violation};
 use crate::faults::{Faults, Mix};
-use crate::stock::{Change, Discovery, stock};
+use crate::runner::{self, Workload};
 use crate::world::{Traffic, World};
 
 /// The settings of a run, besides the seed.
@@ -17,8 +15,8 @@ pub struct Plan {
     members: usize,
     mix: Mix,
     traffic: Traffic,
-    #[cfg(feature = "planted")]
-    planted: Option<consort_group::InjectedBug>,
+    #[cfg(feature = "injected-bugs")]
+    injected_bug: Option<consort_group::InjectedBug>,
     /// The duration of the faults.
     pub turmoil: Duration,
     /// The limit of healing after the faults have ended: suspicion, verification, merging, and stability that finds lost last
@@ -45,22 +43,6 @@ pub struct Report {
     pub healed_after: Duration,
 }
 
-/// Timeouts by which a run of seconds shows the events of minutes in a deployment.
-pub(crate) const QUICK: &[Change] = &[
-    ("MERGE3", "min_interval", "500ms"),
-    ("MERGE3", "max_interval", "2s"),
-    ("FD_ALL3", "timeout", "4s"),
-    ("FD_ALL3", "interval", "500ms"),
-    ("STABLE", "desired_avg_gossip", "2s"),
-    ("GMS", "join_timeout", "500ms"),
-    // Low limits, so that a few seconds of traffic use them up and turn them over.
-    ("UNICAST3", "conn_close_timeout", "5s"),
-    ("UNICAST4", "conn_close_timeout", "5s"),
-    ("MFC", "max_credits", "100K"),
-    ("UFC", "max_credits", "100K"),
-    ("FRAG2", "frag_size", "500"),
-];
-
 impl Plan {
     /// Members on a stock stack, with all faults.
     pub fn new(stack: &str, members: usize) -> Self {
@@ -69,18 +51,18 @@ impl Plan {
             members,
             mix: Mix::ALL,
             traffic: Traffic { interval: Duration::from_millis(20), unicasts: 0.3, size_max: 2_000 },
-            #[cfg(feature = "planted")]
-            planted: None,
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: None,
             turmoil: Duration::from_secs(20),
             heal_limit: Duration::from_secs(120),
         }
     }
 
     /// Adds a bug to every stack.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     #[must_use]
-    pub fn with_planted(mut self, bug: consort_group::InjectedBug) -> Self {
-        self.planted = Some(bug);
+    pub fn with_injected_bug(mut self, bug: consort_group::InjectedBug) -> Self {
+        self.injected_bug = Some(bug);
         self
     }
 
@@ -117,55 +99,53 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
 
 /// Runs a plan with a seed. Also returns the faults and views of the run in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
-    let config = match quick_stack(&plan.stack, seed) {
-        Ok(config) => config,
-        Err(violation) => return (Err(violation), Vec::new()),
-    };
-    let mut world = World::new(seed, config, plan.traffic);
-    #[cfg(feature = "planted")]
-    {
-        world.planted = plan.planted;
-    }
-    let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
-    (result, world.story())
+    runner::replay(plan, seed)
 }
 
-/// Returns a stock stack with the timeouts of a simulated run.
-pub(crate) fn quick_stack(stack: &str, seed: u64) -> Result<StackConfig, Violation> {
-    stock(stack, QUICK, Discovery::Local).map_err(|what| Violation { seed, rule: "configuration", what })
-}
+impl Workload for Plan {
+    type Report = Report;
 
-/// Runs a plan from its first member to its last check.
-fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
-    let until = world.now + plan.turmoil;
-    let faults = Faults::begin(world, plan.mix, plan.members, until);
-    for _ in 0..plan.members {
-        let node = world.start().map_err(|what| ("configuration", what))?;
-        world.nodes[node].rate = faults.clock_rate(world);
+    fn stack(&self) -> &str {
+        &self.stack
     }
-    while world.step(until) {
-        if std::mem::take(&mut world.is_fault_due) {
-            faults.strike(world);
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn prepare(&self, world: &mut World, _: u64) {
+        #[cfg(not(feature = "injected-bugs"))]
+        let _ = world;
+        #[cfg(feature = "injected-bugs")]
+        {
+            world.injected_bug = self.injected_bug;
         }
     }
-    Faults::end(world);
-    let ended = world.now;
-    // Traffic goes on for 5 s, so that later messages reveal lost last ones, and then stops.
-    calm::go_on(world, Duration::from_secs(5));
-    world.stop_traffic();
-    // A slow application still has to consume the messages that were delivered to it until then.
-    let worked_off = world.nodes.iter().filter(|node| node.is_alive()).map(|node| node.busy_until).max();
-    calm::heal(world, worked_off.map_or(ended, |at| at.max(ended)) + plan.heal_limit)?;
-    let healed_after = world.now.since(ended);
-    calm::join_and_leave(world)?;
-    checks::all(world)?;
-    Ok(Report {
-        trace: world.trace,
-        packets: world.totals.packets,
-        bytes: world.totals.bytes,
-        delivered: world.totals.delivered,
-        backlog: world.nodes.iter().map(|node| node.backlog.most()).max().unwrap_or_default(),
-        members: world.nodes.len(),
-        healed_after,
-    })
+
+    fn run(&self, world: &mut World) -> Result<Report, Broken> {
+        let until = world.now + self.turmoil;
+        let faults = Faults::begin(world, self.mix, self.members, until);
+        runner::start_members(world, &faults, self.members, |_, _| Ok(()))?;
+        runner::run_faults(world, &faults, until, |_| Ok(()))?;
+        Faults::end(world);
+        let ended = world.now;
+        // Traffic goes on for 5 s, so that later messages reveal lost last ones, and then stops.
+        after_faults::advance(world, Duration::from_secs(5));
+        world.stop_traffic();
+        // A slow application still has to consume the messages that were delivered to it until then.
+        let worked_off = world.nodes.iter().filter(|node| node.is_alive()).map(|node| node.busy_until).max();
+        after_faults::heal(world, worked_off.map_or(ended, |at| at.max(ended)) + self.heal_limit)?;
+        let healed_after = world.now.since(ended);
+        after_faults::join_and_leave(world)?;
+        checks::all(world)?;
+        Ok(Report {
+            trace: world.trace,
+            packets: world.totals.packets,
+            bytes: world.totals.bytes,
+            delivered: world.totals.delivered,
+            backlog: world.nodes.iter().map(|node| node.backlog.most()).max().unwrap_or_default(),
+            members: world.nodes.len(),
+            healed_after,
+        })
+    }
 }

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_planned_nothing_is_repeated() {
+    fn plan_same_without_a_planned_wake_plans_nothing() {
         let mut wakes = Wakes::default();
         wakes.begin();
         wakes.plan_same(3);

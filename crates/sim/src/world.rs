@@ -8,11 +8,11 @@ use consort_group::{
     Address, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, Rng, Time, Token, TransmitDest,
 };
 
+use crate::effects::{EffectRunner, NodeOutcome};
 use crate::grid::Grid;
 use crate::network::Network;
 use crate::node::{Got, Node, place_of};
 use crate::schedule::Schedule;
-use crate::side::{Side, Told};
 
 /// The members' messages while traffic is on.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub struct Traffic {
 }
 
 /// A future event.
-enum Happening {
+enum SimEvent {
     /// A packet arrives at a place, at the node that is there by then.
     Packet {
         place: usize,
@@ -36,7 +36,7 @@ enum Happening {
     Wake {
         node: usize,
     },
-    Told {
+    Outcome {
         node: usize,
         token: Token,
         outcome: Outcome,
@@ -52,16 +52,16 @@ enum Happening {
         node: usize,
     },
     /// A client's turn.
-    Turn {
+    ClientTurn {
         client: usize,
     },
     /// The turn of an iteration's reader.
-    Walk {
-        walker: usize,
+    IterationTurn {
+        iterating_client: usize,
     },
     /// A listener begins, or its reader takes events.
-    Hear {
-        hearer: usize,
+    ListenerTurn {
+        listener_client: usize,
     },
     /// A member's store is ready with a request.
     Store {
@@ -69,7 +69,7 @@ enum Happening {
     },
     /// A clear of a cache continues.
     Clear {
-        several: usize,
+        bulk: usize,
     },
     Fault,
 }
@@ -141,15 +141,15 @@ pub(crate) struct World {
     /// Faults are due: the caller checks this after every step.
     pub(crate) is_fault_due: bool,
     /// The bug of all stacks.
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_group::InjectedBug>,
+    #[cfg(feature = "injected-bugs")]
+    pub(crate) injected_bug: Option<consort_group::InjectedBug>,
     config: StackConfig,
     /// The cache that the members have open, if their application is a grid.
     pub(crate) grid: Option<Grid>,
     /// The faults of members, for reports.
-    fates: Vec<(Time, String)>,
-    side: Side,
-    schedule: Schedule<Happening>,
+    faults: Vec<(Time, String)>,
+    effects: EffectRunner,
+    schedule: Schedule<SimEvent>,
 }
 
 impl World {
@@ -164,58 +164,58 @@ impl World {
             totals: Totals::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             is_fault_due: false,
-            #[cfg(feature = "planted")]
-            planted: None,
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: None,
             config,
             grid: None,
-            fates: Vec::new(),
-            side: Side::default(),
+            faults: Vec::new(),
+            effects: EffectRunner::default(),
             schedule: Schedule::default(),
         }
     }
 
-    fn at(&mut self, at: Time, happening: Happening) {
-        self.schedule.add(at, happening);
+    fn at(&mut self, at: Time, event: SimEvent) {
+        self.schedule.add(at, event);
     }
 
     /// Schedules a client's turn.
-    pub(crate) fn turn_at(&mut self, at: Time, client: usize) {
-        self.at(at, Happening::Turn { client });
+    pub(crate) fn schedule_turn(&mut self, at: Time, client: usize) {
+        self.at(at, SimEvent::ClientTurn { client });
     }
 
     /// Schedules the turn of an iteration's reader.
-    pub(crate) fn walk_at(&mut self, at: Time, walker: usize) {
-        self.at(at, Happening::Walk { walker });
+    pub(crate) fn schedule_iterating_client(&mut self, at: Time, iterating_client: usize) {
+        self.at(at, SimEvent::IterationTurn { iterating_client });
     }
 
     /// Schedules the turn of a listener's reader.
-    pub(crate) fn hear_at(&mut self, at: Time, hearer: usize) {
-        self.at(at, Happening::Hear { hearer });
+    pub(crate) fn schedule_listener_client(&mut self, at: Time, listener_client: usize) {
+        self.at(at, SimEvent::ListenerTurn { listener_client });
     }
 
     /// Schedules a member's store.
-    pub(crate) fn store_at(&mut self, at: Time, node: usize) {
-        self.at(at, Happening::Store { node });
+    pub(crate) fn schedule_store(&mut self, at: Time, node: usize) {
+        self.at(at, SimEvent::Store { node });
     }
 
     /// Schedules a clear.
-    pub(crate) fn clear_at(&mut self, at: Time, several: usize) {
-        self.at(at, Happening::Clear { several });
+    pub(crate) fn schedule_clear(&mut self, at: Time, bulk: usize) {
+        self.at(at, SimEvent::Clear { bulk });
     }
 
     /// Schedules a fault.
-    pub(crate) fn fault_at(&mut self, at: Time) {
-        self.at(at, Happening::Fault);
+    pub(crate) fn schedule_fault(&mut self, at: Time) {
+        self.at(at, SimEvent::Fault);
     }
 
     /// Records an event of the story.
-    pub(crate) fn tell_story(&mut self, what: String) {
-        self.fates.push((self.now, what));
+    pub(crate) fn note_story(&mut self, what: String) {
+        self.faults.push((self.now, what));
     }
 
     /// Returns faults and views in the order in which they happened.
     pub(crate) fn story(&self) -> Vec<String> {
-        let mut all = self.fates.clone();
+        let mut all = self.faults.clone();
         all.extend(self.grid.iter().flat_map(|grid| grid.story.clone()));
         for node in &self.nodes {
             for (at, view) in &node.log.views {
@@ -284,14 +284,14 @@ impl World {
             (true, Some(_)) => "starts again under its old address",
         };
         let node = Node::new(place, address, &self.config, &mut self.rng, self.now)?;
-        self.tell_story(format!("{} {how}", node.name));
+        self.note_story(format!("{} {how}", node.name));
         self.nodes.push(node);
         self.places.resize(self.places.len().max(place + 1), index);
         self.places[place] = index;
         let own = self.nodes[index].clock(self.now);
         if let Some(stack) = &mut self.nodes[index].stack {
-            #[cfg(feature = "planted")]
-            if let Some(bug) = self.planted {
+            #[cfg(feature = "injected-bugs")]
+            if let Some(bug) = self.injected_bug {
                 stack.inject_bug(bug);
             }
             stack.start(own);
@@ -319,28 +319,28 @@ impl World {
     fn plan_send(&mut self, node: usize) {
         if !self.traffic.interval.is_zero() {
             let after = self.rng.duration(Duration::ZERO, self.traffic.interval * 2);
-            self.at(self.now + after, Happening::Send { node });
+            self.at(self.now + after, SimEvent::Send { node });
         }
     }
 
     /// Runs the next event. If it is later than `until`, sets the time to `until` and returns false.
     pub(crate) fn step(&mut self, until: Time) -> bool {
-        let Some((at, happening)) = self.schedule.take(until) else {
+        let Some((at, event)) = self.schedule.take(until) else {
             self.now = until;
             return false;
         };
         self.now = at;
-        match happening {
-            Happening::Packet { place, from, bytes } => self.packet(self.places[place], from, bytes),
-            Happening::Wake { node } => self.wakes(node),
-            Happening::Told { node, token, outcome } => {
+        match event {
+            SimEvent::Packet { place, from, bytes } => self.packet(self.places[place], from, bytes),
+            SimEvent::Wake { node } => self.wakes(node),
+            SimEvent::Outcome { node, token, outcome } => {
                 let own = self.nodes[node].clock(self.now);
                 if let Some(stack) = &mut self.nodes[node].stack {
                     stack.handle_done(own, token, outcome);
                     self.work(node);
                 }
             }
-            Happening::Consumed { node, src, is_multicast, credit, is_counted } => {
+            SimEvent::Consumed { node, src, is_multicast, credit, is_counted } => {
                 if is_counted {
                     self.nodes[node].backlog.consume(&src, is_multicast, credit);
                 }
@@ -350,13 +350,13 @@ impl World {
                     self.work(node);
                 }
             }
-            Happening::Send { node } => self.send(node),
-            Happening::Turn { client } => self.turn(client),
-            Happening::Walk { walker } => self.walk(walker),
-            Happening::Hear { hearer } => self.hear(hearer),
-            Happening::Store { node } => self.store_ready(node),
-            Happening::Clear { several } => self.clear(several),
-            Happening::Fault => self.is_fault_due = true,
+            SimEvent::Send { node } => self.send(node),
+            SimEvent::ClientTurn { client } => self.turn(client),
+            SimEvent::IterationTurn { iterating_client } => self.run_iterating_client(iterating_client),
+            SimEvent::ListenerTurn { listener_client } => self.run_listener_client(listener_client),
+            SimEvent::Store { node } => self.store_ready(node),
+            SimEvent::Clear { bulk } => self.clear(bulk),
+            SimEvent::Fault => self.is_fault_due = true,
         }
         true
     }
@@ -397,15 +397,15 @@ impl World {
         if one.is_paused {
             return false;
         }
-        let (own, above) = (one.clock(self.now), one.member_clock(self.now));
+        let (own, member_time) = (one.clock(self.now), one.member_clock(self.now));
         let Some(stack) = &mut one.stack else { return false };
         let mut has_work = stack.poll_timeout().is_some_and(|at| at <= own);
         stack.handle_timeout(own);
         if let Some(member) = &mut one.member {
-            has_work |= member.node.poll_timeout().is_some_and(|at| at <= above);
-            member.node.handle_timeout(above);
+            has_work |= member.node.poll_timeout().is_some_and(|at| at <= member_time);
+            member.node.handle_timeout(member_time);
         }
-        if has_work || self.has_work_above(node) {
+        if has_work || self.has_pending_output(node) {
             self.work(node);
             return true;
         }
@@ -417,7 +417,7 @@ impl World {
     pub(crate) fn pause(&mut self, node: usize) {
         self.nodes[node].is_paused = true;
         self.nodes[node].pauses.push((self.now, None));
-        self.tell_story(format!("{} pauses", self.nodes[node].name));
+        self.note_story(format!("{} pauses", self.nodes[node].name));
     }
 
     /// Resumes a paused member, which receives all packets that have arrived meanwhile.
@@ -426,7 +426,7 @@ impl World {
         if let Some((_, end)) = self.nodes[node].pauses.last_mut() {
             *end = Some(self.now);
         }
-        self.tell_story(format!("{} goes on", self.nodes[node].name));
+        self.note_story(format!("{} goes on", self.nodes[node].name));
         for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
             self.packet(node, from, bytes);
         }
@@ -440,18 +440,18 @@ impl World {
         if let Some(grid) = &mut self.grid {
             grid.lost.push((node, self.now));
         }
-        self.tell_story(format!("{} crashes", self.nodes[node].name));
+        self.note_story(format!("{} crashes", self.nodes[node].name));
         self.interrupt_store(node);
-        let told = self.side.gone(node);
-        self.tell(told);
+        let outcomes = self.effects.close_all(node);
+        self.schedule_outcomes(outcomes);
     }
 
     /// Makes a member begin to leave: its cache first, if it has one.
     pub(crate) fn leave(&mut self, node: usize) {
-        if self.leave_above(node) {
+        if self.leave_cache(node) {
             return;
         }
-        self.tell_story(format!("{} leaves", self.nodes[node].name));
+        self.note_story(format!("{} leaves", self.nodes[node].name));
         let own = self.nodes[node].clock(self.now);
         self.nodes[node].is_leaving = true;
         if let Some(stack) = &mut self.nodes[node].stack {
@@ -511,19 +511,19 @@ impl World {
                 is_quiet = false;
                 let (network, nodes, own) = (&self.network, &self.nodes, self.nodes[node].phys);
                 let connects = |a: usize, b: usize| network.connects(nodes[a].place, nodes[b].place);
-                let told = self.side.perform(node, own, token, effect, connects);
-                self.tell(told);
+                let outcomes = self.effects.perform(node, own, token, effect, connects);
+                self.schedule_outcomes(outcomes);
             }
             self.transmit(node);
-            if is_quiet && !self.work_above(node) {
+            if is_quiet && !self.drain_outputs(node) {
                 break;
             }
         }
         self.plan_wake(node);
     }
 
-    fn tell(&mut self, all: Vec<Told>) {
-        for Told { node, token, outcome, from } in all {
+    fn schedule_outcomes(&mut self, all: Vec<NodeOutcome>) {
+        for NodeOutcome { node, token, outcome, from } in all {
             let after = match from {
                 Some(from) if from != node => {
                     // Connections keep their order and lose nothing: they have the longest delay.
@@ -534,7 +534,7 @@ impl World {
                 }
                 _ => Duration::ZERO,
             };
-            self.at(self.now + after, Happening::Told { node, token, outcome });
+            self.at(self.now + after, SimEvent::Outcome { node, token, outcome });
         }
     }
 
@@ -553,7 +553,7 @@ impl World {
                 self.note(&[self.now.0, node as u64, place as u64, packet.len() as u64]);
                 for after in self.network.pass(&mut self.rng, own, place) {
                     let (from, bytes) = (self.nodes[node].phys, packet.clone());
-                    self.at(self.now + after, Happening::Packet { place, from, bytes });
+                    self.at(self.now + after, SimEvent::Packet { place, from, bytes });
                 }
             }
         }
@@ -562,12 +562,13 @@ impl World {
     fn plan_wake(&mut self, node: usize) {
         let one = &mut self.nodes[node];
         let Some(stack) = &one.stack else { return };
-        let above = one.member.as_ref().and_then(|member| member.node.poll_timeout());
-        let above = above.map(|above| Time::ZERO + above.since(Time::ZERO + one.beginning));
-        let Some(own) = stack.poll_timeout().into_iter().chain(above).min() else { return };
+        let member_time = one.member.as_ref().and_then(|member| member.node.poll_timeout());
+        let member_time =
+            member_time.map(|member_time| Time::ZERO + member_time.since(Time::ZERO + one.beginning));
+        let Some(own) = stack.poll_timeout().into_iter().chain(member_time).min() else { return };
         let at = one.world_time(own).max(self.now);
         if one.wakes.plan(at) {
-            self.at(at, Happening::Wake { node });
+            self.at(at, SimEvent::Wake { node });
         }
     }
 
@@ -579,15 +580,15 @@ impl World {
                 let now = self.now;
                 self.totals.views += 1;
                 self.nodes[node].log.views.push((now, view));
-                self.view_above(node);
+                self.deliver_view(node);
             }
             Indication::Event(Event::Disconnected) => {
                 self.nodes[node].ended = Some(self.now);
-                self.tell_story(format!("{} has left", self.nodes[node].name));
+                self.note_story(format!("{} has left", self.nodes[node].name));
                 self.close_store(node);
                 self.nodes[node].stack = None;
-                let told = self.side.gone(node);
-                self.tell(told);
+                let outcomes = self.effects.close_all(node);
+                self.schedule_outcomes(outcomes);
             }
             Indication::Event(_) => {}
         }
@@ -601,7 +602,7 @@ impl World {
             self.totals.delivered += 1;
             if self.nodes[node].member.is_some() {
                 let payload = message.payload_bytes().cloned().filter(|_| !is_multicast);
-                self.frame_above(node, &src, payload);
+                self.deliver_frame(node, &src, payload);
                 // The messages of a grid do not contain their send times.
                 self.consume(node, src, is_multicast, message.credit, false);
                 continue;
@@ -648,7 +649,7 @@ impl World {
             one.busy_until = one.busy_until.max(self.now) + one.slowness;
             let at = one.busy_until;
             let credit = credit.into();
-            self.at(at, Happening::Consumed { node, src, is_multicast, credit, is_counted });
+            self.at(at, SimEvent::Consumed { node, src, is_multicast, credit, is_counted });
         }
     }
 }

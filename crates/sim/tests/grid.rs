@@ -2,11 +2,11 @@
 
 use consort_grid::CacheMode;
 use consort_sim::Mix;
-use consort_sim::grid::{Habits, Plan, run};
+use consort_sim::grid::{Plan, WorkloadMix, run};
 
 /// A plan of members whose clients do only what they did when a seed broke a rule.
 fn plain(members: usize) -> Plan {
-    Plan::new("tcp.xml", members).with_habits(Habits::NONE)
+    Plan::new("tcp.xml", members).with_workload(WorkloadMix::NONE)
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn grids_keep_their_guarantees_over_udp() {
 /// not merged; a write that was done was reported as refused; and a cache stayed degraded though enough of its members were
 /// back.
 #[test]
-fn grids_keep_their_guarantees_where_they_once_did_not() {
+fn seeds_that_broke_a_guarantee_pass() {
     for (members, seed) in
         [(4, 1_010), (3, 4_058), (4, 30_164), (3, 568), (4, 1_780), (5, 70_430), (2, 70_639)]
     {
@@ -47,7 +47,7 @@ fn grids_keep_their_guarantees_where_they_once_did_not() {
 /// name of a member that had given it up. A member that had missed its removal stayed alone. A write whose end its caller did
 /// not know stayed with some of its owners. A merge's entries counted as changes at the next merge.
 #[test]
-fn sides_that_come_together_in_any_order_keep_their_guarantees() {
+fn partitions_that_merge_in_any_order_keep_their_guarantees() {
     for (members, seed) in [(3, 401), (3, 80_276), (4, 3_350), (6, 80_188), (6, 80_005), (4, 80_817)] {
         run(&plain(members).without_listeners().without_stores(), seed)
             .unwrap_or_else(|violation| panic!("{violation}"));
@@ -58,7 +58,7 @@ fn sides_that_come_together_in_any_order_keep_their_guarantees() {
 /// to a request that was sent again; entries for which no member was read; the records of a partition that was merged before;
 /// and a segment that was transferred to an owner that still had its own partition's entries.
 #[test]
-fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
+fn partitions_that_split_again_or_lost_segments_keep_their_guarantees() {
     for (members, seed) in [(4, 1_271), (3, 2_196), (3, 3_188), (6, 3_447), (5, 3_460), (6, 7_128)] {
         run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
@@ -86,7 +86,7 @@ fn listeners_that_end_between_the_merges_of_views_and_topologies_keep_their_guar
 /// As above: a partition parts once more before it is merged. A value that one part had replaced came back with the other
 /// part, or was removed with a value that a third partition had taken over.
 #[test]
-fn parts_of_a_side_that_are_merged_one_after_the_other_keep_their_guarantees() {
+fn subgroups_of_a_partition_merged_in_turn_keep_their_guarantees() {
     for (members, seed) in [(6, 820_386), (6, 820_461), (5, 821_090), (4, 842_250), (3, 842_139)] {
         run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
@@ -98,7 +98,7 @@ fn parts_of_a_side_that_are_merged_one_after_the_other_keep_their_guarantees() {
 /// As above: a member parted from the members that transferred its segments to it. A third partition that merged the
 /// transferred part took its own older entries for newer than the entries that had not arrived.
 #[test]
-fn a_side_that_parts_before_its_segments_have_come_keeps_its_guarantees() {
+fn partition_that_splits_before_its_segments_arrive_keeps_its_guarantees() {
     let plan = Plan::new("tcp.xml", 4).parted();
     run(&plan, 7_865_123).unwrap_or_else(|violation| panic!("{violation}"));
 }
@@ -161,12 +161,12 @@ fn seeds_that_broke_no_guarantee_pass() {
 /// entry that only a store had, or of one whose segment had to be requested again. Or they received it without the previous
 /// value, because the primary's own topology of that number was without them.
 #[test]
-fn entries_end_where_they_once_did_not() {
-    let habits = Habits { lifespans: true, ..Habits::NONE };
+fn seeds_with_late_expiry_pass() {
+    let workload = WorkloadMix { lifespans: true, ..WorkloadMix::NONE };
     let before = [(3, 830_006), (2, 830_033), (4, 830_050), (3, 830_019), (3, 830_035)];
     for (members, seed) in before.into_iter().chain([(4, 830_055), (4, 830_071), (3, 830_116), (4, 830_088)])
     {
-        let plan = Plan::new("tcp.xml", members).with_habits(habits);
+        let plan = Plan::new("tcp.xml", members).with_workload(workload);
         run(&plan, seed).unwrap_or_else(|violation| panic!("{members} members: {violation}"));
     }
 }
@@ -175,11 +175,11 @@ fn entries_end_where_they_once_did_not() {
 /// expired ones did not remember that; and a primary was lost that alone knew of an entry's last use.
 #[test]
 fn used_entry_stays_and_idle_entry_expires() {
-    let habits = Habits { idle: true, ..Habits::NONE };
+    let workload = WorkloadMix { idle: true, ..WorkloadMix::NONE };
     for (members, seed) in
         [(2, 0), (3, 1), (4, 2), (5, 3), (3, 860_107), (5, 860_107), (6, 860_114), (6, 862_045)]
     {
-        let plan = Plan::new("tcp.xml", members).with_habits(habits);
+        let plan = Plan::new("tcp.xml", members).with_workload(workload);
         run(&plan, seed).unwrap_or_else(|violation| panic!("{members} members: {violation}"));
     }
 }
@@ -187,13 +187,13 @@ fn used_entry_stays_and_idle_entry_expires() {
 /// A write before all members were killed had not reached all owners, and had expired when they came back: one owner took the
 /// entry that it had replaced for removed, and another one had that entry.
 #[test]
-fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
+fn returning_owners_agree_on_entries_replaced_by_expired_ones() {
     run(
-        &Plan::new("tcp.xml", 6).with_habits(Habits {
+        &Plan::new("tcp.xml", 6).with_workload(WorkloadMix {
             idle: false,
             listeners_end: false,
-            narrow: false,
-            ..Habits::ALL
+            backpressure: false,
+            ..WorkloadMix::ALL
         }),
         833_040,
     )
@@ -202,12 +202,12 @@ fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
 
 /// Calls wait until other members may send more, and reads wait at owners until there is room for their responses.
 #[test]
-fn values_of_other_members_are_bounded_and_arrive_where_there_is_little_room() {
-    let habits = Habits { narrow: true, ..Habits::NONE };
+fn values_of_other_members_are_bounded_and_arrive_under_backpressure() {
+    let workload = WorkloadMix { backpressure: true, ..WorkloadMix::NONE };
     let modes = [CacheMode::Distributed { owners: 1 }, CacheMode::Distributed { owners: 2 }];
     let (mut waited, mut held) = (0, 0);
     for (mode, seed) in modes.into_iter().flat_map(|mode| (0..6).map(move |seed| (mode, seed))) {
-        let plan = Plan::new("tcp.xml", 3 + (seed as usize) % 3).with_habits(habits).with_mode(mode);
+        let plan = Plan::new("tcp.xml", 3 + (seed as usize) % 3).with_workload(workload).with_mode(mode);
         let report = run(&plan, seed).unwrap_or_else(|violation| panic!("{mode:?}: {violation}"));
         waited += report.waited;
         held += report.held;
@@ -216,7 +216,7 @@ fn values_of_other_members_are_bounded_and_arrive_where_there_is_little_room() {
 }
 
 #[test]
-fn without_faults_everything_succeeds() {
+fn all_operations_succeed_without_faults() {
     let plan = plain(4).with_faults(Mix::NONE);
     for seed in 0..3 {
         let report = run(&plan, seed).unwrap_or_else(|violation| panic!("{violation}"));
@@ -226,20 +226,23 @@ fn without_faults_everything_succeeds() {
 }
 
 #[test]
-fn with_half_of_the_seeds_somebody_walks_through_everything() {
+fn half_of_the_seeds_have_iterating_clients() {
     let quiet = plain(3).with_faults(Mix::NONE).without_stores();
-    let (mut walking, mut walks) = (0, 0);
+    let (mut walking, mut iterations) = (0, 0);
     for seed in 0..8 {
         let report = run(&quiet, seed).unwrap_or_else(|violation| panic!("{violation}"));
-        assert_eq!(report.refused_walks, 0, "seed {seed}");
-        walking += usize::from(report.walks > 0);
-        walks += report.walks;
+        assert_eq!(report.refused_iterations, 0, "seed {seed}");
+        walking += usize::from(report.iterations > 0);
+        iterations += report.iterations;
     }
-    assert!((2..=6).contains(&walking) && walks > 100 * walking, "{walking} seeds with {walks} walks");
+    assert!(
+        (2..=6).contains(&walking) && iterations > 100 * walking,
+        "{walking} seeds with {iterations} walks"
+    );
 }
 
 #[test]
-fn with_two_of_five_seeds_somebody_listens() {
+fn two_of_five_seeds_have_listeners() {
     let quiet = plain(3).with_faults(Mix::NONE);
     let (mut listening, mut events) = (0, 0);
     for seed in 0..10 {
@@ -255,7 +258,7 @@ fn with_two_of_five_seeds_somebody_listens() {
 }
 
 #[test]
-fn with_two_of_five_seeds_members_have_stores() {
+fn two_of_five_seeds_have_stores() {
     let quiet = plain(3).with_faults(Mix::NONE);
     let (mut kept, mut beginnings, mut loads) = (0, 0, 0);
     for seed in 0..15 {
@@ -277,7 +280,7 @@ fn with_two_of_five_seeds_members_have_stores() {
 /// done twice. A write that a member had under way when it left was not handed over, because the member had given it up and
 /// counted it as finished.
 #[test]
-fn stores_keep_what_is_promised_where_they_once_did_not() {
+fn seeds_that_lost_stored_entries_pass() {
     for (members, seed) in
         [(5, 28), (4, 28), (4, 21), (3, 1_016), (4, 1_274), (6, 2_000), (5, 1_622), (6, 510_119)]
     {
@@ -288,7 +291,7 @@ fn stores_keep_what_is_promised_where_they_once_did_not() {
 /// Records of callers that had gone stayed with owners whose primaries knew that they were finished, or had reported so under
 /// another topology.
 #[test]
-fn nothing_is_kept_of_callers_that_have_gone() {
+fn records_of_departed_callers_are_removed() {
     run(&plain(4).without_stores(), 510_062).unwrap_or_else(|violation| panic!("{violation}"));
     for (members, seed) in [(4, 700_013), (5, 700_013), (6, 700_033)] {
         run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
@@ -300,7 +303,7 @@ fn nothing_is_kept_of_callers_that_have_gone() {
 /// after its event, because the primary and the member that had sent the event were removed at once. The same happened when
 /// the primary was lost and the owner that had sent the event was an owner no more.
 #[test]
-fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
+fn seeds_that_lost_listener_events_pass() {
     for (members, seed) in [(6, 90_028), (5, 700_104)] {
         run(&plain(members).without_stores(), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
@@ -320,9 +323,9 @@ fn listeners_come_and_go_in_every_cache_mode_without_a_gap() {
         CacheMode::Distributed { owners: 1 },
         CacheMode::Distributed { owners: 2 },
     ];
-    let habits = Habits { listeners_end: true, ..Habits::NONE };
+    let workload = WorkloadMix { listeners_end: true, ..WorkloadMix::NONE };
     for mode in modes {
-        let plan = Plan::new("tcp.xml", 3).with_habits(habits).with_mode(mode);
+        let plan = Plan::new("tcp.xml", 3).with_workload(workload).with_mode(mode);
         for seed in 0..3 {
             run(&plan, seed).unwrap_or_else(|violation| panic!("{mode:?}: {violation}"));
         }

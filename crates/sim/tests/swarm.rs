@@ -34,7 +34,7 @@ fn sequencer_survives_faults() {
 }
 
 #[test]
-fn every_stack_that_is_offered_forms_clusters() {
+fn every_simulated_stack_forms_clusters() {
     let mut count = 0;
     for stack in simulated_stacks() {
         let plan = Plan::new(stack, 3).without_faults();
@@ -93,7 +93,7 @@ fn the_same_seed_gives_the_same_run() {
 /// S000-6: in 30 s of slow applications without other faults, no sender's backlog before an application is ever more than the
 /// credits, and it comes close to them. Under SEQUENCER they are a coordinator's, and another coordinator's after a merge.
 #[test]
-fn before_a_slow_application_lie_no_more_than_the_credits() {
+fn backlog_before_a_slow_application_is_at_most_the_credits() {
     let slow = Mix { slowness: true, ..Mix::NONE };
     let traffic = Traffic { interval: Duration::from_millis(5), unicasts: 0.3, size_max: 2_000 };
     for stack in ["tcp.xml", "udp.xml"] {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use consort_jgroups::KillOnDrop;
 use consort_measure::process;
+use consort_testbed::KillOnDrop;
 use hdrhistogram::Histogram;
 use serde_json::json;
 

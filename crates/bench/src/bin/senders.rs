@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
-use consort_channel::{Channel, Delivery, Message, Receiver, Silent};
+use consort_channel::{Channel, Delivery, IgnoringReceiver, Message, Receiver};
 use consort_conf::Variables;
 use consort_measure::process;
 use tokio::runtime::{Builder, Runtime};
@@ -70,7 +70,7 @@ impl Receiver for Counter {
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let received = Arc::new(Counter::default());
-    let sender = Member::start(&arguments, "A", Silent)?;
+    let sender = Member::start(&arguments, "A", IgnoringReceiver)?;
     let receiver = Member::start(&arguments, "B", received.clone())?;
     let runtime = current_thread()?;
     runtime.block_on(async {

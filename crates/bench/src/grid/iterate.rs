@@ -1,14 +1,14 @@
 //! Iterating over all entries from one of three members, beside Infinispan (S004-12 to S004-14, S004-19).
 
-use consort_jgroups::{Jar, JavaGrid};
+use consort_testbed::{Jar, JavaGrid};
 
 use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
 use super::{populate, start};
-use crate::findings::{Findings, Outcome};
 use crate::java::JavaCluster;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::sample::{Runs, Sample};
 use crate::session::shown;
 use crate::targets::{CPU_PER_ENTRY, Row, Target};
@@ -72,7 +72,7 @@ fn figures(size: usize) -> [Compared; 3] {
     ]
 }
 
-pub(crate) fn iterate(options: &Options, jar: Option<&Jar>, findings: &mut Findings<'_>) {
+pub(crate) fn iterate(options: &Options, jar: Option<&Jar>, results: &mut Results<'_>) {
     let mut outcome = Outcome::default();
     let mut all = Vec::new();
     let measured = measure(options, jar.filter(|_| options.needs_java_grids()), |cases, contests| {
@@ -82,12 +82,12 @@ pub(crate) fn iterate(options: &Options, jar: Option<&Jar>, findings: &mut Findi
         }
         outcome.rows.extend(costs(cases, &contests));
         all.extend(contests);
-        findings.keep("iterate", &all);
+        results.keep("iterate", &all);
     });
     outcome.failures.extend(measured.err());
     println!("\n{}", everybody(&all, &figures(100)));
     report::print_rows(&outcome.rows);
-    findings.add("iterate", outcome);
+    results.add("iterate", outcome);
 }
 
 fn measure(

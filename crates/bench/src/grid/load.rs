@@ -1,15 +1,15 @@
 //! Reads and writes in the manner of IspnPerfTest: 100,000 keys of 1 KB with two owners, read and written by invokers on
 //! every member.
 
-use consort_jgroups::{Jar, JavaGrid};
+use consort_testbed::{Jar, JavaGrid};
 
 use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
 use super::{populate, start};
-use crate::findings::{Findings, Outcome};
 use crate::java::JavaCluster;
 use crate::options::{Options, Threads};
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::session::{CONSORT_OVERHEAD, shown, warm_up};
 use crate::targets::{CPU_PER_REQUEST, Target};
 use crate::tools;
@@ -48,14 +48,14 @@ fn figures(members: usize) -> Vec<Compared> {
 }
 
 /// Measures clusters of all sizes. Measurements are written after each load.
-pub(crate) fn measure(options: &Options, jar: Option<&Jar>, findings: &mut Findings<'_>) {
+pub(crate) fn measure(options: &Options, jar: Option<&Jar>, results: &mut Results<'_>) {
     let mut contests: Vec<(usize, Contest)> = Vec::new();
     let mut outcome = Outcome::default();
     let jar = jar.filter(|_| options.needs_java_grids());
     for &members in &options.grid_members {
         let measured = cluster(members, options, jar, |contest| {
             contests.push((members, contest));
-            findings.keep("grid", &contests.iter().map(|(_, contest)| contest).collect::<Vec<_>>());
+            results.keep("grid", &contests.iter().map(|(_, contest)| contest).collect::<Vec<_>>());
         });
         if let Err(error) = measured {
             outcome.failures.push(error.context(format!("{members} members")));
@@ -66,7 +66,7 @@ pub(crate) fn measure(options: &Options, jar: Option<&Jar>, findings: &mut Findi
     let all: Vec<Contest> = contests.into_iter().map(|(_, contest)| contest).collect();
     println!("\n{}", everybody(&all, &figures(4)));
     report::print_rows(&outcome.rows);
-    findings.add("grid", outcome);
+    results.add("grid", outcome);
 }
 
 /// Measures all loads of clusters of one size. The JVMs stay up, and are stopped while other contestants have their turn.

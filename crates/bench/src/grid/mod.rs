@@ -10,7 +10,7 @@ pub(crate) use self::iterate::iterate;
 pub(crate) use self::load::measure;
 pub(crate) use self::rebalance::rebalance;
 
-use consort_jgroups::{Jar, JavaGrid};
+use consort_testbed::{Jar, JavaGrid};
 
 use crate::java::{self, JavaCluster, Jvms};
 use crate::options::Options;

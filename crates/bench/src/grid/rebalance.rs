@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::stream;
-use crate::findings::{Findings, Outcome};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
@@ -34,7 +34,7 @@ const WAYS: [Way; 3] = [
     Way { invokers: 1, reserves: false },
 ];
 
-pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
+pub(crate) fn rebalance(options: &Options, results: &mut Results<'_>) {
     let mut outcome = Outcome::default();
     let (mut streams, mut said) = (Streams::default(), vec![Vec::new(); WAYS.len()]);
     for run in 1..=options.runs() {
@@ -42,13 +42,13 @@ pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
             outcome.failures.push(error);
             break;
         }
-        findings.keep("rebalance", &serde_json::json!({ "stream_mb_sec": streams.dropped.0, "kept_mb_sec": streams.kept.0, "runs": said }));
+        results.keep("rebalance", &serde_json::json!({ "stream_mb_sec": streams.dropped.0, "kept_mb_sec": streams.kept.0, "runs": said }));
     }
     for (way, said) in WAYS.iter().zip(&said) {
         outcome.rows.extend(rows(options, *way, said, &streams));
     }
     report::print_rows(&outcome.rows);
-    findings.add("rebalance", outcome);
+    results.add("rebalance", outcome);
 }
 
 /// The rate of one TCP stream.

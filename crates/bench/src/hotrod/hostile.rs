@@ -13,16 +13,16 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use consort_jgroups::KillOnDrop;
+use consort_testbed::KillOnDrop;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::served::Served;
 use super::{P50, P99, P999, Pairs, READS, SERVER_CPU_US, SIZE};
-use crate::findings::{Findings, Outcome};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::sample::Runs;
 use crate::targets::{Rival, Row, SERVER_CPU, Target};
 use crate::tools::{self, Steady};
@@ -49,39 +49,41 @@ const SETTLING_MAX: Duration = Duration::from_secs(5);
 /// The kinds of attack.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Strangers {
+enum HandshakeLoad {
     /// Opens so many connections at once, again and again.
-    Crowd(usize),
+    Connections(usize),
     /// Guesses at a fixed rate by SCRAM, and by PLAIN as fast as the server responds.
-    Guesses,
+    BadPasswords,
     /// Guesses as fast as the server responds.
-    FastGuesses,
+    FastBadPasswords,
 }
 
-impl Strangers {
+impl HandshakeLoad {
     fn name(self) -> String {
         match self {
-            Self::Crowd(count) => format!("{count} strangers at once"),
-            Self::Guesses => format!("{GUESSES_SEC} wrong passwords a second"),
-            Self::FastGuesses => "wrong passwords, as fast as they are answered".to_owned(),
+            Self::Connections(count) => format!("{count} strangers at once"),
+            Self::BadPasswords => format!("{GUESSES_SEC} wrong passwords a second"),
+            Self::FastBadPasswords => "wrong passwords, as fast as they are answered".to_owned(),
         }
     }
 
     fn arguments(self) -> Vec<String> {
         match self {
-            Self::Crowd(count) => vec!["crowd".to_owned(), format!("--count={count}")],
-            Self::Guesses => {
-                vec!["guesses".to_owned(), format!("--user={USER}"), format!("--rate={GUESSES_SEC}")]
+            Self::Connections(count) => vec!["connections".to_owned(), format!("--count={count}")],
+            Self::BadPasswords => {
+                vec!["bad-passwords".to_owned(), format!("--user={USER}"), format!("--rate={GUESSES_SEC}")]
             }
-            Self::FastGuesses => vec!["guesses".to_owned(), format!("--user={USER}")],
+            Self::FastBadPasswords => vec!["bad-passwords".to_owned(), format!("--user={USER}")],
         }
     }
 
     /// The attackers' figures, and their names in a table.
     const fn figures(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Crowd(_) => &[("connections/s", "/opened_sec"), ("ms until all are open", "/opening_ms")],
-            Self::Guesses | Self::FastGuesses => {
+            Self::Connections(_) => {
+                &[("connections/s", "/opened_sec"), ("ms until all are open", "/opening_ms")]
+            }
+            Self::BadPasswords | Self::FastBadPasswords => {
                 &[("refused/s, SCRAM", "/scram_sec"), ("refused/s, PLAIN", "/plain_sec")]
             }
         }
@@ -90,8 +92,8 @@ impl Strangers {
 
 /// The measurements beside one kind of attack.
 #[derive(Serialize)]
-struct Bothered {
-    by: Strangers,
+struct VictimClient {
+    by: HandshakeLoad,
     client: Pairs,
     /// The attackers' figures of each run.
     strangers: Vec<Value>,
@@ -103,19 +105,23 @@ struct Bothered {
 struct Record {
     alone: Pairs,
     connected_ms: Vec<f64>,
-    bothered: Vec<Bothered>,
+    victim: Vec<VictimClient>,
     /// The server's memory for each unauthenticated connection with an unfinished request.
     kilobytes_each: Vec<f64>,
 }
 
-pub(crate) fn hostile(options: &Options, findings: &mut Findings<'_>) {
-    let all = [Strangers::Crowd(options.strangers()), Strangers::Guesses, Strangers::FastGuesses];
-    let bothered =
-        |by| Bothered { by, client: Pairs::default(), strangers: Vec::new(), connected_ms: Vec::new() };
+pub(crate) fn hostile(options: &Options, results: &mut Results<'_>) {
+    let all = [
+        HandshakeLoad::Connections(options.strangers()),
+        HandshakeLoad::BadPasswords,
+        HandshakeLoad::FastBadPasswords,
+    ];
+    let victim =
+        |by| VictimClient { by, client: Pairs::default(), strangers: Vec::new(), connected_ms: Vec::new() };
     let mut record = Record {
         alone: Pairs::default(),
         connected_ms: Vec::new(),
-        bothered: all.map(bothered).into(),
+        victim: all.map(victim).into(),
         kilobytes_each: Vec::new(),
     };
     let mut outcome = Outcome::default();
@@ -124,13 +130,13 @@ pub(crate) fn hostile(options: &Options, findings: &mut Findings<'_>) {
             outcome.failures.push(error);
             break;
         }
-        findings.keep("hostile", &record);
+        results.keep("hostile", &record);
     }
-    let bothered = record.bothered.iter().map(|one| one.client.errors());
-    outcome.errors = record.alone.errors() + bothered.sum::<u64>();
+    let victim = record.victim.iter().map(|one| one.client.errors());
+    outcome.errors = record.alone.errors() + victim.sum::<u64>();
     outcome.rows = rows(&record, options.strangers());
     report::print_rows(&outcome.rows);
-    findings.add("hostile", outcome);
+    results.add("hostile", outcome);
 }
 
 fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()> {
@@ -144,15 +150,15 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     let (both, connected_ms) = ask()?;
     record.alone.push(both);
     record.connected_ms.push(connected_ms);
-    for bothered in &mut record.bothered {
-        Progress::result(&format!("{}, run {run}", bothered.by.name()));
-        let strangers = Bothering::start(&server, &bothered.by.arguments())?;
+    for victim in &mut record.victim {
+        Progress::result(&format!("{}, run {run}", victim.by.name()));
+        let strangers = Attack::start(&server, &victim.by.arguments())?;
         let asked = ask();
         // The attackers' output may explain an error.
-        bothered.strangers.push(strangers.end()?);
+        victim.strangers.push(strangers.end()?);
         let (both, connected_ms) = asked?;
-        bothered.client.push(both);
-        bothered.connected_ms.push(connected_ms);
+        victim.client.push(both);
+        victim.connected_ms.push(connected_ms);
     }
     drop(server);
     record.kilobytes_each.push(held(&users, options.strangers())?);
@@ -165,7 +171,7 @@ fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
     let before = settled(&server);
     let count_said = format!("--count={count}");
     // Shorter than the server's timeout, and long enough to measure.
-    let strangers = Bothering::start(&server, &["crowd", &count_said, "--unfinished", "--hold=8"])?;
+    let strangers = Attack::start(&server, &["connections", &count_said, "--unfinished", "--hold=8"])?;
     let kilobytes = (settled(&server) - before) * 1e3;
     let said = strangers.end()?;
     let opened = said["opened"].as_f64().filter(|opened| *opened > 0.0).context("nobody has connected")?;
@@ -212,17 +218,17 @@ impl Drop for Users {
 }
 
 /// A running attack.
-struct Bothering {
+struct Attack {
     child: KillOnDrop,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Bothering {
+impl Attack {
     /// Starts an attack. Returns when it has begun.
     fn start(server: &Served, arguments: &[impl AsRef<std::ffi::OsStr>]) -> anyhow::Result<Self> {
         let mut command = Command::new("chrt");
-        command.args(["--idle", "0"]).arg(tools::program("strangers")?);
+        command.args(["--idle", "0"]).arg(tools::program("handshake-load")?);
         command.arg(format!("--server={}", server.at())).args(arguments);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = KillOnDrop(child.context("starting strangers with `chrt` (util-linux)")?);
@@ -248,8 +254,8 @@ impl Bothering {
 
 fn rows(record: &Record, count: usize) -> Vec<Row> {
     let mut rows = Vec::new();
-    for bothered in &record.bothered {
-        let subject = bothered.by.name();
+    for victim in &record.victim {
+        let subject = victim.by.name();
         let of = |figure| (subject.clone(), figure);
         let figures = [
             ("p50 us", P50, None),
@@ -258,13 +264,13 @@ fn rows(record: &Record, count: usize) -> Vec<Row> {
             (SERVER_CPU, SERVER_CPU_US, None),
         ];
         for (figure, which, target) in figures {
-            let (beside, alone) = (bothered.client.runs(which), record.alone.runs(which));
+            let (beside, alone) = (victim.client.runs(which), record.alone.runs(which));
             rows.push(Row::beside(Rival::Without, of(figure), &beside, Some(&alone), target));
         }
-        let (connected, alone) = (Runs(bothered.connected_ms.clone()), Runs(record.connected_ms.clone()));
+        let (connected, alone) = (Runs(victim.connected_ms.clone()), Runs(record.connected_ms.clone()));
         rows.push(Row::beside(Rival::Without, of("ms until logged in"), &connected, Some(&alone), None));
-        for (figure, path) in bothered.by.figures() {
-            let said = bothered.strangers.iter().filter_map(|said| said.pointer(path)?.as_f64());
+        for (figure, path) in victim.by.figures() {
+            let said = victim.strangers.iter().filter_map(|said| said.pointer(path)?.as_f64());
             rows.push(Row::alone(of(figure), &Runs(said.collect()), None));
         }
     }
@@ -285,16 +291,17 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_waits_more_than_twice_as_long_is_a_target_missed() {
-        let bothered = |by, p99| Bothered {
+    fn client_that_waits_more_than_twice_as_long_misses_the_target() {
+        let victim = |by, p99| VictimClient {
             by,
             client: pairs(p99),
             strangers: vec![serde_json::json!({"scram_sec": 7.0})],
             connected_ms: vec![2.0],
         };
-        let bothered = vec![bothered(Strangers::Crowd(5), 20.0), bothered(Strangers::Guesses, 20.1)];
+        let victim =
+            vec![victim(HandshakeLoad::Connections(5), 20.0), victim(HandshakeLoad::BadPasswords, 20.1)];
         let (alone, connected_ms, kilobytes_each) = (pairs(10.0), vec![1.0], vec![60.0]);
-        let rows = rows(&Record { alone, connected_ms, bothered, kilobytes_each }, 5);
+        let rows = rows(&Record { alone, connected_ms, victim, kilobytes_each }, 5);
         let met: Vec<_> = rows.iter().filter_map(|row| Some((&row.subject[..], row.is_met()?))).collect();
         let wanted = [
             ("5 strangers at once", true),

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::served::Served;
 use super::{P50, P99, Pairs, SERVER_CPU_US, own_client};
-use crate::findings::{Findings, Outcome};
 use crate::options::{Options, Part};
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::sample::Runs;
 use crate::targets::{Rival, Row, SERVER_CPU, Target};
 
@@ -64,7 +64,7 @@ fn open_files(limits: &str) -> Option<usize> {
     }
 }
 
-pub(crate) fn idle(options: &Options, findings: &mut Findings<'_>) {
+pub(crate) fn idle(options: &Options, results: &mut Results<'_>) {
     let mut record = Record { connections: options.idle(), ..Record::default() };
     let mut outcome = Outcome::default();
     for run in 1..=options.runs() {
@@ -72,12 +72,12 @@ pub(crate) fn idle(options: &Options, findings: &mut Findings<'_>) {
             outcome.failures.push(error);
             break;
         }
-        findings.keep("idle", &record);
+        results.keep("idle", &record);
     }
     outcome.errors = record.alone.errors() + record.beside.errors();
     outcome.rows = rows(&record);
     report::print_rows(&outcome.rows);
-    findings.add("idle", outcome);
+    results.add("idle", outcome);
 }
 
 fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()> {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use consort_jgroups::Jar;
 use consort_measure::process;
+use consort_testbed::Jar;
 
 use super::served::Served;
 use super::{KEYS, READS, SIZE};

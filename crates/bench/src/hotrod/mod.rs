@@ -17,7 +17,7 @@ pub(crate) use self::pool::pool;
 pub(crate) use self::server::server;
 pub(crate) use self::streams::streams;
 
-use consort_jgroups::{HotRodClient, InfinispanServer, JarError};
+use consort_testbed::{HotRodClient, InfinispanServer, JarError};
 use serde::Serialize;
 
 pub(crate) use self::served::Served;

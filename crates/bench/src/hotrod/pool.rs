@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::served::Served;
 use super::{KEYS, P99, Pairs, RATE, READS, SERVER_CPU_US, SYSTEM_CPU_US};
-use crate::findings::{Findings, Outcome};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::session::CONSORT_OVERHEAD;
 use crate::targets::{Rival, Row, SERVER_CPU, SYSTEM_CPU, Target};
 use crate::tools::{self, Calling};
@@ -51,7 +51,7 @@ struct Point {
     pooled: Pairs,
 }
 
-pub(crate) fn pool(options: &Options, findings: &mut Findings<'_>) {
+pub(crate) fn pool(options: &Options, results: &mut Results<'_>) {
     let (mut points, mut outcome) = (Vec::new(), Outcome::default());
     let mut progress = Progress::new(planned(options) * LOADS.len() as u32);
     let mut servers = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn pool(options: &Options, findings: &mut Findings<'_>) {
         let mut point = Point { load, shared: Pairs::default(), pooled: Pairs::default() };
         let measured = measure(&mut point, &mut servers, &mut progress, options);
         points.push(point);
-        findings.keep("pool", &points);
+        results.keep("pool", &points);
         progress.finish(planned(options));
         if let Err(error) = measured {
             outcome.failures.push(error.context(load.name()));
@@ -68,7 +68,7 @@ pub(crate) fn pool(options: &Options, findings: &mut Findings<'_>) {
     outcome.errors = points.iter().map(|point| point.shared.errors() + point.pooled.errors()).sum();
     outcome.rows = points.iter().flat_map(Point::rows).collect();
     report::print_rows(&outcome.rows);
-    findings.add("pool", outcome);
+    results.add("pool", outcome);
 }
 
 /// Runs both in turn. Servers stay up for the next load of as many.

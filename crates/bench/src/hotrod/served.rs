@@ -7,8 +7,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use consort_jgroups::{InfinispanServer, KillOnDrop};
 use consort_measure::process;
+use consort_testbed::{InfinispanServer, KillOnDrop};
 
 use super::PORT;
 use crate::java::Jdk;

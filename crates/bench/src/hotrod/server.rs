@@ -10,11 +10,11 @@ use super::{
     CLIENT_CPU_US, MEMORY, P50, P99, P999, PORT, Pairs, RATE, READS, SERVER_CPU_US, SIZE, SYSTEM_CPU_US,
     own_client,
 };
-use crate::findings::{Findings, Outcome};
 use crate::java::{self, Jdk};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::sample::{Runs, Samples};
 use crate::session::{CONSORT_OVERHEAD, shown};
 use crate::targets::{Rival, Row, SERVER_CPU, SYSTEM_CPU, Target};
@@ -105,7 +105,7 @@ impl Java {
     }
 }
 
-pub(crate) fn server(options: &Options, findings: &mut Findings<'_>) {
+pub(crate) fn server(options: &Options, results: &mut Results<'_>) {
     let version = redis::version();
     if version.is_none() {
         eprintln!("bench: redis-server and redis-benchmark are not installed, and not measured");
@@ -113,7 +113,7 @@ pub(crate) fn server(options: &Options, findings: &mut Findings<'_>) {
     let mut record =
         Record { java_client: None, redis: version, starts: Starts::default(), points: Vec::new() };
     let mut outcome = Outcome::default();
-    let measured = all(options, &mut record, |record| findings.keep("server", record));
+    let measured = all(options, &mut record, |record| results.keep("server", record));
     outcome.failures.extend(measured.err());
     outcome.rows.extend(record.starts.rows());
     for point in &record.points {
@@ -122,7 +122,7 @@ pub(crate) fn server(options: &Options, findings: &mut Findings<'_>) {
         outcome.rows.extend(point.rows());
     }
     report::print_rows(&outcome.rows);
-    findings.add("server", outcome);
+    results.add("server", outcome);
 }
 
 fn all(options: &Options, record: &mut Record, mut keep: impl FnMut(&Record)) -> anyhow::Result<()> {

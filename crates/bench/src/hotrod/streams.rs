@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::served::Served;
-use crate::findings::{Findings, Outcome};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
@@ -17,7 +17,7 @@ const TARGET: f64 = 2.0;
 /// The part of whole values' rate that values in pieces have to reach: the difference between two runs of the same (S002-17).
 const RATE_TARGET: f64 = 0.9;
 
-pub(crate) fn streams(options: &Options, findings: &mut Findings<'_>) {
+pub(crate) fn streams(options: &Options, results: &mut Results<'_>) {
     let mut outcome = Outcome::default();
     let mut said = Vec::new();
     for run in 1..=options.runs() {
@@ -32,11 +32,11 @@ pub(crate) fn streams(options: &Options, findings: &mut Findings<'_>) {
                 break;
             }
         }
-        findings.keep("streams", &said);
+        results.keep("streams", &said);
     }
     outcome.rows = rows(options, &said);
     report::print_rows(&outcome.rows);
-    findings.add("streams", outcome);
+    results.add("streams", outcome);
 }
 
 fn once(options: &Options) -> anyhow::Result<Value> {

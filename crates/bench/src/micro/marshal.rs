@@ -12,7 +12,7 @@ use consort_group::wire::{
     Bulk, append_to_list, begin_list, decode_packet, encode_tp, finish_list, write_single,
 };
 use consort_group::{Address, HeaderBody, Message, NakAckHeader, ProtocolId, Uuid, Version};
-use consort_jgroups::Jar;
+use consort_testbed::Jar;
 
 use super::timing::nanos;
 use crate::java::{self, Jvm, Jvms};

@@ -6,11 +6,11 @@ mod marshal;
 mod timing;
 mod trace;
 
-use consort_jgroups::Jar;
+use consort_testbed::Jar;
 
-use crate::findings::Outcome;
 use crate::options::Options;
 use crate::report;
+use crate::results::Outcome;
 
 /// Measures all of them, `runs` times in turn, with the subscriber of the `consort` command.
 pub(crate) fn measure(options: &Options, jar: Option<&Jar>) -> Outcome {

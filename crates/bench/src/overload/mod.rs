@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use consort_client::Client;
 use consort_hotrod::Opcode;
-use consort_jgroups::ControlGroup;
+use consort_testbed::ControlGroup;
 use serde::Serialize;
 
 use self::attack::{Attack, Situation, Traffic};
 use self::healthy::{Delays, Healthy};
-use crate::findings::{Findings, Outcome};
 use crate::hotrod::Served;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
+use crate::results::{Outcome, Results};
 
 /// Memory of both servers together.
 const MEMORY: u64 = 512 * MIB;
@@ -114,12 +114,12 @@ impl Servers {
     }
 }
 
-pub(crate) fn overload(options: &Options, findings: &mut Findings<'_>) {
-    let outcome = measure(options, findings).unwrap_or_else(Outcome::failed);
-    findings.add("overload", outcome);
+pub(crate) fn overload(options: &Options, results: &mut Results<'_>) {
+    let outcome = measure(options, results).unwrap_or_else(Outcome::failed);
+    results.add("overload", outcome);
 }
 
-fn measure(options: &Options, findings: &mut Findings<'_>) -> anyhow::Result<Outcome> {
+fn measure(options: &Options, results: &mut Results<'_>) -> anyhow::Result<Outcome> {
     let attack_time = Duration::from_secs_f64(if options.quick { 0.3 } else { 1.0 });
     let attacks = attacks(options.quick);
     let mut progress = Progress::new(attack_time * (2 * attacks.len()) as u32);
@@ -133,7 +133,7 @@ fn measure(options: &Options, findings: &mut Findings<'_>) -> anyhow::Result<Out
         servers.restore()?;
         record.cells.push(cell(&servers, &healthy, attack, attack_time)?);
         progress.finish(attack_time * 2);
-        findings.keep("overload", &record);
+        results.keep("overload", &record);
     }
     println!("{}", table(&record));
     let is_slow = |cell: &&Cell| cell.healthy_p99_ms > P99_FACTOR_MAX * record.alone_p99_ms;

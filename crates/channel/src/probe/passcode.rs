@@ -29,12 +29,9 @@ pub fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]
 }
 
 #[cfg(test)]
-#[path = "../../../group/tests/vectors/mod.rs"]
-mod vectors;
-
-#[cfg(test)]
 mod tests {
-    use super::vectors::vector;
+    use consort_testbed::vectors::vector;
+
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use consort_channel::{Channel, Message, Receiver, Silent};
+use consort_channel::{Channel, IgnoringReceiver, Message, Receiver};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -90,7 +90,7 @@ impl StalledCluster {
         };
         let cluster = Cluster::new(config).transport(transport, buffers);
         let inbox = Arc::new(Inbox::default());
-        let sender = cluster.join("A", Silent).await;
+        let sender = cluster.join("A", IgnoringReceiver).await;
         let mut stalled = StallableMember::join(&cluster, "B", inbox.clone()).await;
         let other = cluster.join("C", receiver).await;
         one_view(&[&sender, &stalled.channel, &other]).await;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use clap::Args;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
-use consort_channel::{Address, Flags, Silent, View};
+use consort_channel::{Address, Flags, IgnoringReceiver, View};
 use consort_group::Rng;
 use consort_measure::{grouped, process};
 use hdrhistogram::Histogram;
@@ -256,7 +256,7 @@ async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, 
 
 impl Uperf {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::<Caller>::default(), Silent).await?;
+        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::<Caller>::default(), IgnoringReceiver).await?;
         let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
         let is_good =
             if self.menu { menu::serve(&mut self, &cluster).await? } else { self.round(&cluster).await? };

@@ -72,8 +72,8 @@ pub(crate) struct Cx {
     pub(crate) chunk_bytes: u32,
     /// The limit of requested chunks of a cache that have not arrived.
     pub(crate) pulls_max: usize,
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<InjectedBug>,
+    #[cfg(feature = "injected-bugs")]
+    pub(crate) injected_bug: Option<InjectedBug>,
     /// The earliest expiry of the entries that were written since the last check.
     pub(crate) next_mortal: Option<Time>,
 }
@@ -141,8 +141,8 @@ impl Cx {
             memory: Memory::default(),
             chunk_bytes: crate::replica::transfer::state_consumer::CHUNK_BYTES,
             pulls_max: crate::replica::transfer::state_consumer::PULLS_MAX as usize,
-            #[cfg(feature = "planted")]
-            planted: None,
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: None,
             next_mortal: None,
         }
     }
@@ -152,14 +152,14 @@ impl Cx {
         self.next_mortal = Some(self.next_mortal.map_or(end, |next| next.min(end)));
     }
 
-    /// Returns whether this bug is planted in this member.
-    #[cfg(feature = "planted")]
+    /// Returns whether this bug is injected into this member.
+    #[cfg(feature = "injected-bugs")]
     pub(crate) fn has(&self, bug: InjectedBug) -> bool {
-        self.planted == Some(bug)
+        self.injected_bug == Some(bug)
     }
 
-    /// Returns false: without the feature, no bugs are planted.
-    #[cfg(not(feature = "planted"))]
+    /// Returns false: without the feature, no bugs are injected.
+    #[cfg(not(feature = "injected-bugs"))]
     #[inline(always)]
     pub(crate) fn has(&self, _: InjectedBug) -> bool {
         false

@@ -184,9 +184,9 @@ impl Node {
     }
 
     /// Injects a bug into this member.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
-        self.cx.planted = Some(bug);
+        self.cx.injected_bug = Some(bug);
     }
 
     /// Registers a transform on this member. All members that have the cache open must register it before it is used.

@@ -13,7 +13,7 @@ use consort_grid::{
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 use consort_memory::ProcessMemory;
-use consort_sim::{Beside, Clocks};
+use consort_sim::{Clocks, SimStore};
 
 /// An operation in the history of its client.
 #[derive(Clone, Debug)]
@@ -50,17 +50,17 @@ pub(crate) struct Member {
     pub(crate) expecting: usize,
     /// Whether the member is cut off from the majority, and does not know it or may read all the same.
     pub(crate) is_apart: bool,
-    pub(crate) beside: Option<Beside>,
+    pub(crate) beside: Option<SimStore>,
     /// Listeners whose readers were woken.
     pub(crate) told: BTreeSet<ListenerId>,
     running: BTreeMap<u64, usize>,
     wakes_at: Option<Time>,
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "injected-bugs")]
 thread_local! {
-    /// The planted bug of all clusters that this thread creates.
-    pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::InjectedBug>> = const { std::cell::Cell::new(None) };
+    /// The injected bug of all clusters that this thread creates.
+    pub(crate) static INJECTED_BUG: std::cell::Cell<Option<consort_grid::InjectedBug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Returns an empty container for a cache, without a bound and without a store.
@@ -105,9 +105,9 @@ pub(crate) struct Cluster {
     pub(crate) memory: BTreeMap<usize, ProcessMemory>,
     /// The fraction of members that miss a view that is not a merge.
     pub(crate) missed: f64,
-    /// The planted bug of all members.
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_grid::InjectedBug>,
+    /// The injected bug of all members.
+    #[cfg(feature = "injected-bugs")]
+    pub(crate) injected_bug: Option<consort_grid::InjectedBug>,
     queue: BTreeMap<(Time, u64), Event>,
     tie: u64,
     last: BTreeMap<(usize, usize), Time>,
@@ -148,8 +148,8 @@ impl Cluster {
             aside: None,
             memory: BTreeMap::new(),
             missed: 0.0,
-            #[cfg(feature = "planted")]
-            planted: PLANTED.get(),
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: INJECTED_BUG.get(),
             queue: BTreeMap::new(),
             tie: 0,
             last: BTreeMap::new(),
@@ -215,7 +215,7 @@ impl Cluster {
         config: CacheConfig,
         capacity: CapacityFactor,
         container: Arc<Container>,
-        beside: Option<(Beside, StoreSettings)>,
+        beside: Option<(SimStore, StoreSettings)>,
     ) -> usize {
         let n = self.members.len();
         let member = CacheMember { capacity, ..address(n).into() };
@@ -223,8 +223,8 @@ impl Cluster {
         if let Some(memory) = self.memory.get(&n) {
             node.set_memory(memory.clone());
         }
-        #[cfg(feature = "planted")]
-        self.planted.into_iter().for_each(|bug| node.inject_bug(bug));
+        #[cfg(feature = "injected-bugs")]
+        self.injected_bug.into_iter().for_each(|bug| node.inject_bug(bug));
         for (name, merge) in &self.merges {
             node.register_merge(name, merge.clone());
         }

@@ -8,7 +8,7 @@ use consort_grid::{
     Action, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Lifetime, Limit, MemoryBound,
     MergePolicy, OperationError, Outcome, PartitionHandling, ReadFrom, Segment, WhenFull, Write,
 };
-use consort_sim::{Beside, Clocks, Keeping, Trouble, begin};
+use consort_sim::{Clocks, SimStore, StorageSettings, StoreFaults, restore_container};
 use consort_store::{MemoryStore, Part, Store};
 
 use crate::clients::{Clients, TIMEOUT};
@@ -18,10 +18,11 @@ use crate::seeds::every_seed;
 use crate::swarm::check_history;
 
 /// Starts a member with a faulty store.
-fn start(cluster: &mut Cluster, keeping: &Keeping, trouble: Trouble) -> (usize, Arc<dyn Store>) {
+fn start(cluster: &mut Cluster, keeping: &StorageSettings, trouble: StoreFaults) -> (usize, Arc<dyn Store>) {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cluster.config.segments));
-    let (container, backing) = begin(&store, Clocks::same(cluster.now), keeping).expect("an empty store");
-    let beside = Beside::new(store.clone()).with_trouble(trouble);
+    let (container, backing) =
+        restore_container(&store, Clocks::same(cluster.now), keeping).expect("an empty store");
+    let beside = SimStore::new(store.clone()).with_faults(trouble);
     let config = cluster.config.clone();
     (cluster.start_on(config, CapacityFactor::default(), container, Some((beside, backing))), store)
 }
@@ -57,8 +58,8 @@ fn run(seed: u64, is_told: bool) -> Run {
     let room = cluster.rng.chance(0.5).then(|| cluster.rng.between(2, 8));
     let bound = room.map(|room| MemoryBound { limit: Limit::Entries(room), when_full: WhenFull::Remove });
     let passivation = bound.is_some() && cluster.rng.chance(0.4);
-    let keeping = Keeping { bound, passivation, ..Keeping::default() };
-    let trouble = Trouble {
+    let keeping = StorageSettings { bound, passivation, ..StorageSettings::default() };
+    let trouble = StoreFaults {
         begins: 0.02,
         spell_max: Duration::from_millis(cluster.rng.between(1, 400)),
         refused: cluster.rng.between(10, 90) as f64 / 100.0,
@@ -165,7 +166,7 @@ fn owners_agree_whatever_stores_refuse() {
 fn merged_beside_refusals(
     seed: u64,
     merge: MergePolicy,
-    keeping: &Keeping,
+    keeping: &StorageSettings,
     writers: &[usize],
 ) -> (Cluster, Vec<Vec<usize>>, u64) {
     let config = CacheConfig {
@@ -177,7 +178,7 @@ fn merged_beside_refusals(
     };
     let mut cluster = Cluster::new(seed, config);
     let spell_max = Duration::from_secs(2);
-    let trouble = Trouble { begins: 0.1, spell_max, refused: 0.8, slowness: 1 };
+    let trouble = StoreFaults { begins: 0.1, spell_max, refused: 0.8, slowness: 1 };
     for _ in 0..2 {
         start(&mut cluster, keeping, trouble);
         cluster.run(Duration::from_secs(3));
@@ -223,7 +224,7 @@ fn acknowledged_read_as(cluster: &mut Cluster, written: &[Vec<usize>], wanted: O
 
 fn every_merge_beside_refusals(
     merge: &MergePolicy,
-    keeping: &Keeping,
+    keeping: &StorageSettings,
     writers: &[usize],
     wanted: Option<&str>,
 ) {
@@ -237,12 +238,12 @@ fn every_merge_beside_refusals(
 
 #[test]
 fn merge_result_survives_a_store_that_refuses_writes() {
-    every_merge_beside_refusals(&MergePolicy::RemoveAll, &Keeping::default(), &[0, 1], None);
+    every_merge_beside_refusals(&MergePolicy::RemoveAll, &StorageSettings::default(), &[0, 1], None);
 }
 
 #[test]
 fn entries_in_a_failing_store_are_merged_later() {
     let bound = MemoryBound { limit: Limit::Entries(4), when_full: WhenFull::Remove };
-    let keeping = Keeping { bound: Some(bound), passivation: true, ..Keeping::default() };
+    let keeping = StorageSettings { bound: Some(bound), passivation: true, ..StorageSettings::default() };
     every_merge_beside_refusals(&MergePolicy::PreferredNonNull, &keeping, &[1], Some("of 1"));
 }

@@ -23,7 +23,7 @@ mod records;
 mod repeated_partitions;
 mod responses;
 mod restart;
-#[cfg(feature = "planted")]
+#[cfg(feature = "injected-bugs")]
 mod scenarios;
 mod seeds;
 mod silent_owners;

@@ -8,7 +8,7 @@ use consort_grid::{
     Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Limit, MemoryBound, Next,
     OperationError, Outcome, Projection, Publication, ReadFrom, WhenFull, Write, Written,
 };
-use consort_sim::{Beside, Clocks, Keeping, begin};
+use consort_sim::{Clocks, SimStore, StorageSettings, restore_container};
 use consort_store::{Durability, FileStore, FileStoreConfig, MemoryStore, SimDisk, Store};
 
 use crate::cluster::Cluster;
@@ -26,14 +26,15 @@ pub(crate) fn start(
     bound: Option<MemoryBound>,
     passivation: bool,
 ) -> usize {
-    let keeping = Keeping { bound, passivation, ..Keeping::default() };
-    let (container, backing) = begin(store, Clocks::same(cluster.now), &keeping).expect("a good store");
+    let keeping = StorageSettings { bound, passivation, ..StorageSettings::default() };
+    let (container, backing) =
+        restore_container(store, Clocks::same(cluster.now), &keeping).expect("a good store");
     let config = cluster.config.clone();
     cluster.start_on(
         config,
         consort_grid::CapacityFactor::default(),
         container,
-        Some((Beside::new(store.clone()), backing)),
+        Some((SimStore::new(store.clone()), backing)),
     )
 }
 

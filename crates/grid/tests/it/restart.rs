@@ -9,7 +9,7 @@ use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Lifetime, MergePolicy, OperationError, Outcome,
     PartitionHandling, Phase, ReadFrom, Write,
 };
-use consort_sim::Beside;
+use consort_sim::SimStore;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
 
 use crate::cluster::{Cluster, address};
@@ -170,7 +170,7 @@ fn goes_on_alone(mut cluster: Cluster) -> bool {
     let stores = memory_stores(2);
     let first = start(&mut cluster, &stores[0], None, false);
     cluster.run(Duration::from_secs(1));
-    let slow = Beside::new(stores[0].clone()).with_delay(Duration::from_secs(1));
+    let slow = SimStore::new(stores[0].clone()).with_delay(Duration::from_secs(1));
     cluster.members[first].as_mut().expect("a member").beside = Some(slow);
     let second = start(&mut cluster, &stores[1], None, false);
     let seconds = |cluster: &Cluster| {
@@ -204,12 +204,12 @@ fn first_returning_member_does_not_start_from_older_data() {
     }
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "injected-bugs")]
 #[test]
 fn injected_confirmation_before_the_store_makes_a_member_continue_alone() {
     let found = (0..20).find(|&seed| {
         let mut cluster = Cluster::new(seed, config());
-        cluster.planted = Some(consort_grid::InjectedBug::NoteNotAwaited);
+        cluster.injected_bug = Some(consort_grid::InjectedBug::NoteNotAwaited);
         goes_on_alone(cluster)
     });
     assert!(found.is_some());

@@ -1,10 +1,10 @@
-//! Planted bugs that a scenario of their own finds.
+//! Injected bugs that a scenario of their own finds.
 
 use std::panic::catch_unwind;
 
 use consort_grid::InjectedBug;
 
-use crate::cluster::PLANTED;
+use crate::cluster::INJECTED_BUG;
 use crate::{ailing, listeners, merging, records};
 
 /// Seeds after which a bug counts as not found.
@@ -32,9 +32,9 @@ fn first(bug: InjectedBug) -> u64 {
 
 fn find(bug: InjectedBug) -> Option<u64> {
     let fails = |seed, bug_of_all| {
-        PLANTED.set(bug_of_all);
+        INJECTED_BUG.set(bug_of_all);
         let result = catch_unwind(|| judge(bug, seed));
-        PLANTED.set(None);
+        INJECTED_BUG.set(None);
         result.is_err()
     };
     let first = first(bug);
@@ -42,7 +42,7 @@ fn find(bug: InjectedBug) -> Option<u64> {
 }
 
 #[test]
-fn bugs_planted_for_a_scenario_are_found() {
+fn injected_bugs_of_scenarios_are_found() {
     println!("| bug | seeds |\n|---|---:|");
     let mut missed = Vec::new();
     for bug in InjectedBug::SCENARIOS {

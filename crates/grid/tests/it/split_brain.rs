@@ -205,8 +205,8 @@ fn no_two_sides_go_on_however_members_are_parted_at_any_phase() {
     every_seed(60, check);
 }
 
-#[cfg(feature = "planted")]
-mod planted {
+#[cfg(feature = "injected-bugs")]
+mod injected_bugs {
     use std::panic::catch_unwind;
 
     use consort_grid::InjectedBug;
@@ -228,7 +228,7 @@ mod planted {
     fn find(bug: InjectedBug) -> Option<u64> {
         let with_bug = |seed| {
             let mut cluster = Cluster::new(seed, CacheConfig::new("votes"));
-            cluster.planted = Some(bug);
+            cluster.injected_bug = Some(bug);
             judge(&run(seed, false, cluster));
         };
         let first = first(bug);

@@ -50,7 +50,7 @@ struct PendingSend {
 
 /// The messages of one sender that the application has not consumed.
 #[derive(Default)]
-struct Unconsumed {
+struct UnconsumedMessages {
     credit: u64,
     /// The remaining credit to be consumed before this id is acknowledged.
     acks: VecDeque<(u64, i16)>,
@@ -63,7 +63,7 @@ pub struct Rsvp {
     next_id: i16,
     waiting: BTreeMap<i16, PendingSend>,
     /// By sender and kind.
-    unconsumed: BTreeMap<(Address, bool), Unconsumed>,
+    unconsumed: BTreeMap<(Address, bool), UnconsumedMessages>,
 }
 
 impl Rsvp {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use consort_client::{Client, ClientError};
 use consort_interop::{Tool, in_own_network};
-use consort_jgroups::{InfinispanServer, InfinispanUsers};
+use consort_testbed::{InfinispanServer, InfinispanUsers};
 
 use crate::certificates::{Authority, Files};
 use crate::prepared;

@@ -1,7 +1,7 @@
 //! Aliases and templates by the unmodified Java client: what becomes of them is what becomes of them with Infinispan's own server.
 
 use consort_interop::{Tool, in_own_network};
-use consort_jgroups::{HotRodClient, InfinispanServer};
+use consort_testbed::{HotRodClient, InfinispanServer};
 
 use super::queries::{assert_same, said};
 use super::{Running, arguments, java};

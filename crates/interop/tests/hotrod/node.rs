@@ -1,6 +1,6 @@
 //! The Hot Rod client for Node.js, unmodified.
 
-use consort_jgroups::HotRodJsClient;
+use consort_testbed::HotRodJsClient;
 use consort_server::ClientCertificates;
 
 use super::{Running, certificates, succeeds, users};

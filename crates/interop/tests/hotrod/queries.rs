@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use consort_interop::{Tool, in_own_network};
-use consort_jgroups::{HotRodClient, InfinispanServer};
+use consort_testbed::{HotRodClient, InfinispanServer};
 use tokio::time::timeout;
 
 use super::{PATIENCE, Running, command};

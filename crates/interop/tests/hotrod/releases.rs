@@ -1,6 +1,6 @@
 //! Older and newer releases of the Java client, unmodified: what the others' tests do in full, in short.
 
-use consort_jgroups::{HotRodClient, HotRodRelease};
+use consort_testbed::{HotRodClient, HotRodRelease};
 
 use super::{Running, arguments, succeeds};
 

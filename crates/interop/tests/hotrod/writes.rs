@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use consort_jgroups::HotRodRelease;
+use consort_testbed::HotRodRelease;
 
 use super::{Running, Talking, node, releases};
 

@@ -2,7 +2,7 @@
 
 use consort_client::{Client, ClientError};
 use consort_interop::{Tool, built, in_own_network};
-use consort_jgroups::ControlGroup;
+use consort_testbed::ControlGroup;
 
 use super::SERVER;
 

@@ -2,7 +2,7 @@
 
 use consort_client::Client;
 use consort_interop::{Tool, built, in_own_network};
-use consort_jgroups::ControlGroup;
+use consort_testbed::ControlGroup;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

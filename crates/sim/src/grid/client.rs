@@ -8,8 +8,8 @@ use consort_grid::{
     Action, Change, Condition, Lifetime, Outcome, PartitionHandling, ReadFrom, Stored, Write,
 };
 
-use super::habits::{idle_lifetime, lifetime};
 use super::keys::{Keys, Kind, private};
+use super::workload_mix::{idle_lifetime, lifetime};
 use crate::world::World;
 
 /// The timeout of an operation.
@@ -56,7 +56,7 @@ impl World {
 
     pub(super) fn think(&mut self, client: usize) {
         let after = self.rng.duration(Duration::ZERO, THINK * 2);
-        self.turn_at(self.now + after, client);
+        self.schedule_turn(self.now + after, client);
     }
 
     /// Runs a client's turn.
@@ -67,7 +67,7 @@ impl World {
         }
         let (node, keys, is_quiet) = (grid.clients[client].node, grid.keys, grid.is_quiet);
         if is_quiet {
-            return self.turn_at(self.now + PAUSE, client);
+            return self.schedule_turn(self.now + PAUSE, client);
         }
         let Some(grid) = &mut self.grid else { return };
         let decided = grid.clients[client].next.take();
@@ -76,9 +76,9 @@ impl World {
             return;
         }
         if one.is_paused {
-            return self.turn_at(self.now + PAUSE, client);
+            return self.schedule_turn(self.now + PAUSE, client);
         }
-        if decided.is_none() && self.begin_several(client) {
+        if decided.is_none() && self.begin_bulk(client) {
             return;
         }
         let (key, action) = match decided {

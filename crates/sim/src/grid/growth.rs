@@ -12,10 +12,9 @@ use consort_grid::{Action, CacheConfig, Condition, ConsistentHash, Next, Publica
 use super::client::put;
 use super::keys::Keys;
 use super::{Grid, settle};
-use crate::calm::go_on;
+use crate::after_faults::advance;
 use crate::faults::{Faults, Mix};
-use crate::stock::{Discovery, stock};
-use crate::swarm::QUICK;
+use crate::stock::{Discovery, QUICK, stock};
 use crate::world::{Traffic, World};
 
 /// The measurements of a cache of one size.
@@ -30,7 +29,7 @@ pub struct Growth {
     /// Messages of the grid for a read from the primary.
     pub per_primary_read: f64,
     /// The maximum of entries that an iteration over the whole cache has requested or holds.
-    pub walk_held: usize,
+    pub iteration_held: usize,
     /// Copies of entries that move when a member joins, as a part of all copies. The ideal is one by the new size.
     pub moved: f64,
     /// Messages of the grid for that join, until all members have the new stable topology.
@@ -71,7 +70,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
         per_operation(&mut world, &|n| put(Bytes::from(format!("value {n}")), Condition::Always, false))?;
     let per_read = per_operation(&mut world, &|_| Action::Read(ReadFrom::Nearest))?;
     let per_primary_read = per_operation(&mut world, &|_| Action::Read(ReadFrom::Primary))?;
-    let walk_held = walk(&mut world)?;
+    let iteration_held = iterate_all(&mut world)?;
     let (before, since) = (owners(&world)?, world.now);
     let sent = frames(&world);
     join(&mut world)?;
@@ -93,7 +92,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
         per_put,
         per_read,
         per_primary_read,
-        walk_held,
+        iteration_held,
         moved: copies(&is_new) as f64 / copies(&|_, _| true).max(1) as f64,
         per_join: frames(&world) - sent,
         joined_after,
@@ -101,7 +100,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
 }
 
 /// Iterates over the whole cache on the first member. Returns the maximum of entries that it has requested or holds.
-fn walk(world: &mut World) -> Result<usize, String> {
+fn iterate_all(world: &mut World) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);
     loop {
@@ -119,7 +118,7 @@ fn walk(world: &mut World) -> Result<usize, String> {
         world.work(0);
         match next {
             Next::Items(_) => {}
-            Next::Nothing => go_on(world, STEP),
+            Next::Nothing => advance(world, STEP),
             Next::End { count } if count == OPERATIONS as u64 => return Ok(held),
             Next::End { count } => return Err(format!("a walk gave {count} of {OPERATIONS} entries")),
         }
@@ -150,7 +149,7 @@ fn per_operation(world: &mut World, action: &dyn Fn(usize) -> Action) -> Result<
     for n in 0..OPERATIONS {
         let node = n % world.nodes.len();
         let at = world.submit(node, None, Bytes::from(format!("key {n}")), action(n));
-        go_on(world, STEP);
+        advance(world, STEP);
         let result = world.grid.as_ref().and_then(|grid| grid.history.get(at)?.result.clone());
         if !matches!(result, Some(Ok(_))) {
             return Err(format!("operation {n}: {result:?}"));

@@ -20,7 +20,7 @@ pub(crate) struct Operation {
     /// The client that waits for it, if one does.
     pub(crate) client: Option<usize>,
     /// Whether it is one of several operations of a client, which waits for all of them.
-    pub(crate) is_of_several: bool,
+    pub(crate) is_of_bulk: bool,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
     pub(crate) began: Time,
@@ -73,7 +73,7 @@ impl Operation {
 
     /// Returns whether it is one of the reads that inspect a quiet cluster.
     pub(crate) fn is_look(&self) -> bool {
-        self.client.is_none() && !self.is_of_several
+        self.client.is_none() && !self.is_of_bulk
     }
 
     /// Returns the version of a write and the time of its acknowledgement, if it was acknowledged and has changed the entry.

@@ -12,7 +12,7 @@ use consort_grid::{
 use consort_group::{Address, Time};
 
 use super::stores::Opened;
-use crate::beside::Beside;
+use crate::simulated_store::SimStore;
 
 /// The time that a member's clock shows at its beginning. As in a real program, expired entries may be older than the member.
 pub(super) const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365);
@@ -37,7 +37,7 @@ pub(crate) struct Member {
     pub(crate) container: Arc<Container>,
     pub(crate) cache: CacheId,
     /// Its store, while it has one and lives.
-    pub(crate) beside: Option<Beside>,
+    pub(crate) store: Option<SimStore>,
     /// The state with which it begins, until it has the cache open.
     backing: Option<StoreSettings>,
     /// Its capacity factor.
@@ -68,14 +68,14 @@ impl Member {
         };
         let mut node = Node::new(address);
         node.register_merge(GREATEST, Arc::new(greatest));
-        let (container, beside, backing) = match opened {
-            Some(Opened { container, beside, backing }) => (container, Some(beside), Some(backing)),
+        let (container, store, backing) = match opened {
+            Some(Opened { container, store, backing }) => (container, Some(store), Some(backing)),
             None => (Arc::new(Container::new(&settings, hash_seed)), None, None),
         };
         Self {
             node,
             container,
-            beside,
+            store,
             backing,
             cache: config.id(),
             capacity,

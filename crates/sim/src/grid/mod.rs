@@ -8,25 +8,25 @@
 //! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners and no member
 //! is cut off. A member opens the cache when it sees a member that has it.
 
-mod above;
+mod backpressure;
+mod bulk_client;
 mod checks;
 mod client;
-mod comings;
+mod fault_preconditions;
+mod full_restart;
+mod grid_adapter;
 mod growth;
-mod guards;
-mod habits;
-mod hearer;
 mod history;
+mod iterating_client;
 mod keys;
-mod lives;
+mod listener_churn;
+mod listener_client;
 mod member;
-mod narrow;
 mod settle;
-mod several;
 mod stores;
 mod swarm;
 mod transit;
-mod walker;
+mod workload_mix;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,20 +34,20 @@ use consort_grid::{CacheConfig, Topology};
 use consort_group::{Address, Rng, Time};
 
 pub use growth::{Growth, grow};
-pub use habits::Habits;
 pub use swarm::{Plan, Report, replay, run};
+pub use workload_mix::WorkloadMix;
 
 pub(crate) use member::Member;
 
+use backpressure::Backpressure;
+use bulk_client::BulkOperation;
 use client::Client;
-use hearer::Hearers;
 use history::Operation;
+use iterating_client::IteratingClients;
 use keys::Keys;
-use narrow::Narrow;
-use several::Several;
+use listener_client::ListenerClients;
 use stores::Stores;
 use transit::Transit;
-use walker::Walkers;
 
 /// The state of the cache in the world.
 pub(crate) struct Grid {
@@ -60,20 +60,20 @@ pub(crate) struct Grid {
     pub(crate) clients: Vec<Client>,
     pub(crate) history: Vec<Operation>,
     /// The readers of iterations, if there are any.
-    pub(crate) walkers: Option<Walkers>,
+    pub(crate) iterating_clients: Option<IteratingClients>,
     /// The listeners, if there are any.
-    pub(crate) hearers: Option<Hearers>,
+    pub(crate) listener_clients: Option<ListenerClients>,
     /// The members' stores, if they have any.
     pub(crate) stores: Option<Stores>,
     /// The clients' optional behaviours, and the random generator for them.
-    pub(crate) habits: Habits,
+    pub(crate) workload: WorkloadMix,
     pub(crate) own: Rng,
     /// The random generator for entries with max-idle.
     pub(crate) idle: Rng,
     /// The clients' operations on several keys at once.
-    pub(crate) several: Vec<Several>,
+    pub(crate) bulk: Vec<BulkOperation>,
     /// The limits of members and channels, if they are low.
-    pub(crate) narrow: Option<Narrow>,
+    pub(crate) backpressure: Option<Backpressure>,
     /// The transit times of frames, if a checker needs them.
     pub(crate) transit: Option<Transit>,
     /// Indices of unfinished operations in the history.
@@ -104,12 +104,12 @@ pub(crate) struct Grid {
     pub(crate) malformed: u64,
     /// The number of messages between members.
     pub(crate) frames: u64,
-    /// The installed topologies; with `tells_all`, operations as well.
+    /// The installed topologies; with `with_operations`, operations as well.
     pub(crate) story: Vec<(Time, String)>,
-    pub(crate) tells_all: bool,
+    pub(crate) with_operations: bool,
     /// The bug of all members.
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<consort_grid::InjectedBug>,
+    #[cfg(feature = "injected-bugs")]
+    pub(crate) injected_bug: Option<consort_grid::InjectedBug>,
 }
 
 impl Grid {
@@ -121,14 +121,14 @@ impl Grid {
             chunk_bytes: u32::MAX,
             clients: Vec::new(),
             history: Vec::new(),
-            walkers: None,
-            hearers: None,
+            iterating_clients: None,
+            listener_clients: None,
             stores: None,
-            habits: Habits::NONE,
+            workload: WorkloadMix::NONE,
             own: Rng::new(0),
             idle: Rng::new(0),
-            several: Vec::new(),
-            narrow: None,
+            bulk: Vec::new(),
+            backpressure: None,
             transit: None,
             running: BTreeSet::new(),
             newest: Vec::new(),
@@ -144,9 +144,9 @@ impl Grid {
             malformed: 0,
             frames: 0,
             story: Vec::new(),
-            tells_all: false,
-            #[cfg(feature = "planted")]
-            planted: None,
+            with_operations: false,
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: None,
         }
     }
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use consort_grid::{Action, CacheMode, Condition, ReadFrom, Segment, segment_of};
 use consort_group::Time;
 
-use super::checks::{agreement, bounds, expiry, listeners, walks};
+use super::checks::{agreement, bounds, expiry, iterations, listeners};
 use super::client::{TIMEOUT, put};
 use super::keys::{private, steady};
-use crate::calm::go_on;
+use crate::after_faults::advance;
 use crate::checks::{self, Broken};
 use crate::world::World;
 
@@ -24,7 +24,7 @@ const UNTOLD_FOR: Duration = Duration::from_secs(65);
 pub(super) fn wait_for(world: &mut World, node: usize) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
     while !world.nodes[node].member.as_ref().is_some_and(|member| member.is_usable()) {
-        go_on(world, Duration::from_millis(50));
+        advance(world, Duration::from_millis(50));
         if world.now > limit {
             return Err((
                 "members join",
@@ -43,14 +43,14 @@ pub(super) fn settle(
 ) -> Result<(Duration, Duration), Broken> {
     let began = world.now;
     while !checks::is_one_view(world) {
-        go_on(world, Duration::from_millis(100));
+        advance(world, Duration::from_millis(100));
         if world.now > limit {
             return checks::one_view(world).map(|()| (Duration::ZERO, Duration::ZERO));
         }
     }
     let has_view = world.now;
     while !(world.is_settled() && checks::is_one_view(world)) {
-        go_on(world, Duration::from_millis(50));
+        advance(world, Duration::from_millis(50));
         // A leaving member is gone later than the first common view.
         if world.now.since(has_view) > settle_limit {
             return Err(("one topology after faults", world.grid_state()));
@@ -60,15 +60,15 @@ pub(super) fn settle(
 }
 
 /// Stops clients and waits until their operations end.
-pub(super) fn quieten(world: &mut World) {
+pub(super) fn stop_clients(world: &mut World) {
     if let Some(grid) = &mut world.grid {
         grid.is_busy = false;
     }
-    go_on(world, TIMEOUT + Duration::from_secs(2));
+    advance(world, TIMEOUT + Duration::from_secs(2));
 }
 
 /// Returns the limit for requests of all members at once: stores are slow, because they handle one request after the other.
-pub(super) fn patience(world: &World) -> Duration {
+pub(super) fn settle_timeout(world: &World) -> Duration {
     let has_stores = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
     Duration::from_secs(if has_stores { 5 } else { 1 })
 }
@@ -76,68 +76,68 @@ pub(super) fn patience(world: &World) -> Duration {
 /// Puts the keys that are never removed, once.
 pub(super) fn populate(world: &mut World) {
     let keys = world.grid.as_ref().map_or(0, |grid| grid.keys.steady);
-    let nodes = alive(world);
+    let nodes = live_nodes(world);
     for (n, &node) in (0..keys).zip(nodes.iter().cycle()) {
         world.submit(node, None, steady(n), put(Bytes::from(format!("first {n}")), Condition::Always, false));
     }
     if keys > 0 {
-        go_on(world, patience(world));
+        advance(world, settle_timeout(world));
     }
 }
 
 /// Iterates over all entries on every member.
-pub(super) fn walk(world: &mut World) -> Result<(), Broken> {
-    walks::none_left(world)?;
-    let Some(first) = world.begin_last_walks() else { return Ok(()) };
-    go_on(world, Duration::from_secs(5));
-    walks::none_left(world)?;
+pub(super) fn iterate_everywhere(world: &mut World) -> Result<(), Broken> {
+    iterations::none_left(world)?;
+    let Some(first) = world.begin_last_iterations() else { return Ok(()) };
+    advance(world, Duration::from_secs(5));
+    iterations::none_left(world)?;
     if world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation) {
         return Ok(());
     }
-    walks::whole(world, first, &agreement::there(world))
+    iterations::whole(world, first, &agreement::there(world))
 }
 
 /// Checks that every listener has received all events.
-pub(super) fn hear(world: &mut World) -> Result<(), Broken> {
-    if world.grid.as_ref().is_none_or(|grid| grid.hearers.is_none()) {
+pub(super) fn drain_listeners(world: &mut World) -> Result<(), Broken> {
+    if world.grid.as_ref().is_none_or(|grid| grid.listener_clients.is_none()) {
         return Ok(());
     }
-    go_on(world, Duration::from_secs(2));
+    advance(world, Duration::from_secs(2));
     listeners::replicas(world, &agreement::there(world))
 }
 
 /// Writes twice in every segment from every member, so that all members learn of finished writes.
-pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
+pub(super) fn write_every_segment(world: &mut World) -> Result<(), Broken> {
     let keys = key_of_each_segment(world);
     for round in 0..2 {
         let mut writes = Vec::new();
-        for node in alive(world) {
+        for node in live_nodes(world) {
             for key in &keys {
                 let value = Bytes::from(format!("round {round} of {node}"));
                 writes.push(world.submit(node, None, key.clone(), put(value, Condition::Always, false)));
             }
         }
-        go_on(world, patience(world));
-        served(world, &writes)?;
+        advance(world, settle_timeout(world));
+        check_all_succeeded(world, &writes)?;
     }
     bounds::nothing_left(world)
 }
 
 /// Reads every key on every member.
-pub(super) fn look(world: &mut World) -> Result<(), Broken> {
-    let has_hearers =
-        world.grid.as_ref().is_some_and(|grid| grid.habits.has_ends() && grid.hearers.is_some());
-    if has_hearers {
+pub(super) fn read_every_key(world: &mut World) -> Result<(), Broken> {
+    let has_listeners =
+        world.grid.as_ref().is_some_and(|grid| grid.workload.has_expiry() && grid.listener_clients.is_some());
+    if has_listeners {
         // Other owners wait for the primary's message, which it does not send for an entry that it never had.
-        go_on(world, UNTOLD_FOR);
+        advance(world, UNTOLD_FOR);
     }
-    read(world)?;
+    read_all(world)?;
     expiry::nothing_left(world)?;
     checks::credits(world)
 }
 
 /// Reads every key on every member while iterations and listeners go on.
-pub(super) fn read(world: &mut World) -> Result<(), Broken> {
+pub(super) fn read_all(world: &mut World) -> Result<(), Broken> {
     let keys: Vec<Bytes> = world
         .grid
         .iter()
@@ -150,23 +150,23 @@ pub(super) fn read(world: &mut World) -> Result<(), Broken> {
         .collect();
     let mut reads = Vec::new();
     for from in [ReadFrom::Nearest, ReadFrom::Primary] {
-        for node in alive(world) {
+        for node in live_nodes(world) {
             for key in &keys {
                 reads.push(world.submit(node, None, key.clone(), Action::Read(from)));
             }
         }
     }
-    go_on(world, patience(world));
-    served(world, &reads)?;
+    advance(world, settle_timeout(world));
+    check_all_succeeded(world, &reads)?;
     agreement::check(world)
 }
 
-pub(super) fn alive(world: &World) -> Vec<usize> {
+pub(super) fn live_nodes(world: &World) -> Vec<usize> {
     (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect()
 }
 
 /// Checks that all operations succeed, as they do in a quiet cluster.
-pub(super) fn served(world: &World, operations: &[usize]) -> Result<(), Broken> {
+pub(super) fn check_all_succeeded(world: &World, operations: &[usize]) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     for operation in operations.iter().filter_map(|&at| grid.history.get(at)) {
         if !matches!(operation.result, Some(Ok(_))) {

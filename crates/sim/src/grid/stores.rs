@@ -16,8 +16,8 @@ use consort_grid::{
 use consort_group::Rng;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
 
-use crate::beside::{Beside, Clocks, Keeping, Trouble, begin};
 use crate::checks::Broken;
+use crate::simulated_store::{Clocks, SimStore, StorageSettings, StoreFaults, restore_container};
 use crate::world::World;
 
 /// Turns a seed into the one for draws of stores.
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     /// Write-behind: a write is acknowledged once it is queued for the store.
-    pub(crate) is_behind: bool,
+    pub(crate) is_write_behind: bool,
     /// The store has only the entries for which memory has no room.
     pub(crate) passivation: bool,
     /// The number of entries for which memory has room.
@@ -56,24 +56,24 @@ pub(crate) struct Kind {
 
 impl Kind {
     fn draw(rng: &mut Rng) -> Self {
-        let is_behind = rng.chance(0.25);
+        let is_write_behind = rng.chance(0.25);
         let room = rng.chance(0.6).then(|| rng.between(3, 40));
         let passivation = room.is_some() && rng.chance(0.3);
         Self {
-            is_behind,
+            is_write_behind,
             passivation,
             room,
             preload: !passivation && rng.chance(0.5),
             is_synced: rng.chance(0.3),
             // The queue behind a slower disk would grow without end.
-            delay_max: Duration::from_micros(rng.between(20, if is_behind { 1_000 } else { 5_000 })),
+            delay_max: Duration::from_micros(rng.between(20, if is_write_behind { 1_000 } else { 5_000 })),
             ends: if rng.chance(0.6) { rng.between(1, 3) } else { 0 },
         }
     }
 
     /// Returns whether the stores have every acknowledged write at every moment.
     pub(crate) fn outlives_kills(&self) -> bool {
-        !self.is_behind && !self.passivation
+        !self.is_write_behind && !self.passivation
     }
 
     fn crash(&self) -> Crash {
@@ -90,7 +90,7 @@ pub(crate) struct Stores {
     /// The capacity factor of the members at each place: it comes from a configuration, which a later life has as well.
     capacities: BTreeMap<usize, CapacityFactor>,
     /// The faults of all stores, until the faults are over.
-    trouble: Option<Trouble>,
+    faults: Option<StoreFaults>,
     /// The number of refused requests.
     pub(crate) refusals: u64,
     /// The number of loaded keys.
@@ -112,7 +112,7 @@ impl Stores {
         Self {
             kind,
             rng,
-            trouble: draw_trouble(seed, &kind),
+            faults: draw_faults(seed, &kind),
             refusals: 0,
             disks: BTreeMap::new(),
             capacities: BTreeMap::new(),
@@ -125,13 +125,13 @@ impl Stores {
 
     /// Describes the drawn settings for a report.
     pub(crate) fn describe(&self) -> String {
-        let trouble = self.trouble.map(|trouble| format!(", {trouble:?}")).unwrap_or_default();
-        format!(", stores: {:?}{trouble}", self.kind)
+        let faults = self.faults.map(|faults| format!(", {faults:?}")).unwrap_or_default();
+        format!(", stores: {:?}{faults}", self.kind)
     }
 
-    /// Returns a member's capacity factor; `drawn` is the one of its first life.
-    pub(crate) fn capacity(&mut self, place: usize, drawn: CapacityFactor) -> CapacityFactor {
-        *self.capacities.entry(place).or_insert(drawn)
+    /// Returns a member's capacity factor; `draw_from_stores` is the one of its first life.
+    pub(crate) fn capacity(&mut self, place: usize, draw_from_stores: CapacityFactor) -> CapacityFactor {
+        *self.capacities.entry(place).or_insert(draw_from_stores)
     }
 
     fn open(&mut self, place: usize, config: &CacheConfig) -> Result<Arc<dyn Store>, String> {
@@ -154,13 +154,13 @@ impl Stores {
     }
 
     /// Returns whether stores have refused requests, or may still do so.
-    pub(crate) fn has_trouble(&self) -> bool {
-        self.trouble.is_some() || self.refusals > 0
+    pub(crate) fn has_faults(&self) -> bool {
+        self.faults.is_some() || self.refusals > 0
     }
 
     /// Records an operation's error as a failure, unless stores have faults.
     pub(crate) fn note(&mut self, error: &OperationError) {
-        if self.has_trouble() {
+        if self.has_faults() {
             return;
         }
         let is_stores = matches!(
@@ -184,10 +184,10 @@ impl Stores {
 
 /// Draws the faults of write-through stores whose cluster does not end: an entry that a store has not taken is lost with the
 /// last owner that has it in memory.
-fn draw_trouble(seed: u64, kind: &Kind) -> Option<Trouble> {
+fn draw_faults(seed: u64, kind: &Kind) -> Option<StoreFaults> {
     let mut rng = Rng::new(seed ^ TROUBLE);
-    let is_drawn = rng.chance(0.6) && !kind.is_behind && kind.ends == 0;
-    is_drawn.then(|| Trouble {
+    let is_drawn = rng.chance(0.6) && !kind.is_write_behind && kind.ends == 0;
+    is_drawn.then(|| StoreFaults {
         begins: rng.between(1, 20) as f64 / 1_000.0,
         spell_max: rng.duration(Duration::from_millis(1), SPELL_MAX),
         refused: rng.between(10, 90) as f64 / 100.0,
@@ -198,7 +198,7 @@ fn draw_trouble(seed: u64, kind: &Kind) -> Option<Trouble> {
 /// The state with which a member begins.
 pub(crate) struct Opened {
     pub(crate) container: Arc<Container>,
-    pub(crate) beside: Beside,
+    pub(crate) store: SimStore,
     pub(crate) backing: StoreSettings,
 }
 
@@ -213,7 +213,7 @@ impl World {
         let is_new = !stores.disks.contains_key(&place);
         let is_purged = !is_new && !stores.is_beginning && stores.rng.chance(0.3);
         let kind = stores.kind;
-        let keeping = Keeping {
+        let storage = StorageSettings {
             bound: kind
                 .room
                 .map(|room| MemoryBound { limit: Limit::Entries(room), when_full: WhenFull::Remove }),
@@ -227,7 +227,8 @@ impl World {
                 let purged = store.clear().and_then(|()| store.remember(&[]));
                 purged.map_err(|error| error.to_string())?;
             }
-            let (container, backing) = begin(&store, clocks, &keeping).map_err(|error| error.to_string())?;
+            let (container, backing) =
+                restore_container(&store, clocks, &storage).map_err(|error| error.to_string())?;
             Ok((store, container, backing))
         });
         let (store, container, backing) = match opened {
@@ -237,11 +238,11 @@ impl World {
                 return None;
             }
         };
-        let beside = Beside::new(store).with_delay(kind.delay_max);
-        let beside = if kind.is_behind { beside.behind() } else { beside };
-        let beside = match stores.trouble {
-            Some(trouble) => beside.with_trouble(trouble),
-            None => beside,
+        let store = SimStore::new(store).with_delay(kind.delay_max);
+        let store = if kind.is_write_behind { store.write_behind() } else { store };
+        let store = match stores.faults {
+            Some(faults) => store.with_faults(faults),
+            None => store,
         };
         if !is_new {
             let what = match (&backing.remembered, is_purged) {
@@ -252,9 +253,9 @@ impl World {
                     format!("a store that remembers topology {}{void}", note.topology.id)
                 }
             };
-            self.tell_story(format!("{name} has {what}"));
+            self.note_story(format!("{name} has {what}"));
         }
-        Some(Opened { container, beside, backing })
+        Some(Opened { container, store, backing })
     }
 
     /// Returns whether a member that begins opens the cache before it sees a member that has it: with a store it may be the
@@ -277,24 +278,24 @@ impl World {
         let clocks = self.clocks(node);
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return false };
         let Some(member) = &mut self.nodes[node].member else { return false };
-        let Some(beside) = &mut member.beside else { return false };
-        let ready = beside.take(&mut member.node, clocks, &mut stores.rng);
-        ready.iter().for_each(|at| self.store_at(*at, node));
+        let Some(store) = &mut member.store else { return false };
+        let ready = store.take(&mut member.node, clocks, &mut stores.rng);
+        ready.iter().for_each(|at| self.schedule_store(*at, node));
         !ready.is_empty()
     }
 
     /// Carries out the next request of a member's store.
     pub(crate) fn store_ready(&mut self, node: usize) {
         if self.nodes[node].is_paused {
-            return self.store_at(self.now + PAUSE, node);
+            return self.schedule_store(self.now + PAUSE, node);
         }
         let clocks = self.clocks(node);
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
         let Some(member) = &mut self.nodes[node].member else { return };
-        let Some(beside) = &mut member.beside else { return };
-        let before = beside.loads();
-        beside.carry_out(&mut member.node, clocks);
-        stores.loads += beside.loads() - before;
+        let Some(store) = &mut member.store else { return };
+        let before = store.loads();
+        store.carry_out(&mut member.node, clocks);
+        stores.loads += store.loads() - before;
         self.note(&[self.now.0, node as u64]);
         self.work(node);
     }
@@ -302,10 +303,10 @@ impl World {
     /// Ends the faults of all stores.
     pub(super) fn heal_stores(&mut self) {
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
-        stores.trouble = None;
-        for beside in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()?.beside.as_mut()) {
-            stores.refusals += beside.refused();
-            beside.heal();
+        stores.faults = None;
+        for store in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()?.store.as_mut()) {
+            stores.refusals += store.refused();
+            store.heal();
         }
     }
 
@@ -313,13 +314,13 @@ impl World {
     pub(crate) fn interrupt_store(&mut self, node: usize) {
         let (place, now) = (self.nodes[node].place, self.now);
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
-        let Some(beside) = self.nodes[node].member.as_mut().and_then(|member| member.beside.take()) else {
+        let Some(store) = self.nodes[node].member.as_mut().and_then(|member| member.store.take()) else {
             return;
         };
-        stores.refusals += beside.refused();
+        stores.refusals += store.refused();
         if let Some(disk) = stores.disks.get(&place).filter(|_| stores.rng.chance(0.5)) {
             disk.crash_after(stores.rng.below(4));
-            beside.interrupt(now);
+            store.interrupt(now);
         }
     }
 
@@ -328,18 +329,18 @@ impl World {
         let now = self.now;
         self.work_store(node);
         let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
-        let Some(beside) = self.nodes[node].member.as_mut().and_then(|member| member.beside.take()) else {
+        let Some(store) = self.nodes[node].member.as_mut().and_then(|member| member.store.take()) else {
             return;
         };
-        stores.refusals += beside.refused();
-        if let Err(why) = beside.close(now) {
+        stores.refusals += store.refused();
+        if let Err(why) = store.close(now) {
             stores.refuse(format!("{}: {why}", self.nodes[node].name));
         }
     }
 
     /// Ends a member that leaves without waiting longer for unreachable members.
     pub(super) fn end_alone(&mut self, node: usize) {
-        self.tell_story(format!("{} ends alone", self.nodes[node].name));
+        self.note_story(format!("{} ends alone", self.nodes[node].name));
         self.close_store(node);
         let own = self.nodes[node].clock(self.now);
         if let Some(member) = &mut self.nodes[node].member {

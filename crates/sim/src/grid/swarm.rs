@@ -5,19 +5,19 @@ use std::time::Duration;
 use consort_grid::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 use consort_group::Rng;
 
-use super::habits::{self, Habits};
-use super::hearer::Hearers;
+use super::backpressure::Backpressure;
+use super::iterating_client::IteratingClients;
 use super::keys::Keys;
+use super::listener_client::ListenerClients;
 use super::member::GREATEST;
-use super::narrow::Narrow;
 use super::stores::{self, Stores};
 use super::transit::Transit;
-use super::walker::Walkers;
-use super::{Grid, checks, comings, lives, settle};
-use crate::calm::go_on;
+use super::workload_mix::{self, WorkloadMix};
+use super::{Grid, checks, full_restart, listener_churn, settle};
+use crate::after_faults::advance;
 use crate::checks::{Broken, Violation};
 use crate::faults::{Faults, Mix};
-use crate::swarm::quick_stack;
+use crate::runner::{self, Workload};
 use crate::world::{Traffic, World};
 
 /// The settings of a run, besides the seed.
@@ -32,11 +32,11 @@ pub struct Plan {
     /// Whether members have stores; `None` = the seed decides.
     has_stores: Option<bool>,
     /// The optional behaviours of clients; `None` = the seed decides.
-    habits: Option<Habits>,
+    workload: Option<WorkloadMix>,
     /// The mode of the cache; `None` = the seed decides.
     mode: Option<CacheMode>,
     /// Whether the story includes operations.
-    pub tells_all: bool,
+    pub with_operations: bool,
     /// The duration of the faults.
     pub turmoil: Duration,
     /// The limit until members have one view after the faults.
@@ -44,8 +44,8 @@ pub struct Plan {
     /// The limit from there to one stable topology: rounds of confirmations, and requests that are repeated after seconds
     /// because they were lost while views differed.
     pub settle_limit: Duration,
-    #[cfg(feature = "planted")]
-    planted: Option<consort_grid::InjectedBug>,
+    #[cfg(feature = "injected-bugs")]
+    injected_bug: Option<consort_grid::InjectedBug>,
 }
 
 /// The outcome of a run.
@@ -66,9 +66,9 @@ pub struct Report {
     /// The reads that may have been answered by a member that was removed from the topology without knowing it.
     pub excused: usize,
     /// Iterations over the whole cache that have completed.
-    pub walks: usize,
+    pub iterations: usize,
     /// Iterations that have failed because owners were unreachable.
-    pub refused_walks: usize,
+    pub refused_iterations: usize,
     /// Events that listeners received: changes, and existing entries.
     pub events: usize,
     /// Gaps that listeners received.
@@ -99,14 +99,14 @@ impl Plan {
             has_listeners: true,
             is_parted: false,
             has_stores: None,
-            habits: None,
+            workload: None,
             mode: None,
-            tells_all: false,
+            with_operations: false,
             turmoil: Duration::from_secs(15),
             heal_limit: Duration::from_secs(120),
             settle_limit: Duration::from_secs(15),
-            #[cfg(feature = "planted")]
-            planted: None,
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: None,
         }
     }
 
@@ -149,8 +149,8 @@ impl Plan {
     /// Sets the optional behaviours of clients, whatever the seed has drawn. With none, a seed that has drawn some is the run
     /// that it was before these behaviours existed.
     #[must_use]
-    pub fn with_habits(mut self, habits: Habits) -> Self {
-        self.habits = Some(habits);
+    pub fn with_workload(mut self, workload: WorkloadMix) -> Self {
+        self.workload = Some(workload);
         self
     }
 
@@ -162,10 +162,10 @@ impl Plan {
     }
 
     /// Adds a bug to every member.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "injected-bugs")]
     #[must_use]
-    pub fn with_planted(mut self, bug: consort_grid::InjectedBug) -> Self {
-        self.planted = Some(bug);
+    pub fn with_injected_bug(mut self, bug: consort_grid::InjectedBug) -> Self {
+        self.injected_bug = Some(bug);
         self
     }
 }
@@ -181,75 +181,11 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
 
 /// Runs a plan with a seed. Also returns the events of the run in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
-    let config = match quick_stack(&plan.stack, seed) {
-        Ok(config) => config,
-        Err(violation) => return (Err(violation), Vec::new()),
-    };
-    let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
-    let mut world = World::new(seed, config, silence);
-    let mut grid = draw(&mut world, seed);
-    if plan.is_parted {
-        grid.config.partitions = PartitionHandling::AllowReadWrites;
-    }
-    let is_local = Rng::new(seed ^ LOCAL).chance(0.06) && !plan.is_parted;
-    if let Some(mode) = plan.mode.or(is_local.then_some(CacheMode::Local)) {
-        grid.config.mode = mode;
-    }
-    let mut own = Rng::new(seed ^ LISTENERS);
-    if own.chance(0.4) && plan.has_listeners {
-        grid.hearers = Some(Hearers::new(own));
-    }
-    let mut own = Rng::new(seed ^ stores::SEED);
-    // If every member has its own entries, a store would have no entries for another life.
-    let is_drawn = own.chance(0.4);
-    if plan.has_stores.unwrap_or(is_drawn) && grid.config.mode != CacheMode::Invalidation {
-        grid.stores = Some(Stores::draw(seed));
-    }
-    let mut own = Rng::new(seed ^ habits::SEED);
-    let drawn = Habits::draw(&mut own);
-    grid.habits = plan.habits.unwrap_or(drawn);
-    grid.keys.mortals = grid.habits.mortals(&mut own);
-    let mut idle = Rng::new(seed ^ habits::IDLE_SEED);
-    grid.keys.idlers = grid.habits.idlers(&mut idle);
-    grid.idle = idle;
-    grid.transit = grid.habits.has_ends().then(Transit::default);
-    grid.narrow = grid.habits.narrow.then(|| Narrow::draw(seed));
-    grid.own = own;
-    grid.tells_all = plan.tells_all;
-    #[cfg(feature = "planted")]
-    {
-        grid.planted = plan.planted;
-    }
-    world.tell_story(format!(
-        "{:?}, {} segments, {:?}, {:?}, {:?}{}{}",
-        grid.config.mode,
-        grid.config.segments,
-        grid.config.partitions,
-        grid.config.merge,
-        grid.keys,
-        [
-            (grid.is_weighted, ", weighted"),
-            (grid.walkers.is_some(), ", walks"),
-            (grid.hearers.is_some(), ", listeners"),
-            (grid.habits.lifespans, ", lifespans"),
-            (grid.habits.clears, ", clears"),
-            (grid.habits.many, ", many keys at once"),
-            (grid.habits.idle, ", max_idle"),
-            (grid.habits.listeners_end, ", listeners end"),
-            (grid.habits.narrow, ", little room")
-        ]
-        .into_iter()
-        .filter_map(|(is_it, what)| is_it.then_some(what))
-        .collect::<String>(),
-        grid.stores.as_ref().map(Stores::describe).unwrap_or_default()
-    ));
-    world.grid = Some(grid);
-    let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
-    (result, world.story())
+    runner::replay(plan, seed)
 }
 
 /// Turns a seed into the one for draws of iterations.
-const WALKS: u64 = 0x5741_4c4b_5741_4c4b;
+const ITERATIONS: u64 = 0x5741_4c4b_5741_4c4b;
 
 /// Turns a seed into the one for draws of listeners.
 const LISTENERS: u64 = 0x4c49_5354_454e_4552;
@@ -259,7 +195,7 @@ const LOCAL: u64 = 0x4c4f_4341_4c4c_4f43;
 
 /// Draws the cache from the seed.
 fn draw(world: &mut World, seed: u64) -> Grid {
-    let mut own = Rng::new(seed ^ WALKS);
+    let mut own = Rng::new(seed ^ ITERATIONS);
     let rng = &mut world.rng;
     let mut config = CacheConfig::new("sim");
     config.mode = match rng.below(11) {
@@ -287,80 +223,160 @@ fn draw(world: &mut World, seed: u64) -> Grid {
     let mut grid = Grid { chunk_bytes, is_weighted, ..Grid::new(config, Keys::draw(rng)) };
     if own.chance(0.5) {
         grid.keys.steady = own.between(1, 120);
-        grid.walkers = Some(Walkers::new(own));
+        grid.iterating_clients = Some(IteratingClients::new(own));
     }
     grid
 }
 
 /// Runs faults for a while.
-fn trouble(world: &mut World, faults: &mut Faults, life: Duration) -> Result<(), Broken> {
-    let until = world.now + life;
+fn run_faults(world: &mut World, faults: &mut Faults, uptime: Duration) -> Result<(), Broken> {
+    let until = world.now + uptime;
     faults.begin_again(world, until);
-    while world.step(until) {
-        if std::mem::take(&mut world.is_fault_due) {
-            faults.strike(world);
-            checks::bounds::load(world)?;
-        }
-    }
-    Ok(())
+    runner::run_faults(world, faults, until, checks::bounds::load)
 }
 
-fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
-    let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
-    let members = if is_local { 1 } else { plan.members };
-    let mut faults = Faults::begin(world, plan.mix, members, world.now);
-    if plan.is_parted {
-        faults = faults.parting();
+impl Workload for Plan {
+    type Report = Report;
+
+    fn stack(&self) -> &str {
+        &self.stack
     }
-    for _ in 0..members {
-        let node = world.start().map_err(|what| ("configuration", what))?;
-        world.nodes[node].rate = faults.clock_rate(world);
-        settle::wait_for(world, node)?;
+
+    fn traffic(&self) -> Traffic {
+        Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 }
     }
-    settle::populate(world);
-    for _ in 0..world.ends() {
-        let life = world.life(plan.turmoil);
-        trouble(world, &mut faults, life)?;
-        lives::end_and_begin_again(world)?;
+
+    fn prepare(&self, world: &mut World, seed: u64) {
+        let mut grid = draw(world, seed);
+        if self.is_parted {
+            grid.config.partitions = PartitionHandling::AllowReadWrites;
+        }
+        let is_local = Rng::new(seed ^ LOCAL).chance(0.06) && !self.is_parted;
+        if let Some(mode) = self.mode.or(is_local.then_some(CacheMode::Local)) {
+            grid.config.mode = mode;
+        }
+        let mut own = Rng::new(seed ^ LISTENERS);
+        if own.chance(0.4) && self.has_listeners {
+            grid.listener_clients = Some(ListenerClients::new(own));
+        }
+        let mut own = Rng::new(seed ^ stores::SEED);
+        // If every member has its own entries, a store would have no entries for another life.
+        let is_drawn = own.chance(0.4);
+        if self.has_stores.unwrap_or(is_drawn) && grid.config.mode != CacheMode::Invalidation {
+            grid.stores = Some(Stores::draw(seed));
+        }
+        let mut own = Rng::new(seed ^ workload_mix::SEED);
+        let drawn = WorkloadMix::draw(&mut own);
+        grid.workload = self.workload.unwrap_or(drawn);
+        grid.keys.mortals = grid.workload.mortals(&mut own);
+        let mut idle = Rng::new(seed ^ workload_mix::IDLE_SEED);
+        grid.keys.idlers = grid.workload.idlers(&mut idle);
+        grid.idle = idle;
+        grid.transit = grid.workload.has_expiry().then(Transit::default);
+        grid.backpressure = grid.workload.backpressure.then(|| Backpressure::draw(seed));
+        grid.own = own;
+        grid.with_operations = self.with_operations;
+        #[cfg(feature = "injected-bugs")]
+        {
+            grid.injected_bug = self.injected_bug;
+        }
+        world.note_story(format!(
+            "{:?}, {} segments, {:?}, {:?}, {:?}{}{}",
+            grid.config.mode,
+            grid.config.segments,
+            grid.config.partitions,
+            grid.config.merge,
+            grid.keys,
+            [
+                (grid.is_weighted, ", weighted"),
+                (grid.iterating_clients.is_some(), ", walks"),
+                (grid.listener_clients.is_some(), ", listeners"),
+                (grid.workload.lifespans, ", lifespans"),
+                (grid.workload.clears, ", clears"),
+                (grid.workload.many, ", many keys at once"),
+                (grid.workload.idle, ", max_idle"),
+                (grid.workload.listeners_end, ", listeners end"),
+                (grid.workload.backpressure, ", little room")
+            ]
+            .into_iter()
+            .filter_map(|(is_it, what)| is_it.then_some(what))
+            .collect::<String>(),
+            grid.stores.as_ref().map(Stores::describe).unwrap_or_default()
+        ));
+        world.grid = Some(grid);
     }
-    let life = if world.ends() > 0 { world.life(plan.turmoil) } else { plan.turmoil };
-    trouble(world, &mut faults, life)?;
-    // Sometimes the merged entries are inspected, and not later writes.
-    if world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites)
-        && world.rng.chance(0.7)
-        && let Some(grid) = &mut world.grid
-    {
-        grid.is_busy = false;
+
+    fn run(&self, world: &mut World) -> Result<Report, Broken> {
+        let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
+        let members = if is_local { 1 } else { self.members };
+        let mut faults = Faults::begin(world, self.mix, members, world.now);
+        if self.is_parted {
+            faults = faults.parting();
+        }
+        runner::start_members(world, &faults, members, settle::wait_for)?;
+        settle::populate(world);
+        for _ in 0..world.restart_count() {
+            let uptime = world.uptime(self.turmoil);
+            run_faults(world, &mut faults, uptime)?;
+            full_restart::stop_and_restart_all(world)?;
+        }
+        let uptime = if world.restart_count() > 0 { world.uptime(self.turmoil) } else { self.turmoil };
+        run_faults(world, &mut faults, uptime)?;
+        // Sometimes the merged entries are inspected, and not later writes.
+        if world
+            .grid
+            .as_ref()
+            .is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites)
+            && world.rng.chance(0.7)
+            && let Some(grid) = &mut world.grid
+        {
+            grid.is_busy = false;
+        }
+        Faults::end(world);
+        world.heal_stores();
+        advance(world, Duration::from_secs(2));
+        let limit = world.now + self.heal_limit;
+        let healed = settle::settle(world, limit, self.settle_limit);
+        settle::stop_clients(world);
+        // The failed check of all members explains more than the failure to settle.
+        let (healed_after, settled_after) = match healed {
+            Ok(times) => times,
+            Err(why) => return checks::all(world).and(Err(why)),
+        };
+        let is_well = settle::write_every_segment(world)
+            .and_then(|()| settle::read_every_key(world))
+            .and_then(|()| settle::iterate_everywhere(world));
+        let is_well = is_well.and_then(|()| settle::drain_listeners(world));
+        let is_well = is_well.and_then(|()| match self.has_listeners {
+            true => listener_churn::begin_and_end_listeners(world),
+            false => Ok(()),
+        });
+        checks::all(world)?;
+        is_well?;
+        Ok(report(world, healed_after, settled_after))
     }
-    Faults::end(world);
-    world.heal_stores();
-    go_on(world, Duration::from_secs(2));
-    let limit = world.now + plan.heal_limit;
-    let healed = settle::settle(world, limit, plan.settle_limit);
-    settle::quieten(world);
-    // The failed check of all members explains more than the failure to settle.
-    let (healed_after, settled_after) = match healed {
-        Ok(times) => times,
-        Err(why) => return checks::all(world).and(Err(why)),
-    };
-    let is_well = settle::speak(world).and_then(|()| settle::look(world)).and_then(|()| settle::walk(world));
-    let is_well = is_well.and_then(|()| settle::hear(world));
-    let is_well = is_well.and_then(|()| match plan.has_listeners {
-        true => comings::come_and_go(world),
-        false => Ok(()),
-    });
-    checks::all(world)?;
-    is_well?;
+}
+
+/// Counts the results of a run.
+fn report(world: &World, healed_after: Duration, settled_after: Duration) -> Report {
     let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
     let count =
         |is: &dyn Fn(&super::history::Operation) -> bool| history.iter().filter(|one| is(one)).count();
-    let (walks, refused_walks) =
-        world.grid.as_ref().and_then(|grid| grid.walkers.as_ref()).map(Walkers::counts).unwrap_or_default();
-    let (events, gaps) =
-        world.grid.as_ref().and_then(|grid| grid.hearers.as_ref()).map(Hearers::counts).unwrap_or_default();
+    let (iterations, refused_iterations) = world
+        .grid
+        .as_ref()
+        .and_then(|grid| grid.iterating_clients.as_ref())
+        .map(IteratingClients::counts)
+        .unwrap_or_default();
+    let (events, gaps) = world
+        .grid
+        .as_ref()
+        .and_then(|grid| grid.listener_clients.as_ref())
+        .map(ListenerClients::counts)
+        .unwrap_or_default();
     let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
-    let narrow = world.grid.as_ref().and_then(|grid| grid.narrow.as_ref());
-    Ok(Report {
+    let backpressure = world.grid.as_ref().and_then(|grid| grid.backpressure.as_ref());
+    Report {
         trace: world.trace,
         packets: world.totals.packets,
         members: world.nodes.len(),
@@ -368,16 +384,16 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         succeeded: count(&|one| matches!(one.result, Some(Ok(_)))),
         uncertain: count(&|one| one.is_uncertain()),
         excused: count(&|one| one.is_excused),
-        walks,
-        refused_walks,
+        iterations,
+        refused_iterations,
         events,
         gaps,
         loads: stores.map_or(0, |stores| stores.loads),
         refusals: stores.map_or(0, |stores| stores.refusals),
         beginnings: stores.map_or(0, |stores| stores.beginnings),
-        waited: narrow.map_or(0, |narrow| narrow.waited),
-        held: narrow.map_or(0, |narrow| narrow.held),
+        waited: backpressure.map_or(0, |backpressure| backpressure.waited),
+        held: backpressure.map_or(0, |backpressure| backpressure.held),
         healed_after,
         settled_after,
-    })
+    }
 }

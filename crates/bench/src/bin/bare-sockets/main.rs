@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use consort_jgroups::KillOnDrop;
+use consort_testbed::KillOnDrop;
 use serde::{Deserialize, Serialize};
 
 /// Moves the bytes of a multicast test over bare sockets, and prints their cost as one line of JSON.

@@ -9,6 +9,7 @@ use crate::command::{Body, Call, Reply};
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::node::silence::SILENT_AFTER;
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, OperationError, ReadFrom};
 use crate::replica::CacheReplica;
 use crate::topology::{Phase, Topology};

@@ -245,9 +245,9 @@ impl Discovery {
 
     /// Announces this member to the members read from files, unless its own file was read. They need its
     /// address to respond to its join.
-    fn announce_to_members_in_files(&self, cx: &mut Cx<'_>, found: &[source::FoundBySource]) {
+    fn announce_to_members_in_files(&self, cx: &mut Cx<'_>, found: &[source::SourceResult]) {
         let read = found.iter().filter_map(|found| match found {
-            source::FoundBySource::Data(data) => Some(data),
+            source::SourceResult::Data(data) => Some(data),
             _ => None,
         });
         let own = Self::own_data(cx, None);
@@ -399,14 +399,14 @@ impl Protocol for Discovery {
         }
         for found in heard {
             match found {
-                source::FoundBySource::Message(message) => {
+                source::SourceResult::Message(message) => {
                     let mut message = *message;
                     if let Some(HeaderBody::Ping(header)) = message.headers.take(self.id()) {
                         self.receive(cx, &header, &message);
                     }
                 }
-                source::FoundBySource::Data(data) => self.note_member(cx, data, true),
-                source::FoundBySource::End => self.end_search(cx),
+                source::SourceResult::Data(data) => self.note_member(cx, data, true),
+                source::SourceResult::End => self.end_search(cx),
             }
         }
     }

@@ -31,7 +31,7 @@ crate::properties! {
 /// max_dynamic_hosts).
 const DYNAMIC_HOSTS_MAX: usize = 2_000;
 
-pub(super) enum FoundBySource {
+pub(super) enum SourceResult {
     Message(Box<Message>),
     Data(PingData),
     /// The source is done.
@@ -248,7 +248,7 @@ impl Source {
         token: Token,
         outcome: Outcome,
         is_searching: bool,
-    ) -> Vec<FoundBySource> {
+    ) -> Vec<SourceResult> {
         match (self, outcome) {
             (Self::TcpGossip(routers), outcome) => {
                 routers.done(cx, token, outcome, is_searching);
@@ -261,7 +261,7 @@ impl Source {
             (Self::Mping { .. }, Outcome::Datagram { datagram, .. }) => match wire::decode_body(0, &datagram)
             {
                 Ok(message) if message.src.as_ref() != Some(cx.local()) => {
-                    vec![FoundBySource::Message(Box::new(message))]
+                    vec![SourceResult::Message(Box::new(message))]
                 }
                 Ok(_) => Vec::new(),
                 Err(error) => {
@@ -271,8 +271,8 @@ impl Source {
             },
             (Self::FilePing { config, is_reading }, Outcome::Files(files)) => {
                 let was_reading = std::mem::take(is_reading);
-                let mut found: Vec<FoundBySource> =
-                    files.iter().flat_map(|(_, text)| parse_file(text)).map(FoundBySource::Data).collect();
+                let mut found: Vec<SourceResult> =
+                    files.iter().flat_map(|(_, text)| parse_file(text)).map(SourceResult::Data).collect();
                 if found.is_empty() && was_reading && cx.view().is_none() {
                     // The first member writes its file so that others find it.
                     let (directory, name) = (directory(cx, config), file_name(cx));
@@ -281,16 +281,16 @@ impl Source {
                         format!("{} \t{} \t{} \tF\n", cx.shared().name, cx.local(), file_address(phys));
                     cx.request(Effect::WriteFile { directory, name, content });
                 }
-                found.push(FoundBySource::End);
+                found.push(SourceResult::End);
                 found
             }
             (Self::FilePing { is_reading, .. }, Outcome::Failed(why)) => {
                 tracing::warn!(why, "FILE_PING");
-                if std::mem::take(is_reading) { vec![FoundBySource::End] } else { Vec::new() }
+                if std::mem::take(is_reading) { vec![SourceResult::End] } else { Vec::new() }
             }
             (Self::Local { .. }, Outcome::Local(members)) => {
-                let mut found: Vec<FoundBySource> = members.into_iter().map(FoundBySource::Data).collect();
-                found.push(FoundBySource::End);
+                let mut found: Vec<SourceResult> = members.into_iter().map(SourceResult::Data).collect();
+                found.push(SourceResult::End);
                 found
             }
             (source, Outcome::Failed(why)) => {

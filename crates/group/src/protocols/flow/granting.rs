@@ -40,7 +40,7 @@ impl Sender {
     }
 }
 
-pub(super) struct Granting {
+pub(super) struct CreditGrants {
     max: u64,
     min: u64,
     /// Members of the view and other senders.
@@ -49,7 +49,7 @@ pub(super) struct Granting {
     non_members: VecDeque<Address>,
 }
 
-impl Granting {
+impl CreditGrants {
     pub(super) const fn new(max: u64, min: u64) -> Self {
         Self { max, min, senders: BTreeMap::new(), non_members: VecDeque::new() }
     }

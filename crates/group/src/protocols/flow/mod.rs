@@ -15,7 +15,7 @@ mod unicast;
 
 use std::time::Duration;
 
-use granting::Granting;
+use granting::CreditGrants;
 use multicast::MulticastCredits;
 use unicast::UnicastCredits;
 
@@ -124,7 +124,7 @@ pub struct FlowControl {
     config: FlowConfig,
     queue: QueueConfig,
     credits: Credits,
-    granting: Granting,
+    granting: CreditGrants,
     /// The last view that took effect.
     last_view: Option<View>,
     counters: Counters,
@@ -158,7 +158,7 @@ impl FlowControl {
             config,
             queue,
             credits,
-            granting: Granting::new(max, min.min(max)),
+            granting: CreditGrants::new(max, min.min(max)),
             last_view: None,
             counters: Counters::default(),
         }

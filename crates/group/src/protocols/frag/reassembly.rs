@@ -43,7 +43,7 @@ struct AbandonedMessage {
     outstanding: u32,
 }
 
-struct Incomplete {
+struct PartialMessage {
     num_frags: u32,
     is_multicast: bool,
     pieces: BTreeMap<u32, Bytes>,
@@ -54,7 +54,7 @@ struct Incomplete {
     credit: u32,
 }
 
-impl Incomplete {
+impl PartialMessage {
     /// Returns the sender's credit that it holds, and counts a drop if there is a reason.
     fn return_credit(&mut self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
         let mut stand_in = Message::empty((!self.is_multicast).then(|| cx.local().clone()));
@@ -81,7 +81,7 @@ impl Incomplete {
 #[derive(Default)]
 struct Sender {
     /// By id, which its sender increments.
-    messages: BTreeMap<u64, Incomplete>,
+    messages: BTreeMap<u64, PartialMessage>,
     bytes: u64,
     /// The credit held by incomplete unicasts and multicasts.
     withheld: [u64; 2],
@@ -90,7 +90,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn remove(&mut self, id: u64) -> Option<Incomplete> {
+    fn remove(&mut self, id: u64) -> Option<PartialMessage> {
         let incomplete = self.messages.remove(&id)?;
         self.bytes -= incomplete.bytes;
         self.withheld[usize::from(incomplete.is_multicast)] -= u64::from(incomplete.credit);
@@ -142,7 +142,7 @@ impl Reassembly {
                 continue;
             }
             sender.left.get_or_insert(now);
-            let is_over = |incomplete: &Incomplete| !(is_sent_by_other && incomplete.is_multicast);
+            let is_over = |incomplete: &PartialMessage| !(is_sent_by_other && incomplete.is_multicast);
             let over: Vec<u64> =
                 sender.messages.iter().filter(|(_, it)| is_over(it)).map(|(id, _)| *id).collect();
             for id in over {
@@ -206,7 +206,7 @@ impl Reassembly {
         piece: Message,
         bytes: Bytes,
         frag_size: u64,
-    ) -> Option<Incomplete> {
+    ) -> Option<PartialMessage> {
         let src = piece.src.clone()?;
         if self.is_abandoned(&src, header.id) {
             cx.absorb(&piece);
@@ -231,7 +231,7 @@ impl Reassembly {
         };
         let sender = self.senders.entry(src.clone()).or_default();
         sender.make_room(cx, &src, header.id, length, &mut self.abandoned);
-        let incomplete = sender.messages.entry(header.id).or_insert_with(|| Incomplete {
+        let incomplete = sender.messages.entry(header.id).or_insert_with(|| PartialMessage {
             num_frags: header.num_frags,
             is_multicast,
             pieces: BTreeMap::new(),

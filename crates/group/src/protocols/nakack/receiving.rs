@@ -1,7 +1,7 @@
 //! The receiver's side: delivery in order, requests for missing messages, and NAKACK4's acknowledgements.
 
 use super::{FIRST_REQUEST, NakAck, Peer, nakack_of, seqno_of};
-use crate::window::{Added, Gaps, first_request_delay};
+use crate::window::{Gaps, Insertion, first_request_delay};
 use crate::{
     Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
     Transient,
@@ -111,8 +111,8 @@ impl NakAck {
         #[cfg(feature = "injected-bugs")]
         let again = message.clone();
         match peer.window.add(seqno, message, ready) {
-            Added::New => {}
-            Added::Duplicate => {
+            Insertion::New => {}
+            Insertion::Duplicate => {
                 #[cfg(feature = "injected-bugs")]
                 if cx.has_bug(crate::InjectedBug::DuplicateDelivered) {
                     ready.push(again);
@@ -122,7 +122,7 @@ impl NakAck {
                     format!("seqno {seqno} of {}, delivered {end}", book.member(src))
                 });
             }
-            Added::Beyond => {
+            Insertion::Beyond => {
                 let end = peer.window.highest_delivered();
                 cx.count_drop(DropReason::BeyondWindow, |book| {
                     format!("seqno {seqno} of {}, delivered {end}", book.member(src))

@@ -26,8 +26,8 @@ use bytes::Bytes;
 
 use crate::wire;
 use crate::{
-    Address, Answer, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Owed, Pass,
-    ProbeOut, Protocol, ProtocolId, Query, SequencerHeader, SequencerKind, TimerKey, Transient, View,
+    Address, Answer, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, OwedCredits,
+    Pass, ProbeOut, Protocol, ProtocolId, Query, SequencerHeader, SequencerKind, TimerKey, Transient, View,
 };
 
 crate::properties! {
@@ -54,13 +54,13 @@ const RETRY: TimerKey = TimerKey(1);
 const DEPARTED_SENDERS_MAX: usize = 100;
 
 #[derive(Default)]
-struct Delivered {
+struct DeliveredSeqnos {
     seqnos: BTreeSet<u64>,
     /// All messages up to here count as delivered.
     forgotten: u64,
 }
 
-impl Delivered {
+impl DeliveredSeqnos {
     /// Adds a message and forgets old ones beyond `most`. Returns whether it is new.
     fn add(&mut self, seqno: u64, most: usize) -> bool {
         if seqno <= self.forgotten || !self.seqnos.insert(seqno) {
@@ -82,7 +82,7 @@ struct DepartedSender {
 }
 
 /// An own message on its way through the coordinator.
-struct Forwarded {
+struct ForwardedMessage {
     wrapped: Bytes,
     /// Whether it is delivered here too. It must come back in any case.
     is_wanted_back: bool,
@@ -97,12 +97,12 @@ pub struct Sequencer {
     view: Option<View>,
     next_seqno: u64,
     /// Own messages that have not come back.
-    forwarded: BTreeMap<u64, Forwarded>,
+    forwarded: BTreeMap<u64, ForwardedMessage>,
     /// How many more messages are sent one at a time. While it is not 0, new messages wait.
     serial_left: u32,
     /// The message currently sent one at a time.
     in_flight: Option<u64>,
-    delivered: BTreeMap<Address, Delivered>,
+    delivered: BTreeMap<Address, DeliveredSeqnos>,
     /// The senders in `delivered` outside the view, newest last.
     departed: VecDeque<DepartedSender>,
     /// Credit of forwarders whose message this member has broadcast and that has not come back, because it
@@ -152,7 +152,7 @@ impl Sequencer {
             return self.broadcast(cx, wrapped, seqno, false);
         }
         let is_wanted_back = !message.transient.has(Transient::DONT_LOOPBACK);
-        self.forwarded.insert(seqno, Forwarded { wrapped: wrapped.clone(), is_wanted_back });
+        self.forwarded.insert(seqno, ForwardedMessage { wrapped: wrapped.clone(), is_wanted_back });
         if self.leads(cx) {
             self.broadcast(cx, wrapped, seqno, false);
         } else if self.is_serial() || self.in_flight.is_some() {
@@ -485,9 +485,9 @@ impl Protocol for Sequencer {
         }
     }
 
-    fn owed_below(&mut self, src: &Address, is_multicast: bool, credit: u64) -> Option<Owed> {
+    fn owed_below(&mut self, src: &Address, is_multicast: bool, credit: u64) -> Option<OwedCredits> {
         let owed = self.owed.get_mut(src).filter(|_| is_multicast)?;
-        let mut result = Owed::new();
+        let mut result = OwedCredits::new();
         let mut left = credit;
         while left > 0
             && let Some((creditor, bytes)) = owed.front_mut()

@@ -19,8 +19,8 @@ pub use bundler::{BundlerKind, UnknownBundler};
 
 use crate::wire;
 use crate::{
-    Address, AddressBook, Concern, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch,
-    Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Time, TpHeader, Transient, Transmit,
+    Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass,
+    PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Severity, Time, TpHeader, Transient, Transmit,
     TransmitDest, ViewId,
 };
 
@@ -133,9 +133,9 @@ impl Transport {
         let target = match &message.dest {
             None => Target::All,
             Some(dest) => match self.locate(cx, dest) {
-                Located::Here => return loop_back(cx, message),
-                Located::There(phys) => Target::One(phys),
-                Located::Unknown => return cx.discard(&message, DropReason::UnknownAddress),
+                Location::Local => return loop_back(cx, message),
+                Location::Remote(phys) => Target::One(phys),
+                Location::Unknown => return cx.discard(&message, DropReason::UnknownAddress),
             },
         };
         let Some(envelope) = &self.envelope else {
@@ -152,20 +152,20 @@ impl Transport {
         loop_back(cx, message);
     }
 
-    fn locate(&mut self, cx: &mut Cx<'_>, dest: &Address) -> Located {
+    fn locate(&mut self, cx: &mut Cx<'_>, dest: &Address) -> Location {
         if cx.is_local(dest) {
-            return Located::Here;
+            return Location::Local;
         }
         let phys = match dest {
             Address::Ip(ip) => Some(*ip),
             member => cx.shared().book.phys(member),
         };
         match phys {
-            Some(phys) if phys == cx.shared().phys => Located::Here,
-            Some(phys) => Located::There(phys),
+            Some(phys) if phys == cx.shared().phys => Location::Local,
+            Some(phys) => Location::Remote(phys),
             None => {
                 self.request_address(cx, dest);
-                Located::Unknown
+                Location::Unknown
             }
         }
     }
@@ -287,11 +287,11 @@ impl Transport {
             let is_member = shared.view.as_ref().is_some_and(|view| view.contains(member));
             is_member && shared.book.phys(member) != Some(shared.phys)
         };
-        let concern = match dest {
-            Some(member) if !is_elsewhere(member) => Concern::Expected,
-            _ => Concern::Unexpected,
+        let severity = match dest {
+            Some(member) if !is_elsewhere(member) => Severity::Expected,
+            _ => Severity::Unexpected,
         };
-        cx.count_drop_of(DropReason::WrongDestination, concern, |book| {
+        cx.count_drop_of(DropReason::WrongDestination, severity, |book| {
             format!("{what} for {} from {from}", named(book, dest))
         });
     }
@@ -305,9 +305,9 @@ impl Transport {
     }
 }
 
-enum Located {
-    Here,
-    There(PhysAddr),
+enum Location {
+    Local,
+    Remote(PhysAddr),
     Unknown,
 }
 
@@ -382,7 +382,7 @@ impl Protocol for Transport {
         }
         let Some(envelope) = &self.envelope else {
             // Members may still send to the previous process at this address.
-            return cx.count_drop_of(DropReason::WrongCluster, Concern::Expected, |_| {
+            return cx.count_drop_of(DropReason::WrongCluster, Severity::Expected, |_| {
                 format!("not connected; packet from {from}")
             });
         };

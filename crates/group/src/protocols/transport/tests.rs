@@ -59,10 +59,10 @@ fn receive_for(first: &mut Stack, dest: u64) {
     first.run(Time::ZERO);
 }
 
-fn logged(stack: &Stack, why: DropReason) -> Vec<Concern> {
+fn logged(stack: &Stack, why: DropReason) -> Vec<Severity> {
     let drops = &stack.shared().drops;
-    let all = [Concern::Expected, Concern::Unexpected].into_iter();
-    all.filter(|concern| drops.logged("TCP", why, *concern).is_some()).collect()
+    let all = [Severity::Expected, Severity::Unexpected].into_iter();
+    all.filter(|severity| drops.logged("TCP", why, *severity).is_some()).collect()
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn packets_for_the_process_before_a_restart_are_no_warning() {
         receive_for(&mut first, former);
     }
     assert_eq!(first.shared().drops.total(DropReason::WrongDestination), 2);
-    assert_eq!(logged(&first, DropReason::WrongDestination), [Concern::Expected]);
+    assert_eq!(logged(&first, DropReason::WrongDestination), [Severity::Expected]);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn packets_for_a_member_at_another_address_are_a_warning() {
     let mut first = stack(1, view(2, &[2, 3, 1]), &[(3, 3)]);
     receive_for(&mut first, 8);
     receive_for(&mut first, 3);
-    assert_eq!(logged(&first, DropReason::WrongDestination), [Concern::Expected, Concern::Unexpected]);
+    assert_eq!(logged(&first, DropReason::WrongDestination), [Severity::Expected, Severity::Unexpected]);
 }
 
 #[test]
@@ -98,5 +98,5 @@ fn packets_before_a_restarted_member_has_connected_are_no_warning() {
     let mut first = Stack::new(setup, vec![Box::new(transport)]);
     first.start(Time::ZERO);
     receive_for(&mut first, 8);
-    assert_eq!(logged(&first, DropReason::WrongCluster), [Concern::Expected]);
+    assert_eq!(logged(&first, DropReason::WrongCluster), [Severity::Expected]);
 }

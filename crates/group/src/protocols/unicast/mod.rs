@@ -137,7 +137,7 @@ struct ReceiveConnection {
 
 /// The messages of a connection whose start is missing.
 #[derive(Debug, Default)]
-struct Early {
+struct EarlyMessages {
     messages: VecDeque<(i16, u64, Message)>,
     last_request: Option<Time>,
 }
@@ -174,7 +174,7 @@ pub struct Unicast {
     timestamp: i32,
     senders: BTreeMap<Address, SendConnection>,
     receivers: BTreeMap<Address, ReceiveConnection>,
-    early: BTreeMap<Address, Early>,
+    early: BTreeMap<Address, EarlyMessages>,
     /// The senders' closed connections, newest last.
     closed: VecDeque<ClosedConnection>,
     xmit_requests_sent: u64,

@@ -5,7 +5,7 @@ use super::{
     Unicast, unicast_of,
 };
 use crate::consumption::Consumption;
-use crate::window::{Added, Gaps, ReceiveWindow, first_request_delay};
+use crate::window::{Gaps, Insertion, ReceiveWindow, first_request_delay};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Object, Protocol, SeqnoList,
     UnicastHeader,
@@ -199,11 +199,11 @@ impl Unicast {
         let before = ready.len();
         let delivered = connection.window.highest_delivered();
         match connection.window.add(seqno, message, ready) {
-            Added::New => {}
-            Added::Duplicate => {
+            Insertion::New => {}
+            Insertion::Duplicate => {
                 cx.count_drop(DropReason::Duplicate, |book| format!("seqno {seqno} of {}", book.member(src)));
             }
-            Added::Beyond => {
+            Insertion::Beyond => {
                 cx.count_drop(DropReason::BeyondWindow, |book| {
                     format!("seqno {seqno} of {}", book.member(src))
                 });

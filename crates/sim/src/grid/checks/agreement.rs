@@ -11,8 +11,8 @@ use consort_group::Time;
 use consort_store::{Part, StoreError};
 
 use super::super::Member;
-use super::super::habits::SHORT_MAX;
 use super::super::history::least;
+use super::super::workload_mix::SHORT_MAX;
 use crate::checks::Broken;
 use crate::world::World;
 
@@ -36,19 +36,19 @@ impl Stored {
         passivation: bool,
         is_judged: impl Fn(Option<Duration>) -> bool,
     ) -> Result<Option<Self>, String> {
-        let Some(beside) = &member.beside else { return Ok(None) };
-        if beside.owes_writes() {
+        let Some(store) = &member.store else { return Ok(None) };
+        if store.owes_writes() {
             return Err("something waits for the store".to_owned());
         }
-        let all = beside.store().entries(segment.0, Part::Whole).map_err(|error| error.to_string())?;
+        let all = store.store().entries(segment.0, Part::Whole).map_err(|error| error.to_string())?;
         let entry = |entry: Result<consort_store::Entry, StoreError>| {
             entry.map(|entry| (entry.key, (Version(entry.version), entry.value)))
         };
-        let life = |entry: &consort_store::Entry| {
+        let remaining = |entry: &consort_store::Entry| {
             let times = &entry.times;
             times.lifespan.into_iter().chain(times.max_idle).min().map(Duration::from_millis)
         };
-        let all = all.filter(|entry| entry.as_ref().map_or(true, |entry| is_judged(life(entry))));
+        let all = all.filter(|entry| entry.as_ref().map_or(true, |entry| is_judged(remaining(entry))));
         let entries = all.map(entry).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         Ok(Some(Self { entries, passivation }))
     }
@@ -90,7 +90,8 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     let passivation = stores.is_some_and(|stores| stores.kind.passivation);
     // While clients go on, owners remove expired entries one after the other.
     let is_busy = world.grid.as_ref().is_some_and(|grid| grid.is_busy);
-    let is_judged = |life: Option<Duration>| !is_busy || life.is_none_or(|life| life > SHORT_MAX);
+    let is_judged =
+        |remaining: Option<Duration>| !is_busy || remaining.is_none_or(|remaining| remaining > SHORT_MAX);
     for segment in topology.current.segments() {
         let mut known: Option<(&str, Whole)> = None;
         for node in &alive {

@@ -62,11 +62,13 @@ pub(crate) fn load(world: &World) -> Result<(), Broken> {
 
 /// Checks that one member requested no more bytes of values at a time than another accepts, except for one larger value.
 fn responses(world: &World) -> Result<(), Broken> {
-    let Some(narrow) = world.grid.as_ref().and_then(|grid| grid.narrow.as_ref()) else { return Ok(()) };
+    let Some(backpressure) = world.grid.as_ref().and_then(|grid| grid.backpressure.as_ref()) else {
+        return Ok(());
+    };
     // A call whose value's size changes meanwhile requests twice as much.
-    let bound = narrow.limits.owner_bytes.max(2 * narrow.largest);
-    if narrow.most > bound {
-        let what = format!("{} bytes of values at a time, not {bound}", narrow.most);
+    let bound = backpressure.limits.owner_bytes.max(2 * backpressure.largest);
+    if backpressure.most > bound {
+        let what = format!("{} bytes of values at a time, not {bound}", backpressure.most);
         return Err(("responses are bounded", what));
     }
     Ok(())

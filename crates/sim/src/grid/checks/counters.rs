@@ -18,8 +18,10 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
         let possible = of_key.operations.iter().filter(is_possible).count() as u64;
         let value = found.map_or(0, |stored| count(&stored.value));
         if !(acknowledged..=possible).contains(&value) {
-            let what =
-                format!("{acknowledged} were acknowledged, {possible} possible, but {}", of_key.tell(read));
+            let what = format!(
+                "{acknowledged} were acknowledged, {possible} possible, but {}",
+                of_key.describe(read)
+            );
             return Err(("counters count exactly", what));
         }
     }

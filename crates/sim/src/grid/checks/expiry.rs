@@ -12,7 +12,7 @@ use consort_group::Time;
 
 use super::super::history::Operation;
 use super::agreement::contents;
-use super::{merges, tell};
+use super::{describe, merges};
 use crate::checks::Broken;
 use crate::faults::{FASTEST, SLOWEST};
 use crate::world::World;
@@ -28,9 +28,9 @@ const HOPS: u32 = 3;
 pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
     for operation in operations {
         let (Some(stored), Some(ended)) = (given(operation), operation.ended) else { continue };
-        let tell = || tell(world, key, operation);
+        let describe = || describe(world, key, operation);
         if stored.lifetime.lifespan.is_some_and(|lifespan| stored.age >= lifespan) {
-            return Err(("nobody is given what has expired", tell()));
+            return Err(("nobody is given what has expired", describe()));
         }
         let Some(writer) = writer(operations, stored) else { continue };
         let Some(lifespan) = writer.lifespan() else { continue };
@@ -38,7 +38,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let is_as_written = merges::has_parted(world) || stored.lifetime.lifespan == Some(lifespan);
         let youngest = ended.since(writer.began).mul_f64(FASTEST) + ROUNDED;
         let is_young = stored.age <= youngest;
-        let written = || format!("{}\n  {}", tell(), super::tell(world, key, writer));
+        let written = || format!("{}\n  {}", describe(), super::describe(world, key, writer));
         if !is_as_written || !is_young && !merges::has_parted(world) {
             return Err(("entries say how old they are", written()));
         }

@@ -66,8 +66,11 @@ fn used_is_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), Broken
     if is_over(max_idle, last.began) {
         return Ok(());
     }
-    let what =
-        format!("{}\n  does not find what was used by\n  {}", of_key.tell(operation), of_key.tell(last));
+    let what = format!(
+        "{}\n  does not find what was used by\n  {}",
+        of_key.describe(operation),
+        of_key.describe(last)
+    );
     Err(("what is used is found", what))
 }
 
@@ -96,8 +99,8 @@ fn unused_is_not_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), 
     if operation.began > last + max_idle.div_f64(SLOWEST) + late + ROUNDED {
         let what = format!(
             "{}\n  finds what nobody has used since {last:?}\n  {}",
-            of_key.tell(operation),
-            of_key.tell(write)
+            of_key.describe(operation),
+            of_key.describe(write)
         );
         return Err(("what nobody uses is found by nobody", what));
     }

@@ -7,7 +7,7 @@
 
 use super::super::history::Operation;
 use super::super::keys::Kind;
-use super::{merges, tell};
+use super::{describe, merges};
 use crate::checks::Broken;
 use crate::world::World;
 
@@ -23,7 +23,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let Some((Some(stored), ended)) = read.read() else { continue };
         let mut writers = operations.iter().filter(|write| write.value() == Some(&stored.value));
         let Some(writer) = writers.find(|write| write.began <= ended) else {
-            return Err(("what is read was written", tell(world, key, read)));
+            return Err(("what is read was written", describe(world, key, read)));
         };
         let is_judged = if has_parted { read.is_look() } else { !read.is_excused };
         let Some((_, written)) = writer.written().filter(|_| is_judged) else { continue };
@@ -36,7 +36,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let is_newer = |other: &&&Operation| other.began > written && !is_given_up(other);
         let mut newer = acknowledged.iter().filter(is_newer);
         if let Some(newer) = newer.find(|other| other.ended.is_some_and(|at| at < read.began)) {
-            let what = format!("{}\n  misses {}", tell(world, key, read), tell(world, key, newer));
+            let what = format!("{}\n  misses {}", describe(world, key, read), describe(world, key, newer));
             return Err(("nobody reads what an acknowledged write has replaced", what));
         }
     }

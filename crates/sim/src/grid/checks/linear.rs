@@ -45,7 +45,8 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
             Place::WhereAbsent => absent_from(of_key, passed, end),
         };
         let Some(found) = found else {
-            let what = format!("{}\n  comes behind {}", of_key.tell(operation), of_key.tell_version(passed));
+            let what =
+                format!("{}\n  comes behind {}", of_key.describe(operation), of_key.tell_version(passed));
             return Err(("primaries are linearizable", what));
         };
         let is_certain = operation.result.as_ref().is_some_and(Result::is_ok);

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, ReplicaTracker, Scope, Version};
 use consort_group::{Address, Time};
 
-use super::super::hearer::{FEW, Hearer};
 use super::super::history::Operation;
+use super::super::listener_client::{FEW, ListenerClient};
 use super::merges;
 use crate::checks::Broken;
 use crate::node::Node;
@@ -22,44 +22,45 @@ const GAP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Checks each listener by itself.
 pub(super) fn all(world: &World) -> Result<(), Broken> {
-    for hearer in hearers(world) {
-        is_right_to_end(world, hearer)?;
-        no_gap_where_nothing_is_lost(world, hearer)?;
-        in_order(world, hearer)?;
+    for listener_client in listener_clients(world) {
+        is_right_to_end(world, listener_client)?;
+        no_gap_where_nothing_is_lost(world, listener_client)?;
+        in_order(world, listener_client)?;
     }
     Ok(())
 }
 
 /// Checks a key in all listeners.
 pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
-    for hearer in hearers(world) {
-        let told: Vec<(Time, &EntryEvent)> = entries(hearer).filter(|(_, event)| event.key == *key).collect();
+    for listener_client in listener_clients(world) {
+        let told: Vec<(Time, &EntryEvent)> =
+            entries(listener_client).filter(|(_, event)| event.key == *key).collect();
         for (at, event) in &told {
-            is_asked_for(world, hearer, *at, event, operations)?;
+            is_asked_for(world, listener_client, *at, event, operations)?;
         }
-        nothing_missing(world, hearer, &told, operations)?;
+        nothing_missing(world, listener_client, &told, operations)?;
     }
     Ok(())
 }
 
 /// Checks, once the cluster is quiet, that a replica built from a listener's events equals the cache.
 pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
-    let keeps = |hearer: &&Hearer| {
-        let is_of_all = hearer.options.with_state && hearer.options.scope == Scope::Cluster;
-        is_of_all && hearer.ended.is_none() && is_there(world, hearer)
+    let keeps = |listener_client: &&ListenerClient| {
+        let is_of_all = listener_client.options.with_state && listener_client.options.scope == Scope::Cluster;
+        is_of_all && listener_client.ended.is_none() && is_there(world, listener_client)
     };
-    for hearer in hearers(world).iter().filter(keeps) {
+    for listener_client in listener_clients(world).iter().filter(keeps) {
         let mut replica = ReplicaTracker::default();
-        hearer.events.iter().for_each(|(_, event)| replica.note(event));
+        listener_client.events.iter().for_each(|(_, event)| replica.note(event));
         let ReplicaTracker { entries: replica, is_complete } = replica;
-        if hearer.ready.is_none() || !is_complete || replica != *there {
+        if listener_client.ready.is_none() || !is_complete || replica != *there {
             let is_other = |key: &&Bytes| replica.get(*key) != there.get(*key);
             let key = replica.keys().chain(there.keys()).find(is_other);
             let what = format!(
                 "complete: {is_complete}; {key:?} is {:?}, and {:?} is told to {}",
                 key.and_then(|key| there.get(key)),
                 key.and_then(|key| replica.get(key)),
-                tell(world, hearer)
+                describe(world, listener_client)
             );
             return Err(("listeners with state have what is there", what));
         }
@@ -68,27 +69,27 @@ pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Resul
 }
 
 /// Checks that a listener ends with its member, or with the reason why the current entries cannot be read.
-fn is_right_to_end(world: &World, hearer: &Hearer) -> Result<(), Broken> {
-    let is_left = world.nodes[hearer.node].member.as_ref().is_none_or(|member| member.is_left);
-    match &hearer.failed {
+fn is_right_to_end(world: &World, listener_client: &ListenerClient) -> Result<(), Broken> {
+    let is_left = world.nodes[listener_client.node].member.as_ref().is_none_or(|member| member.is_left);
+    match &listener_client.failed {
         None | Some(ListenError::State(_)) => Ok(()),
         Some(_) if is_left => Ok(()),
-        Some(error) => Err(("listeners go on", format!("{error} at {}", tell(world, hearer)))),
+        Some(error) => Err(("listeners go on", format!("{error} at {}", describe(world, listener_client)))),
     }
 }
 
 /// Checks the gaps in a cache that is the member's own: no events come over the network that could be lost, so there is a gap
 /// only if the reader was too slow.
-fn no_gap_where_nothing_is_lost(world: &World, hearer: &Hearer) -> Result<(), Broken> {
+fn no_gap_where_nothing_is_lost(world: &World, listener_client: &ListenerClient) -> Result<(), Broken> {
     let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
-    if !is_local || hearer.options.events_max == FEW || hearer.last_gap().is_none() {
+    if !is_local || listener_client.options.events_max == FEW || listener_client.last_gap().is_none() {
         return Ok(());
     }
-    Err(("listeners of local caches miss nothing", tell(world, hearer)))
+    Err(("listeners of local caches miss nothing", describe(world, listener_client)))
 }
 
 /// Checks that the versions of a key only grow since the last gap, and that each event follows from the one before.
-fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
+fn in_order(world: &World, listener_client: &ListenerClient) -> Result<(), Broken> {
     // In that mode, removals by other members carry the version that the entry had.
     let is_taken = |event: &EntryEvent| {
         matches!(event.kind, EventKind::Removed | EventKind::Expired)
@@ -97,7 +98,7 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
     let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
     // An event that follows from a missed one: a gap comes after it.
     let mut missed: Option<String> = None;
-    for (_, event) in &hearer.events {
+    for (_, event) in &listener_client.events {
         let event = match event {
             Event::Gap => {
                 last.clear();
@@ -109,18 +110,18 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
         };
         let is_absent = |kind| matches!(kind, EventKind::Removed | EventKind::Expired);
         let Some(before) = last.insert(&event.key, event) else { continue };
-        let tell = || format!("{event:?} comes after {before:?} at {}", tell(world, hearer));
+        let describe = || format!("{event:?} comes after {before:?} at {}", describe(world, listener_client));
         let is_again = !is_absent(before.kind) && is_taken(event);
         if event.version < before.version || event.version == before.version && !is_again {
-            return Err(("listeners are told in order, and once", tell()));
+            return Err(("listeners are told in order, and once", describe()));
         }
         // A listener of one member does not receive the changes that other members have ordered. An entry that was read may
         // be ahead of its change, or be undone with the primary that had not backed it up yet.
-        let follows = hearer.options.scope == Scope::Local
+        let follows = listener_client.options.scope == Scope::Local
             || [event.kind, before.kind].contains(&EventKind::Existing)
             || (event.kind == EventKind::Created) == is_absent(before.kind);
-        if !follows || !has_previous(world, hearer, before, event) {
-            missed.get_or_insert_with(tell);
+        if !follows || !has_previous(world, listener_client, before, event) {
+            missed.get_or_insert_with(describe);
         }
     }
     missed.map_or(Ok(()), |what| Err(("what has happened follows from what was", what)))
@@ -128,13 +129,19 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
 
 /// Checks the previous value, for a listener that asks for it: it is the value of the event before. Merges do not report the
 /// previous values of each partition, and an entry that was read may be ahead of its change.
-fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &EntryEvent) -> bool {
-    if !hearer.options.with_previous {
+fn has_previous(
+    world: &World,
+    listener_client: &ListenerClient,
+    before: &EntryEvent,
+    event: &EntryEvent,
+) -> bool {
+    if !listener_client.options.with_previous {
         return event.previous.is_none();
     }
     // A listener that has ended may have been about to receive its own removal, and a gap.
-    let is_free =
-        hearer.options.scope == Scope::Local || merges::has_parted(world) || !is_there(world, hearer);
+    let is_free = listener_client.options.scope == Scope::Local
+        || merges::has_parted(world)
+        || !is_there(world, listener_client);
     if is_free || [event.kind, before.kind].contains(&EventKind::Existing) {
         return true;
     }
@@ -153,7 +160,7 @@ fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &Ent
 /// Checks that an event matches the listener's options and comes in time.
 fn is_asked_for(
     world: &World,
-    hearer: &Hearer,
+    listener_client: &ListenerClient,
     at: Time,
     event: &EntryEvent,
     operations: &[&Operation],
@@ -171,23 +178,26 @@ fn is_asked_for(
     if is_free || operations.iter().find(is_it).is_some() {
         return Ok(());
     }
-    Err(("what is told was asked for", format!("{event:?} at {}", tell(world, hearer))))
+    Err(("what is told was asked for", format!("{event:?} at {}", describe(world, listener_client))))
 }
 
 /// Checks that every acknowledged change arrived that began after the listener was ready, and after its last gap.
 fn nothing_missing(
     world: &World,
-    hearer: &Hearer,
+    listener_client: &ListenerClient,
     told: &[(Time, &EntryEvent)],
     operations: &[&Operation],
 ) -> Result<(), Broken> {
-    let Some(ready) = hearer.ready.filter(|_| hearer.options.scope == Scope::Cluster) else { return Ok(()) };
-    if !is_there(world, hearer) {
+    let Some(ready) = listener_client.ready.filter(|_| listener_client.options.scope == Scope::Cluster)
+    else {
+        return Ok(());
+    };
+    if !is_there(world, listener_client) {
         return Ok(());
     }
     // The listener's reader has taken all events at the moment at which it ended.
-    let is_in_time = |ended: Time| hearer.ended.is_none_or(|last| ended < last);
-    let since = hearer.last_gap().map_or(ready, |gap| gap.max(ready));
+    let is_in_time = |ended: Time| listener_client.ended.is_none_or(|last| ended < last);
+    let since = listener_client.last_gap().map_or(ready, |gap| gap.max(ready));
     for write in operations.iter().filter(|write| write.began > since && !write.is_by_itself) {
         let Some((version, _)) = write.acknowledged().filter(|(_, ended)| is_in_time(*ended)) else {
             continue;
@@ -198,19 +208,22 @@ fn nothing_missing(
             continue;
         }
         let Some((_, event)) = told.iter().find(|(_, event)| event.version == version) else {
-            if has_ended_before_its_gap(world, hearer, write) {
+            if has_ended_before_its_gap(world, listener_client, write) {
                 continue;
             }
-            let what =
-                format!("{} is not told to {}", super::tell(world, &write.key, write), tell(world, hearer));
+            let what = format!(
+                "{} is not told to {}",
+                super::describe(world, &write.key, write),
+                describe(world, listener_client)
+            );
             return Err(("listeners are told of all that is acknowledged", what));
         };
         let is_removed = event.kind == EventKind::Removed;
         let is_right = is_removed == write.is_removal()
             && (event.value.is_none() || event.value.as_ref() == write.value())
-            && (hearer.options.with_values || event.value.is_none());
+            && (listener_client.options.with_values || event.value.is_none());
         if !is_right {
-            let what = format!("{event:?} for {}", super::tell(world, &write.key, write));
+            let what = format!("{event:?} for {}", super::describe(world, &write.key, write));
             return Err(("listeners are told what was done", what));
         }
     }
@@ -222,15 +235,15 @@ fn nothing_missing(
 /// after their views. A member that is cut off again meanwhile keeps its partition's topology, in which all may be members. A
 /// listener that begins anew while a primary is unreachable receives no event and no gap before that primary is back, because
 /// the primary has to confirm the listener.
-fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -> bool {
-    let Some(ended) = hearer.ended else { return false };
+fn has_ended_before_its_gap(world: &World, listener_client: &ListenerClient, write: &Operation) -> bool {
+    let Some(ended) = listener_client.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
     let since = write.began.max(Time(ended.0.saturating_sub(gap_limit)));
-    let own = &world.nodes[hearer.node];
-    let is_behind = |(version, _): (Version, Time)| {
+    let own = &world.nodes[listener_client.node];
+    let is_write_behind = |(version, _): (Version, Time)| {
         own.topologies_between(ended, ended).last().is_none_or(|last| last.id < version.topology())
     };
-    if write.acknowledged().is_some_and(is_behind)
+    if write.acknowledged().is_some_and(is_write_behind)
         || own.topologies_between(since, ended).any(|topology| topology.is_degraded)
     {
         return true;
@@ -248,33 +261,33 @@ fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -
 }
 
 /// Returns whether the listener and its member stay to the end.
-fn is_there(world: &World, hearer: &Hearer) -> bool {
-    let node = &world.nodes[hearer.node];
+fn is_there(world: &World, listener_client: &ListenerClient) -> bool {
+    let node = &world.nodes[listener_client.node];
     let stays = node.member.as_ref().is_some_and(|member| !member.is_left && !member.is_leaving);
-    hearer.has_begun() && hearer.failed.is_none() && node.is_alive() && stays
+    listener_client.has_begun() && listener_client.failed.is_none() && node.is_alive() && stays
 }
 
-fn entries(hearer: &Hearer) -> impl Iterator<Item = (Time, &EntryEvent)> {
-    hearer.events.iter().filter_map(|(at, event)| match event {
+fn entries(listener_client: &ListenerClient) -> impl Iterator<Item = (Time, &EntryEvent)> {
+    listener_client.events.iter().filter_map(|(at, event)| match event {
         Event::Entry(event) => Some((*at, event)),
         Event::Complete | Event::Gap => None,
     })
 }
 
-fn hearers(world: &World) -> &[Hearer] {
-    let hearers = world.grid.as_ref().and_then(|grid| grid.hearers.as_ref());
-    hearers.map(|hearers| &hearers.all[..]).unwrap_or_default()
+fn listener_clients(world: &World) -> &[ListenerClient] {
+    let listener_clients = world.grid.as_ref().and_then(|grid| grid.listener_clients.as_ref());
+    listener_clients.map(|listener_clients| &listener_clients.all[..]).unwrap_or_default()
 }
 
 /// Formats a listener for a report.
-fn tell(world: &World, hearer: &Hearer) -> String {
+fn describe(world: &World, listener_client: &ListenerClient) -> String {
     format!(
         "a listener of {}, {:?}, ready {:?}, last gap {:?}, ended {:?}, {} events",
-        world.nodes[hearer.node].name,
-        hearer.options,
-        hearer.ready,
-        hearer.last_gap(),
-        hearer.ended,
-        hearer.events.len()
+        world.nodes[listener_client.node].name,
+        listener_client.options,
+        listener_client.ready,
+        listener_client.last_gap(),
+        listener_client.ended,
+        listener_client.events.len()
     )
 }

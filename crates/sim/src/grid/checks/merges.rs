@@ -59,7 +59,7 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
     merged.nothing_comes_back(last)?;
     match Kind::of(key) {
         // A clear removes the key.
-        Kind::Private if world.grid.as_ref().is_none_or(|grid| !grid.habits.clears) => {
+        Kind::Private if world.grid.as_ref().is_none_or(|grid| !grid.workload.clears) => {
             merged.one_writer(last)?;
         }
         // An expiration in one partition is no change by that partition.
@@ -75,7 +75,7 @@ impl Merged<'_> {
             let Some((Some(stored), ended)) = read.read() else { continue };
             let mut writes = self.operations.iter();
             if !writes.any(|write| write.value() == Some(&stored.value) && write.began <= ended) {
-                return Err(("what is read was written", self.tell(read)));
+                return Err(("what is read was written", self.describe(read)));
             }
         }
         Ok(())
@@ -89,9 +89,10 @@ impl Merged<'_> {
             return Ok(());
         }
         match self.operations.iter().find(|write| replaced(write) == Some(&last.value)) {
-            Some(write) => {
-                Err(("nothing replaced comes back", format!("{last:?} in the end, but {}", self.tell(write))))
-            }
+            Some(write) => Err((
+                "nothing replaced comes back",
+                format!("{last:?} in the end, but {}", self.describe(write)),
+            )),
             None => Ok(()),
         }
     }
@@ -138,7 +139,7 @@ impl Merged<'_> {
             self.world.grid.as_ref().is_some_and(|grid| grid.config.merge == MergePolicy::RemoveAll);
         // An uncertain write may have been done in another partition.
         if is_unbroken && (uncertain.is_empty() || last.is_some()) || last.is_none() && !removes {
-            let what = format!("{last:?} in the end, but {}", self.tell(standing));
+            let what = format!("{last:?} in the end, but {}", self.describe(standing));
             return Err(("what one side has written is merged", what));
         }
         Ok(())
@@ -172,7 +173,7 @@ impl Merged<'_> {
             && end.split_points.last().is_some_and(|last| version.topology() >= last.id);
         match grid.config.merge {
             MergePolicy::PreferredAlways if !is_it && is_of_the_last => {
-                let what = format!("{last:?} in the end, but {}", self.tell(write));
+                let what = format!("{last:?} in the end, but {}", self.describe(write));
                 Err(("the preferred side's writes stand", what))
             }
             MergePolicy::RemoveAll => match last {
@@ -246,7 +247,7 @@ impl Merged<'_> {
         let mut rivals = lasts.values().filter(|rival| !is_past(rival));
         match rivals.find(|(other, ..)| other.value() != write.value()) {
             Some((other, ..)) => {
-                let (this, other) = (self.tell(write), self.tell(other));
+                let (this, other) = (self.describe(write), self.describe(other));
                 let what = format!("{last:?} in the end, but {this}\n  and {other}");
                 Err(("what both sides have written is removed", what))
             }
@@ -284,10 +285,10 @@ impl Merged<'_> {
         !self.operations.iter().any(|one| one.is_uncertain())
     }
 
-    fn tell(&self, operation: &Operation) -> String {
+    fn describe(&self, operation: &Operation) -> String {
         let line = operation.split_points.iter().flat_map(|line| line.iter().map(|parting| parting.id));
         let line: Vec<_> = line.collect();
-        format!("{}, parted {line:?}", super::tell(self.world, self.key, operation))
+        format!("{}, parted {line:?}", super::describe(self.world, self.key, operation))
     }
 }
 

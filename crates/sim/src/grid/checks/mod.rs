@@ -9,9 +9,9 @@
 //! | owners agree once the cluster is quiet, so do their stores, and no other member has entries | [`agreement`] |
 //! | working disks refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
 //! | in invalidation mode, no member reads a value that an acknowledged write has replaced | [`invalidation`] |
-//! | iterations return each lasting entry as often as guaranteed, or fail because owners are unreachable | [`walks`] |
+//! | iterations return each lasting entry as often as guaranteed, or fail because owners are unreachable | [`iterations`] |
 //! | listeners receive each acknowledged change once, in order, and no other event | [`listeners`] |
-//! | entries from before a clear are gone after it | [`cleared`] |
+//! | entries from before a clear are gone after it | [`clears`] |
 //! | no operation returns an expired entry, and expired entries leave memory | [`expiry`] |
 //! | entries in use are found by all members, and idle ones by none | [`idle`] |
 //! | operations end in time; finished state is forgotten | [`bounds`] |
@@ -21,16 +21,16 @@
 
 pub(super) mod agreement;
 pub(super) mod bounds;
-mod cleared;
+mod clears;
 mod counters;
 pub(super) mod expiry;
 mod idle;
 pub(super) mod invalidation;
+pub(super) mod iterations;
 mod linear;
 pub(super) mod listeners;
 pub(super) mod merges;
 mod register;
-pub(super) mod walks;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -49,17 +49,17 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     bounds::deadlines(world, &grid.history)?;
     grid.stores.iter().try_for_each(super::Stores::check)?;
-    walks::all(world)?;
+    iterations::all(world)?;
     listeners::all(world)?;
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();
     for operation in &grid.history {
         by_key.entry(&operation.key).or_default().push(operation);
     }
-    let found = walks::found(world);
+    let found = iterations::found(world);
     let has_parted = merges::has_parted(world);
     for (key, operations) in by_key {
         listeners::check(world, key, &operations)?;
-        cleared::check(world, key, &operations)?;
+        clears::check(world, key, &operations)?;
         if matches!(Kind::of(key), Kind::Mortal | Kind::Idle) {
             expiry::check(world, key, &operations)?;
         }
@@ -74,14 +74,14 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
         let of_key = OfKey::new(world, key, operations)?;
         writes::check(&of_key)?;
         register::check(&of_key)?;
-        walks::check(&of_key, found.get(key).map(Vec::as_slice).unwrap_or_default())?;
+        iterations::check(&of_key, found.get(key).map(Vec::as_slice).unwrap_or_default())?;
         if matches!(Kind::of(key), Kind::Atom | Kind::Counter | Kind::Private | Kind::Mortal | Kind::Idle) {
             linear::check(&of_key)?;
         }
         if Kind::of(key) == Kind::Idle {
             idle::check(&of_key)?;
         }
-        if Kind::of(key) == Kind::Counter && !grid.habits.clears {
+        if Kind::of(key) == Kind::Counter && !grid.workload.clears {
             counters::check(&of_key)?;
         }
     }
@@ -134,8 +134,8 @@ impl<'a> OfKey<'a> {
             of_key.acknowledged.push((ended, version));
             let done = Done { operation: Some(operation), is_removal: operation.is_removal() };
             if let Some(other) = of_key.done.insert(version, done) {
-                let what = format!("two writes have one version: {}", of_key.tell(operation));
-                let other = other.operation.map(|other| of_key.tell(other)).unwrap_or_default();
+                let what = format!("two writes have one version: {}", of_key.describe(operation));
+                let other = other.operation.map(|other| of_key.describe(other)).unwrap_or_default();
                 return Err(("one order of writes", format!("{what}\n  {other}")));
             }
             if let Some(value) = operation.value() {
@@ -178,7 +178,7 @@ impl<'a> OfKey<'a> {
         for stored in read.into_iter().chain(previous) {
             let known = *self.values.entry(stored.version).or_insert(&stored.value);
             if *known != stored.value {
-                let what = format!("{known:?} elsewhere, but {}", self.tell(operation));
+                let what = format!("{known:?} elsewhere, but {}", self.describe(operation));
                 return Err(("one value of a version", what));
             }
             // A single owner's state may be undone: with its partition, or with a primary that crashes before it has backed
@@ -213,19 +213,19 @@ impl<'a> OfKey<'a> {
     }
 
     /// Formats an operation for a report.
-    pub(super) fn tell(&self, operation: &Operation) -> String {
-        tell(self.world, self.key, operation)
+    pub(super) fn describe(&self, operation: &Operation) -> String {
+        describe(self.world, self.key, operation)
     }
 
     /// Formats the write of a version for a report.
     pub(super) fn tell_version(&self, version: Version) -> String {
         let writer = self.done.get(&version).and_then(|done| done.operation);
-        writer.map_or_else(|| format!("version {version}"), |writer| self.tell(writer))
+        writer.map_or_else(|| format!("version {version}"), |writer| self.describe(writer))
     }
 }
 
 /// Formats an operation for a report.
-fn tell(world: &World, key: &[u8], operation: &Operation) -> String {
+fn describe(world: &World, key: &[u8], operation: &Operation) -> String {
     format!(
         "{} at {}: {:?} from {:?} to {:?}: {:?}{}",
         String::from_utf8_lossy(key),

@@ -13,7 +13,8 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
         let Some((version, _)) = write.acknowledged() else { continue };
         let last = of_key.acknowledged_before(write.began);
         if version <= last {
-            let what = format!("{}\n  is not newer than {}", of_key.tell(write), of_key.tell_version(last));
+            let what =
+                format!("{}\n  is not newer than {}", of_key.describe(write), of_key.tell_version(last));
             return Err(("one order of writes", what));
         }
         saw_the_one_before(of_key, write, version)?;
@@ -48,5 +49,5 @@ fn saw_the_one_before(of_key: &OfKey<'_>, write: &Operation, version: Version) -
         return Ok(());
     }
     let before = before.map(|(version, _)| of_key.tell_version(*version)).unwrap_or_default();
-    Err(("writes see the one before", format!("{}\n  follows {before}", of_key.tell(write))))
+    Err(("writes see the one before", format!("{}\n  follows {before}", of_key.describe(write))))
 }

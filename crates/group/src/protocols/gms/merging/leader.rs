@@ -6,7 +6,7 @@ use crate::protocols::gms::{Gms, MERGE_RESPONSES, Role};
 use crate::wire::{self, ViewForm};
 use crate::{Address, Cx, Digest, Flags, GmsHeader, GmsKind, MergeId, Message, Payload, View, ViewId};
 
-pub(super) struct Leading {
+pub(super) struct LedMerge {
     /// The requested coordinators and their responses. Inner `None`: refused.
     answers: BTreeMap<Address, Option<(View, Digest)>>,
     asked: BTreeSet<Address>,
@@ -16,7 +16,7 @@ pub(super) struct Leading {
     own_views_differ: bool,
 }
 
-impl Leading {
+impl LedMerge {
     pub(super) fn has_asked(&self, member: &Address) -> bool {
         self.asked.contains(member)
     }
@@ -48,7 +48,7 @@ impl Gms {
         }
         if let Some(merge) = &mut self.merge {
             let asked = groups.keys().cloned().collect();
-            merge.leading = Some(Leading { answers: BTreeMap::new(), asked, subviews, own_views_differ });
+            merge.leading = Some(LedMerge { answers: BTreeMap::new(), asked, subviews, own_views_differ });
         }
         cx.arm(MERGE_RESPONSES, self.config.merge_timeout);
         let local = cx.local().clone();

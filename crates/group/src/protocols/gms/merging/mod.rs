@@ -8,7 +8,7 @@ mod leader;
 
 use std::time::Duration;
 
-use leader::Leading;
+use leader::LedMerge;
 
 use super::{Gms, MERGE_DIGESTS, MERGE_END, MERGE_RESPONSES};
 use crate::wire::{self, ViewForm};
@@ -21,9 +21,9 @@ pub(super) struct Merge {
     id: MergeId,
     begun: Time,
     /// The state of the leader.
-    leading: Option<Leading>,
+    leading: Option<LedMerge>,
     /// The state of a group's coordinator.
-    collecting: Option<Collecting>,
+    collecting: Option<DigestCollection>,
     /// The member that requested participation: the leader, or this group's coordinator.
     requested_by: Address,
     /// The members of this group that take part through this member.
@@ -33,7 +33,7 @@ pub(super) struct Merge {
     confirming: Vec<Address>,
 }
 
-struct Collecting {
+struct DigestCollection {
     leader: Address,
     members: Vec<Address>,
     digest: Digest,
@@ -169,7 +169,7 @@ impl Gms {
         let is_alone = members.len() == 1;
         if let Some(merge) = &mut self.merge {
             merge.group = members.iter().filter(|member| **member != local).cloned().collect();
-            merge.collecting = Some(Collecting { leader: leader.clone(), members, digest });
+            merge.collecting = Some(DigestCollection { leader: leader.clone(), members, digest });
         }
         if is_alone {
             return self.answer_merge(cx);

@@ -44,7 +44,7 @@ impl World {
             2 => CapacityFactor::from_thousandths(2_000),
             _ => CapacityFactor::default(),
         };
-        if grid.habits.has_ends() {
+        if grid.workload.has_expiry() {
             self.nodes[node].beginning = BEGINNING;
         }
         let place = self.nodes[node].place;
@@ -57,11 +57,11 @@ impl World {
         let Some(grid) = &mut self.grid else { return };
         let mut member = Box::new(Member::new(address.clone(), &grid.config, capacity, hash_seed, opened));
         member.node.set_chunk_bytes(grid.chunk_bytes);
-        if let Some(narrow) = &grid.narrow {
-            member.node.set_response_limits(narrow.limits);
+        if let Some(backpressure) = &grid.backpressure {
+            member.node.set_response_limits(backpressure.limits);
         }
-        #[cfg(feature = "planted")]
-        if let Some(bug) = grid.planted {
+        #[cfg(feature = "injected-bugs")]
+        if let Some(bug) = grid.injected_bug {
             member.node.inject_bug(bug);
         }
         grid.indices.insert(address, node);
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Passes the stack's new view to the member.
-    pub(crate) fn view_above(&mut self, node: usize) {
+    pub(crate) fn deliver_view(&mut self, node: usize) {
         let own = self.nodes[node].member_clock(self.now);
         let Some(view) = self.nodes[node].view().cloned() else { return };
         let knows = |address: &Address| {
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Passes a received message to the member.
-    pub(crate) fn frame_above(&mut self, node: usize, src: &Address, payload: Option<Bytes>) {
+    pub(crate) fn deliver_frame(&mut self, node: usize, src: &Address, payload: Option<Bytes>) {
         let own = self.nodes[node].member_clock(self.now);
         self.note(&[self.now.0, node as u64, payload.as_ref().map_or(0, Bytes::len) as u64]);
         let now = self.now;
@@ -114,14 +114,15 @@ impl World {
 
     /// Returns whether [`World::work`] would act although no event has happened: channels without room get some after a
     /// while, and waiting calls are counted then.
-    pub(crate) fn has_work_above(&self, node: usize) -> bool {
+    pub(crate) fn has_pending_output(&self, node: usize) -> bool {
         let Some(member) = &self.nodes[node].member else { return false };
-        let narrow = self.grid.as_ref().and_then(|grid| grid.narrow.as_ref());
-        member.node.has_frames() || narrow.is_some_and(|narrow| narrow.has_waiting(node, &member.node))
+        let backpressure = self.grid.as_ref().and_then(|grid| grid.backpressure.as_ref());
+        member.node.has_frames()
+            || backpressure.is_some_and(|backpressure| backpressure.has_waiting(node, &member.node))
     }
 
     /// Passes on the member's output. Returns whether there was any for the stack.
-    pub(crate) fn work_above(&mut self, node: usize) -> bool {
+    pub(crate) fn drain_outputs(&mut self, node: usize) -> bool {
         let (own, member_now) = (self.nodes[node].clock(self.now), self.nodes[node].member_clock(self.now));
         let has_stored = self.work_store(node);
         let one = &mut self.nodes[node];
@@ -140,8 +141,8 @@ impl World {
             }
             stack.handle_send(own, Message::bytes(Some(frame.dest), frame.bytes));
         }
-        if let Some(narrow) = self.grid.as_mut().and_then(|grid| grid.narrow.as_mut()) {
-            narrow.look(node, &mut member.node, member_now, sent);
+        if let Some(backpressure) = self.grid.as_mut().and_then(|grid| grid.backpressure.as_mut()) {
+            backpressure.update(node, &mut member.node, member_now, sent);
             has_sent |= member.node.has_frames();
         }
         let mut finished = Vec::new();
@@ -176,7 +177,7 @@ impl World {
                 if let Some(member) = &mut self.nodes[node].member {
                     member.is_left = true;
                 }
-                self.tell_story(format!("{name} has left the cache"));
+                self.note_story(format!("{name} has left the cache"));
                 self.close_store(node);
                 let own = self.nodes[node].clock(self.now);
                 self.nodes[node].is_leaving = true;
@@ -191,7 +192,7 @@ impl World {
                 false
             }
             NodeEvent::Told { listener, .. } => {
-                self.told(node, listener);
+                self.wake_listener_client(node, listener);
                 false
             }
             // The simulation has no sleeping threads.
@@ -201,7 +202,7 @@ impl World {
                 if let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) {
                     stores.refuse(what.clone());
                 }
-                self.tell_story(what);
+                self.note_story(what);
                 false
             }
         }
@@ -247,18 +248,19 @@ impl World {
             topology.members.len(),
             if is_available { "available" } else { "degraded" }
         );
-        let text = if grid.tells_all { format!("{text}{}", owners(&self.nodes, topology)) } else { text };
+        let text =
+            if grid.with_operations { format!("{text}{}", owners(&self.nodes, topology)) } else { text };
         let id = topology.id;
         grid.story.push((now, text));
         self.note(&[now.0, node as u64, id.into()]);
         self.note_left_out();
         self.judge_running();
-        self.judge_walks();
+        self.judge_iterations();
         self.judge_clears();
         if is_first {
             self.add_clients(node);
-            self.add_walkers(node);
-            self.add_hearers(node);
+            self.add_iterating_clients(node);
+            self.add_listener_clients(node);
         }
     }
 
@@ -343,7 +345,7 @@ impl World {
     }
 
     /// Returns the members from which an iteration of a member may have entries.
-    pub(super) fn givers(&self, node: usize) -> BTreeSet<usize> {
+    pub(super) fn iteration_sources(&self, node: usize) -> BTreeSet<usize> {
         let topology = self.nodes[node].member.as_ref().and_then(|member| member.topology());
         let owners = topology.into_iter().flat_map(|topology| topology.read_owners().members());
         let grid = self.grid.as_ref();
@@ -390,7 +392,7 @@ impl World {
     }
 
     /// Begins to leave the cache; the channel follows. Returns false if there is no cache to leave.
-    pub(crate) fn leave_above(&mut self, node: usize) -> bool {
+    pub(crate) fn leave_cache(&mut self, node: usize) -> bool {
         let own = self.nodes[node].member_clock(self.now);
         let name = self.nodes[node].name.clone();
         let Some(member) =
@@ -403,7 +405,7 @@ impl World {
             let cache = member.cache;
             member.node.leave(own, cache);
             self.nodes[node].is_leaving = true;
-            self.tell_story(format!("{name} leaves the cache"));
+            self.note_story(format!("{name} leaves the cache"));
             self.work(node);
         }
         true
@@ -417,16 +419,16 @@ impl World {
             return usize::MAX;
         };
         let at = grid.history.len();
-        if let (Some(narrow), Action::Write(write)) = (&mut grid.narrow, &action)
+        if let (Some(backpressure), Action::Write(write)) = (&mut grid.backpressure, &action)
             && let Change::Put { value, .. } = &write.change
         {
-            narrow.largest = narrow.largest.max(value.len() as u64);
+            backpressure.largest = backpressure.largest.max(value.len() as u64);
         }
         let split_points = member.topology().map(|topology| topology.split_points.clone());
         grid.history.push(Operation {
             node,
             client,
-            is_of_several: false,
+            is_of_bulk: false,
             key: key.clone(),
             action: action.clone(),
             began: now,
@@ -472,7 +474,7 @@ impl World {
             stores.note(error);
         }
         operation.result = Some(result);
-        if grid.tells_all {
+        if grid.with_operations {
             let text = format!(
                 "{}: {:?} {:?} since {:?}: {:?}{}",
                 self.nodes[operation.node].name,
@@ -488,7 +490,7 @@ impl World {
         self.note(&[now.0, at as u64]);
         match client {
             Some(client) => self.turn_over(client, at),
-            None => self.ended_of_several(at),
+            None => self.note_bulk_end(at),
         }
     }
 }

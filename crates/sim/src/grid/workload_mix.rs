@@ -7,7 +7,7 @@ use std::time::Duration;
 use consort_grid::Lifetime;
 use consort_group::Rng;
 
-/// Turns a seed into the one for draws of habits.
+/// Turns a seed into the one for draws of the workload.
 pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
 
 /// Turns a seed into the one for draws of entries with max-idle.
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(60 * 60);
 
 /// The optional behaviours of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Habits {
+pub struct WorkloadMix {
     /// Some puts have a lifespan.
     pub lifespans: bool,
     /// Clients clear the cache now and then.
@@ -39,13 +39,19 @@ pub struct Habits {
     /// Listeners end, and others begin.
     pub listeners_end: bool,
     /// Members accept few bytes of values at a time, and channels have no room for them now and then.
-    pub narrow: bool,
+    pub backpressure: bool,
 }
 
-impl Habits {
+impl WorkloadMix {
     /// All behaviours.
-    pub const ALL: Self =
-        Self { lifespans: true, clears: true, many: true, idle: true, listeners_end: true, narrow: true };
+    pub const ALL: Self = Self {
+        lifespans: true,
+        clears: true,
+        many: true,
+        idle: true,
+        listeners_end: true,
+        backpressure: true,
+    };
 
     /// No behaviours.
     pub const NONE: Self = Self {
@@ -54,7 +60,7 @@ impl Habits {
         many: false,
         idle: false,
         listeners_end: false,
-        narrow: false,
+        backpressure: false,
     };
 
     pub(super) fn draw(rng: &mut Rng) -> Self {
@@ -65,12 +71,12 @@ impl Habits {
         let mut idle = Rng::new(later.next_u64());
         let (idle, mut last) = (idle.chance(0.25), Rng::new(idle.next_u64()));
         let listeners_end = last.chance(0.5);
-        let narrow = Rng::new(last.next_u64()).chance(0.4);
-        Self { lifespans, clears, many, idle, listeners_end, narrow }
+        let backpressure = Rng::new(last.next_u64()).chance(0.4);
+        Self { lifespans, clears, many, idle, listeners_end, backpressure }
     }
 
     /// Returns whether some entries expire.
-    pub(super) fn has_ends(self) -> bool {
+    pub(super) fn has_expiry(self) -> bool {
         self.lifespans || self.idle
     }
 

@@ -11,7 +11,7 @@ use consort_group::{Rng, Time};
 use crate::world::World;
 
 /// The limit of listeners of a member.
-const HEARERS_MAX: u64 = 2;
+const LISTENERS_MAX: u64 = 2;
 
 /// The longest time from a member's becoming usable to its listener's beginning: for some, faults have begun by then.
 const BEGIN: Duration = Duration::from_secs(8);
@@ -33,7 +33,7 @@ const LIFE_MAX: Duration = Duration::from_secs(5);
 const WITHOUT: Duration = Duration::from_secs(2);
 
 /// A listener and all events that its reader has taken.
-pub(crate) struct Hearer {
+pub(crate) struct ListenerClient {
     pub(crate) node: usize,
     pub(crate) options: ListenOptions,
     /// `None` = it has not begun.
@@ -48,7 +48,7 @@ pub(crate) struct Hearer {
     pub(crate) failed: Option<ListenError>,
 }
 
-impl Hearer {
+impl ListenerClient {
     pub(crate) fn has_begun(&self) -> bool {
         self.id.is_some()
     }
@@ -60,16 +60,16 @@ impl Hearer {
 }
 
 /// All listeners of a run.
-pub(crate) struct Hearers {
+pub(crate) struct ListenerClients {
     rng: Rng,
     /// A generator for later additions, so that the rest is drawn as before.
     previous: Rng,
     /// The generator for the ends of listeners.
     ends: Rng,
-    pub(crate) all: Vec<Hearer>,
+    pub(crate) all: Vec<ListenerClient>,
 }
 
-impl Hearers {
+impl ListenerClients {
     pub(crate) fn new(rng: Rng) -> Self {
         let previous = Rng::new(rng.clone().next_u64());
         let ends = Rng::new(previous.clone().next_u64());
@@ -78,7 +78,7 @@ impl Hearers {
 
     /// Returns the number of entry events that were delivered, and the number of gaps.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let events = self.all.iter().flat_map(|hearer| &hearer.events);
+        let events = self.all.iter().flat_map(|listener_client| &listener_client.events);
         events.fold((0, 0), |(entries, gaps), (_, event)| match event {
             Event::Entry(_) => (entries + 1, gaps),
             Event::Gap => (entries, gaps + 1),
@@ -103,81 +103,102 @@ impl Hearers {
 
 impl World {
     /// Draws the listeners of a member that has become usable.
-    pub(super) fn add_hearers(&mut self, node: usize) {
+    pub(super) fn add_listener_clients(&mut self, node: usize) {
         let Some(grid) = &mut self.grid else { return };
-        let Some(hearers) = &mut grid.hearers else { return };
-        let count = if hearers.rng.chance(0.6) { hearers.rng.between(1, HEARERS_MAX + 1) } else { 0 };
+        let Some(listener_clients) = &mut grid.listener_clients else { return };
+        let count = if listener_clients.rng.chance(0.6) {
+            listener_clients.rng.between(1, LISTENERS_MAX + 1)
+        } else {
+            0
+        };
         let mut begin = Vec::new();
         for _ in 0..count {
-            let at = self.now + hearers.rng.duration(Duration::ZERO, BEGIN);
-            begin.push((at, hearers.draw(grid.config.mode)));
+            let at = self.now + listener_clients.rng.duration(Duration::ZERO, BEGIN);
+            begin.push((at, listener_clients.draw(grid.config.mode)));
         }
         for (at, options) in begin {
-            self.add_hearer(at, node, options);
+            self.add_listener_client(at, node, options);
         }
     }
 
     /// Adds a listener that begins at this time.
-    fn add_hearer(&mut self, at: Time, node: usize, options: ListenOptions) {
+    fn add_listener_client(&mut self, at: Time, node: usize, options: ListenOptions) {
         let Some(grid) = &mut self.grid else { return };
-        let Some(hearers) = &mut grid.hearers else { return };
-        let ends = grid.habits.listeners_end.then(|| at + hearers.ends.duration(LIFE_MIN, LIFE_MAX));
+        let Some(listener_clients) = &mut grid.listener_clients else { return };
+        let ends =
+            grid.workload.listeners_end.then(|| at + listener_clients.ends.duration(LIFE_MIN, LIFE_MAX));
         let (events, failed) = (Vec::new(), None);
-        hearers.all.push(Hearer { node, options, id: None, ready: None, ends, ended: None, events, failed });
-        let hearer = hearers.all.len() - 1;
+        listener_clients.all.push(ListenerClient {
+            node,
+            options,
+            id: None,
+            ready: None,
+            ends,
+            ended: None,
+            events,
+            failed,
+        });
+        let listener_client = listener_clients.all.len() - 1;
         for at in [Some(at), ends].into_iter().flatten() {
-            self.hear_at(at, hearer);
+            self.schedule_listener_client(at, listener_client);
         }
     }
 
     /// Ends a listener, and begins another one after a while. Its reader has just taken all events.
-    fn end_hearer(&mut self, hearer: usize) {
+    fn end_listener_client(&mut self, listener_client: usize) {
         let now = self.now;
         let Some(grid) = &mut self.grid else { return };
         let (mode, is_busy) = (grid.config.mode, grid.is_busy);
-        let Some(hearers) = &mut grid.hearers else { return };
-        let one = &mut hearers.all[hearer];
+        let Some(listener_clients) = &mut grid.listener_clients else { return };
+        let one = &mut listener_clients.all[listener_client];
         let (node, Some(id)) = (one.node, one.id) else { return };
         one.ended = Some(now);
-        let (at, options) = (now + hearers.ends.duration(Duration::ZERO, WITHOUT), hearers.draw(mode));
+        let (at, options) =
+            (now + listener_clients.ends.duration(Duration::ZERO, WITHOUT), listener_clients.draw(mode));
         let own = self.nodes[node].member_clock(now);
         if let Some(member) = &mut self.nodes[node].member {
             member.node.end_listener(own, member.cache, id);
         }
         if is_busy {
-            self.add_hearer(at, node, options);
+            self.add_listener_client(at, node, options);
         }
     }
 
     /// Ends all listeners without replacement.
-    pub(super) fn end_hearers(&mut self) {
-        let hearers = self.grid.as_ref().and_then(|grid| grid.hearers.as_ref());
-        for hearer in 0..hearers.map_or(0, |hearers| hearers.all.len()) {
-            self.hear(hearer);
-            let one = self.grid.as_ref().and_then(|grid| grid.hearers.as_ref()?.all.get(hearer));
-            let goes_on = |one: &Hearer| one.ended.is_none() && one.failed.is_none();
+    pub(super) fn end_listener_clients(&mut self) {
+        let listener_clients = self.grid.as_ref().and_then(|grid| grid.listener_clients.as_ref());
+        for listener_client in 0..listener_clients.map_or(0, |listener_clients| listener_clients.all.len()) {
+            self.run_listener_client(listener_client);
+            let one =
+                self.grid.as_ref().and_then(|grid| grid.listener_clients.as_ref()?.all.get(listener_client));
+            let goes_on = |one: &ListenerClient| one.ended.is_none() && one.failed.is_none();
             if one.is_some_and(|one| goes_on(one) && self.nodes[one.node].is_alive()) {
-                self.end_hearer(hearer);
+                self.end_listener_client(listener_client);
             }
         }
     }
 
     /// Wakes a listener's reader.
-    pub(super) fn told(&mut self, node: usize, listener: ListenerId) {
-        let Some(hearers) = self.grid.as_mut().and_then(|grid| grid.hearers.as_mut()) else { return };
-        let is_it = |hearer: &Hearer| hearer.node == node && hearer.id == Some(listener);
-        let Some(hearer) = hearers.all.iter().position(is_it) else { return };
-        let at = self.now + hearers.rng.duration(Duration::ZERO, LOOK);
-        self.hear_at(at, hearer);
+    pub(super) fn wake_listener_client(&mut self, node: usize, listener: ListenerId) {
+        let Some(listener_clients) = self.grid.as_mut().and_then(|grid| grid.listener_clients.as_mut())
+        else {
+            return;
+        };
+        let is_it = |listener_client: &ListenerClient| {
+            listener_client.node == node && listener_client.id == Some(listener)
+        };
+        let Some(listener_client) = listener_clients.all.iter().position(is_it) else { return };
+        let at = self.now + listener_clients.rng.duration(Duration::ZERO, LOOK);
+        self.schedule_listener_client(at, listener_client);
     }
 
     /// Runs a reader's turn.
-    pub(crate) fn hear(&mut self, hearer: usize) {
+    pub(crate) fn run_listener_client(&mut self, listener_client: usize) {
         let now = self.now;
         let Some(grid) = &mut self.grid else { return };
         let is_busy = grid.is_busy;
-        let Some(hearers) = &mut grid.hearers else { return };
-        let Hearer { node, id, options, failed, ended, .. } = &hearers.all[hearer];
+        let Some(listener_clients) = &mut grid.listener_clients else { return };
+        let ListenerClient { node, id, options, failed, ended, .. } = &listener_clients.all[listener_client];
         let (node, id, options, is_over) = (*node, *id, options.clone(), failed.is_some() || ended.is_some());
         let one = &mut self.nodes[node];
         let (own, name) = (one.member_clock(now), one.name.clone());
@@ -185,11 +206,11 @@ impl World {
             return;
         }
         if one.is_paused {
-            return self.hear_at(now + PAUSE, hearer);
+            return self.schedule_listener_client(now + PAUSE, listener_client);
         }
         let Some(member) = &mut one.member else { return };
         let cache = member.cache;
-        let one = &mut hearers.all[hearer];
+        let one = &mut listener_clients.all[listener_client];
         let id = match id {
             Some(id) => id,
             None if !is_busy || member.is_left || member.is_leaving => return,
@@ -210,13 +231,15 @@ impl World {
             match member.node.take_events(own, cache, id) {
                 Ok(events) if events.is_empty() => break,
                 Ok(events) => {
-                    if grid.tells_all {
+                    if grid.with_operations {
                         let name = &name;
-                        let told = events
+                        let wake_listener_client = events
                             .as_slice()
                             .iter()
                             .map(|event| format!("{name}: listener {} receives {event:?}", id.0));
-                        grid.story.extend(told.map(|told| (now, told)));
+                        grid.story.extend(
+                            wake_listener_client.map(|wake_listener_client| (now, wake_listener_client)),
+                        );
                     }
                     one.events.extend(events.map(|event| (now, event)));
                 }
@@ -228,7 +251,7 @@ impl World {
         }
         let is_to_end = one.failed.is_none() && one.ends.is_some_and(|ends| ends <= now);
         if is_to_end {
-            self.end_hearer(hearer);
+            self.end_listener_client(listener_client);
         }
         self.work(node);
     }

@@ -1,18 +1,18 @@
 //! The checker of clears: no read returns an entry that was acknowledged before a clear began, once the clear is
 //! acknowledged. Members may join, leave, crash or transfer segments meanwhile. A concurrent write may stay.
 //!
-//! Excused are, as in [`super::walks`], a clear whose keys may come from a member that was removed from the topology and did
+//! Excused are, as in [`super::iterations`], a clear whose keys may come from a member that was removed from the topology and did
 //! not know it, and reads as in [`super::register`].
 
+use super::super::bulk_client::BulkOperation;
 use super::super::history::Operation;
-use super::super::several::Several;
-use super::{merges, tell};
+use super::{describe, merges};
 use crate::checks::Broken;
 use crate::world::World;
 
 pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
-    let several = world.grid.iter().flat_map(|grid| &grid.several);
-    let clears: Vec<&Several> = several.filter(|one| one.is_clear && !one.is_excused).collect();
+    let bulk = world.grid.iter().flat_map(|grid| &grid.bulk);
+    let clears: Vec<&BulkOperation> = bulk.filter(|one| one.is_clear && !one.is_excused).collect();
     if clears.is_empty() || merges::has_parted(world) {
         return Ok(());
     }
@@ -22,7 +22,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let mut writers = operations.iter().filter(|write| write.value() == Some(&stored.value));
         let (Some(writer), None) = (writers.next(), writers.next()) else { continue };
         let Some((_, written)) = writer.acknowledged() else { continue };
-        let is_over = |clear: &&&Several| {
+        let is_over = |clear: &&&BulkOperation| {
             // An entry that has expired by one owner's clock is not removed from the other owners.
             let is_cleared = |ended| ended < read.began && !writer.may_be_absent(ended);
             written < clear.began && clear.ended.is_some_and(is_cleared)
@@ -30,7 +30,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         if let Some(clear) = clears.iter().find(is_over) {
             let what = format!(
                 "{}\n  cleared by {} from {:?} to {:?}",
-                tell(world, key, read),
+                describe(world, key, read),
                 world.nodes[clear.node].name,
                 clear.began,
                 clear.ended

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::calm::go_on;
+use crate::after_faults::advance;
 use crate::checks;
 use crate::stock::{Discovery, stock};
 use crate::world::{Traffic, World};
@@ -11,15 +11,15 @@ fn pair(stack: &str, seed: u64) -> World {
     let traffic = Traffic { interval: Duration::from_millis(20), unicasts: 0.5, size_max: 100 };
     let mut world = World::new(seed, stock(stack, &[], Discovery::Local).unwrap(), traffic);
     world.start().unwrap();
-    go_on(&mut world, Duration::from_secs(3));
+    advance(&mut world, Duration::from_secs(3));
     world.start().unwrap();
     world
 }
 
 fn has_one_view_and_everything(mut world: World) {
-    go_on(&mut world, Duration::from_secs(10));
+    advance(&mut world, Duration::from_secs(10));
     world.stop_traffic();
-    go_on(&mut world, Duration::from_secs(10));
+    advance(&mut world, Duration::from_secs(10));
     let well = checks::one_view(&world).and_then(|()| checks::all(&world));
     well.unwrap_or_else(|(rule, what)| panic!("{rule}: {what}\n{}", world.story().join("\n")));
 }
@@ -29,7 +29,7 @@ fn has_one_view_and_everything(mut world: World) {
 fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {
         let mut world = pair(stack, 7);
-        go_on(&mut world, Duration::from_secs(3));
+        advance(&mut world, Duration::from_secs(3));
         world.crash(1);
         world.restart(1, false).unwrap();
         assert_eq!(world.nodes[2].phys, world.nodes[1].phys);
@@ -39,16 +39,16 @@ fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
 
 /// The predecessor was alone: no member can take messages from the address now for later messages of the predecessor.
 #[test]
-fn an_address_that_nobody_has_seen_in_a_view_can_be_used_again() {
+fn address_that_no_member_has_seen_in_a_view_can_be_used_again() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {
         let mut world = pair(stack, 7);
         world.network.cuts.extend([(0, 1), (1, 0)]);
-        go_on(&mut world, Duration::from_secs(20));
+        advance(&mut world, Duration::from_secs(20));
         assert_eq!(world.nodes[1].view().map(consort_group::View::len), Some(1));
         assert!(world.nodes[1].log.got.len() > 100);
         world.crash(1);
         world.network.cuts.clear();
-        go_on(&mut world, Duration::from_secs(2));
+        advance(&mut world, Duration::from_secs(2));
         assert!(world.is_unknown(1));
         world.restart(1, true).unwrap();
         assert_eq!(world.nodes[2].address, world.nodes[1].address);

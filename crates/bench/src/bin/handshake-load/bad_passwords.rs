@@ -28,7 +28,7 @@ const HASH: Hash = Hash::Sha512;
 const PASSWORD: &str = "a wrong one";
 
 #[derive(Args)]
-pub(crate) struct Guesses {
+pub(crate) struct BadPasswords {
     /// The user of every other guess; the other guesses name users that do not exist.
     #[arg(long)]
     user: String,
@@ -69,8 +69,8 @@ impl Refused {
     }
 }
 
-impl Guesses {
-    pub(crate) async fn make(self, server: SocketAddr, mut ending: Ending) -> anyhow::Result<Value> {
+impl BadPasswords {
+    pub(crate) async fn run(self, server: SocketAddr, mut ending: Ending) -> anyhow::Result<Value> {
         let shared = Arc::new(Shared {
             server,
             begun: Instant::now(),

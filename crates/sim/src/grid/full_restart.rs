@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use consort_grid::{Availability, CapacityFactor, PartitionHandling};
 
-use super::settle::{self, alive};
-use crate::calm::go_on;
+use super::settle::{self, live_nodes};
+use crate::after_faults::advance;
 use crate::checks::Broken;
 use crate::faults::Faults;
 use crate::world::World;
@@ -27,13 +27,13 @@ const TRIES: usize = 50;
 
 impl World {
     /// Returns how often the whole cluster is to end and begin again.
-    pub(super) fn ends(&self) -> u64 {
+    pub(super) fn restart_count(&self) -> u64 {
         let stores = self.grid.as_ref().and_then(|grid| grid.stores.as_ref());
         stores.map_or(0, |stores| stores.kind.ends)
     }
 
     /// Returns how long faults and clients go on before the end.
-    pub(super) fn life(&mut self, longest: Duration) -> Duration {
+    pub(super) fn uptime(&mut self, longest: Duration) -> Duration {
         let stores = self.grid.as_mut().and_then(|grid| grid.stores.as_mut());
         stores.map_or(longest, |stores| stores.rng.duration(Duration::from_secs(1), longest))
     }
@@ -60,25 +60,26 @@ impl World {
             && topologies().all(|topology| staying().all(|node| topology.contains(&node.address)))
     }
 
-    fn drawn<R>(&mut self, draw: impl FnOnce(&mut super::Stores) -> R) -> Option<R> {
+    fn draw_from_stores<R>(&mut self, draw: impl FnOnce(&mut super::Stores) -> R) -> Option<R> {
         self.grid.as_mut().and_then(|grid| grid.stores.as_mut()).map(draw)
     }
 }
 
 /// Ends all members and starts them again. Does nothing if they must not end for a while.
-pub(super) fn end_and_begin_again(world: &mut World) -> Result<(), Broken> {
+pub(super) fn stop_and_restart_all(world: &mut World) -> Result<(), Broken> {
     let mut tries = 0;
     while !world.may_end() {
-        go_on(world, Duration::from_millis(20));
+        advance(world, Duration::from_millis(20));
         tries += 1;
         if tries == TRIES {
-            world.tell_story("the cluster is not to end now".to_owned());
+            world.note_story("the cluster is not to end now".to_owned());
             return Ok(());
         }
     }
-    let kills = world.drawn(|stores| stores.kind.outlives_kills() && stores.rng.chance(0.7)) == Some(true);
+    let kills =
+        world.draw_from_stores(|stores| stores.kind.outlives_kills() && stores.rng.chance(0.7)) == Some(true);
     if kills {
-        kill(world);
+        kill_all(world);
         Faults::end(world);
     } else {
         Faults::end(world);
@@ -87,37 +88,38 @@ pub(super) fn end_and_begin_again(world: &mut World) -> Result<(), Broken> {
         settle::settle(world, limit, SETTLE_LIMIT)?;
         shut_down(world)?;
     }
-    let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(8)));
-    go_on(world, pause.unwrap_or_default());
-    let outlives_kills = world.drawn(|stores| stores.kind.outlives_kills()) == Some(true);
-    begin(world)?;
-    while outlives_kills && world.drawn(|stores| stores.rng.chance(0.3)) == Some(true) {
-        let moment = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(2)));
-        go_on(world, moment.unwrap_or_default());
+    let pause = world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(8)));
+    advance(world, pause.unwrap_or_default());
+    let outlives_kills = world.draw_from_stores(|stores| stores.kind.outlives_kills()) == Some(true);
+    start_all(world)?;
+    while outlives_kills && world.draw_from_stores(|stores| stores.rng.chance(0.3)) == Some(true) {
+        let moment =
+            world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(2)));
+        advance(world, moment.unwrap_or_default());
         // Once the other members have removed a member, it has no state to come back with.
-        if !world.may_end() && alive(world).iter().any(|&node| knows(world, node)) {
+        if !world.may_end() && live_nodes(world).iter().any(|&node| has_topology(world, node)) {
             break;
         }
-        kill(world);
-        begin(world)?;
+        kill_all(world);
+        start_all(world)?;
     }
-    wait(world)
+    wait_until_all_open(world)
 }
 
-fn knows(world: &World, node: usize) -> bool {
+fn has_topology(world: &World, node: usize) -> bool {
     world.nodes[node].member.as_ref().is_some_and(|member| member.topology().is_some())
 }
 
-fn kill(world: &mut World) {
-    world.tell_story("all members are killed".to_owned());
-    for node in alive(world) {
+fn kill_all(world: &mut World) {
+    world.note_story("all members are killed".to_owned());
+    for node in live_nodes(world) {
         world.crash(node);
     }
-    forget(world);
+    discard_topologies(world);
 }
 
 /// Discards the topologies that the members have known, because another life begins with other topologies.
-fn forget(world: &mut World) {
+fn discard_topologies(world: &mut World) {
     let (count, now) = (world.nodes.len(), world.now);
     if let Some(grid) = &mut world.grid {
         grid.newest.clear();
@@ -130,22 +132,23 @@ fn forget(world: &mut World) {
 
 /// Makes all members leave, one soon after the other.
 fn shut_down(world: &mut World) -> Result<(), Broken> {
-    world.tell_story("all members are shut down".to_owned());
+    world.note_story("all members are shut down".to_owned());
     let limit = world.now + END_LIMIT;
-    let passivates = world.drawn(|stores| stores.kind.passivation) == Some(true);
+    let passivates = world.draw_from_stores(|stores| stores.kind.passivation) == Some(true);
     let parts =
         world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
-    let mut nodes = alive(world);
+    let mut nodes = live_nodes(world);
     // If members with capacity factor zero stay alone with entries, no member keeps them.
     nodes.sort_by_key(|&node| {
         world.nodes[node].member.as_ref().is_none_or(|member| member.capacity != CapacityFactor::ZERO)
     });
     for node in nodes {
-        let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
-        go_on(world, pause.unwrap_or_default());
+        let pause =
+            world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
+        advance(world, pause.unwrap_or_default());
         // A member that ends while all others are unreachable takes along the entries that they do not have.
         while parts && !world.is_together() && world.now <= limit {
-            go_on(world, Duration::from_millis(50));
+            advance(world, Duration::from_millis(50));
         }
         if world.nodes[node].is_alive() && !world.nodes[node].is_leaving {
             world.leave(node);
@@ -154,16 +157,16 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
         let takes =
             world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != CapacityFactor::ZERO);
         while (passivates || !takes) && world.nodes[node].is_alive() && world.now <= limit {
-            go_on(world, Duration::from_millis(50));
+            advance(world, Duration::from_millis(50));
         }
     }
     let mut alone_since = None;
-    while !alive(world).is_empty() {
-        go_on(world, Duration::from_millis(50));
+    while !live_nodes(world).is_empty() {
+        advance(world, Duration::from_millis(50));
         if world.now > limit {
             return Err(("a cluster can be shut down", world.grid_state()));
         }
-        let alone = alive(world).into_iter().find(|&node| is_alone(world, node)).filter(|_| !passivates);
+        let alone = live_nodes(world).into_iter().find(|&node| is_alone(world, node)).filter(|_| !passivates);
         let Some(node) = alone else {
             alone_since = None;
             continue;
@@ -172,7 +175,7 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
             world.end_alone(node);
         }
     }
-    forget(world);
+    discard_topologies(world);
     Ok(())
 }
 
@@ -185,9 +188,9 @@ fn is_alone(world: &World, node: usize) -> bool {
 }
 
 /// Starts every member whose store remembers the cache, in any order.
-fn begin(world: &mut World) -> Result<(), Broken> {
+fn start_all(world: &mut World) -> Result<(), Broken> {
     let mut nodes = world.places_with_notes();
-    let is_quiet = world.drawn(|stores| {
+    let is_quiet = world.draw_from_stores(|stores| {
         stores.is_beginning = true;
         stores.beginnings += 1;
         stores.rng.shuffle(&mut nodes);
@@ -199,30 +202,31 @@ fn begin(world: &mut World) -> Result<(), Broken> {
     if nodes.is_empty() {
         return Err(("stores remember their cluster", world.story().join("\n")));
     }
-    world.tell_story("the cluster begins again".to_owned());
+    world.note_story("the cluster begins again".to_owned());
     for node in nodes {
         world.restart(node, false).map_err(|what| ("configuration", what))?;
-        let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(400)));
-        go_on(world, pause.unwrap_or_default());
+        let pause =
+            world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(400)));
+        advance(world, pause.unwrap_or_default());
     }
     Ok(())
 }
 
 /// Waits until all members have the cache, and reads the entries before a client writes, if none does.
-fn wait(world: &mut World) -> Result<(), Broken> {
+fn wait_until_all_open(world: &mut World) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
-    let has_all = |world: &World| alive(world).into_iter().all(|node| knows(world, node));
+    let has_all = |world: &World| live_nodes(world).into_iter().all(|node| has_topology(world, node));
     while !has_all(world) {
-        go_on(world, Duration::from_millis(50));
+        advance(world, Duration::from_millis(50));
         if world.now > limit {
             return Err(("a cluster begins again with its stores", world.grid_state()));
         }
     }
-    world.drawn(|stores| stores.is_beginning = false);
+    world.draw_from_stores(|stores| stores.is_beginning = false);
     if world.grid.as_ref().is_some_and(|grid| grid.is_quiet) {
         let limit = world.now + BEGIN_LIMIT;
         settle::settle(world, limit, SETTLE_LIMIT)?;
-        settle::read(world)?;
+        settle::read_all(world)?;
     }
     if let Some(grid) = &mut world.grid {
         grid.is_quiet = false;

@@ -9,8 +9,8 @@ use consort_grid::{
 };
 
 use super::client::put;
-use super::settle::{alive, key_of_each_segment, patience, served};
-use crate::calm::go_on;
+use super::settle::{check_all_succeeded, key_of_each_segment, live_nodes, settle_timeout};
+use crate::after_faults::advance;
 use crate::checks::Broken;
 use crate::world::World;
 
@@ -21,7 +21,7 @@ const READY_LIMIT: Duration = Duration::from_secs(15);
 const LONG: Duration = Duration::from_secs(35);
 
 /// A listener of this phase.
-struct Listening {
+struct BegunListener {
     node: usize,
     id: ListenerId,
 }
@@ -31,8 +31,8 @@ type Round = Vec<usize>;
 
 /// Begins a listener on each member, ends it, and begins another one: at once, or when the topology does not name its member
 /// any more.
-pub(super) fn come_and_go(world: &mut World) -> Result<(), Broken> {
-    world.end_hearers();
+pub(super) fn begin_and_end_listeners(world: &mut World) -> Result<(), Broken> {
+    world.end_listener_clients();
     let mode = world.grid.as_ref().map(|grid| grid.config.mode);
     // If each member has its own entries, changes have no common order.
     let scope = if mode == Some(CacheMode::Invalidation) { Scope::Local } else { Scope::Cluster };
@@ -41,16 +41,16 @@ pub(super) fn come_and_go(world: &mut World) -> Result<(), Broken> {
         // A listener of its own member's writes only, which stays while others begin and end.
         let own = match nth % 2 {
             0 => None,
-            _ => alive(world).first().map(|&node| begin(world, node, Scope::Local)).transpose()?,
+            _ => live_nodes(world).first().map(|&node| begin(world, node, Scope::Local)).transpose()?,
         };
         for scope in [scope, scope] {
-            let listening = begin_all(world, scope)?;
+            let begun = begin_all(world, scope)?;
             let written = write(world, &mut nth)?;
-            for one in listening {
-                is_told(world, &one, scope, &written)?;
+            for one in begun {
+                check_delivery(world, &one, scope, &written)?;
                 end(world, &one);
             }
-            go_on(world, pause);
+            advance(world, pause);
             // No listener receives these writes.
             write(world, &mut nth)?;
         }
@@ -60,8 +60,8 @@ pub(super) fn come_and_go(world: &mut World) -> Result<(), Broken> {
     Ok(())
 }
 
-fn begin_all(world: &mut World, scope: Scope) -> Result<Vec<Listening>, Broken> {
-    let nodes = alive(world);
+fn begin_all(world: &mut World, scope: Scope) -> Result<Vec<BegunListener>, Broken> {
+    let nodes = live_nodes(world);
     let all = nodes.into_iter().map(|node| begin(world, node, scope)).collect::<Result<Vec<_>, _>>()?;
     let limit = world.now + READY_LIMIT;
     while let Some(late) = all.iter().find(|one| !is_ready(world, one)) {
@@ -69,27 +69,27 @@ fn begin_all(world: &mut World, scope: Scope) -> Result<Vec<Listening>, Broken> 
             let what = format!("{} waits{}", world.nodes[late.node].name, world.grid_state());
             return Err(("a quiet cluster lets listeners begin", what));
         }
-        go_on(world, Duration::from_millis(100));
+        advance(world, Duration::from_millis(100));
     }
     Ok(all)
 }
 
-fn begin(world: &mut World, node: usize, scope: Scope) -> Result<Listening, Broken> {
+fn begin(world: &mut World, node: usize, scope: Scope) -> Result<BegunListener, Broken> {
     let own = world.nodes[node].member_clock(world.now);
     let options = ListenOptions { scope, with_values: true, ..ListenOptions::default() };
     let member = world.nodes[node].member.as_mut().ok_or(("members have the cache", String::new()))?;
     let begun = member.node.listen(own, member.cache, options);
     let id = begun.map_err(|error| ("a quiet cluster lets listeners begin", error.to_string()))?;
     world.work(node);
-    Ok(Listening { node, id })
+    Ok(BegunListener { node, id })
 }
 
-fn is_ready(world: &World, one: &Listening) -> bool {
+fn is_ready(world: &World, one: &BegunListener) -> bool {
     let member = world.nodes[one.node].member.as_ref();
     member.is_some_and(|member| member.node.is_listening(member.cache, one.id) == Ok(true))
 }
 
-fn end(world: &mut World, one: &Listening) {
+fn end(world: &mut World, one: &BegunListener) {
     let own = world.nodes[one.node].member_clock(world.now);
     if let Some(member) = &mut world.nodes[one.node].member {
         member.node.end_listener(own, member.cache, one.id);
@@ -102,7 +102,7 @@ fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
     let (keys, mut written) = (key_of_each_segment(world), Round::new());
     let (condition, change) = (Condition::Always, Change::Remove);
     let remove = Action::Write(Write { condition, change, wants_previous: false });
-    for node in alive(world) {
+    for node in live_nodes(world) {
         for key in &keys {
             for _ in 0..2 {
                 *nth += 1;
@@ -113,17 +113,22 @@ fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
                 written.push(world.submit(node, None, key.clone(), remove.clone()));
             }
         }
-        go_on(world, patience(world));
+        advance(world, settle_timeout(world));
     }
-    served(world, &written)?;
+    check_all_succeeded(world, &written)?;
     Ok(written)
 }
 
 /// Checks that a listener receives each write of a round once, in the order of the key's versions, and no gap.
-fn is_told(world: &mut World, one: &Listening, scope: Scope, written: &Round) -> Result<(), Broken> {
+fn check_delivery(
+    world: &mut World,
+    one: &BegunListener,
+    scope: Scope,
+    written: &Round,
+) -> Result<(), Broken> {
     let own = world.nodes[one.node].member_clock(world.now);
     let name = world.nodes[one.node].name.clone();
-    let mut told: Vec<(Bytes, Version, bool)> = Vec::new();
+    let mut delivered: Vec<(Bytes, Version, bool)> = Vec::new();
     while let Some(member) = &mut world.nodes[one.node].member {
         let events = member.node.take_events(own, member.cache, one.id);
         let events = events.map_err(|error| ("listeners go on", format!("{error} at {name}")))?;
@@ -133,10 +138,11 @@ fn is_told(world: &mut World, one: &Listening, scope: Scope, written: &Round) ->
         for event in events {
             match event {
                 Event::Entry(event) => {
-                    told.push((event.key, event.version, event.kind == EventKind::Removed));
+                    delivered.push((event.key, event.version, event.kind == EventKind::Removed));
                 }
                 Event::Gap => {
-                    let what = format!("a listener of {name} is told of a gap after {} events", told.len());
+                    let what =
+                        format!("a listener of {name} is told of a gap after {} events", delivered.len());
                     return Err(("a quiet cluster has no gaps", what));
                 }
                 Event::Complete => {}
@@ -151,10 +157,10 @@ fn is_told(world: &mut World, one: &Listening, scope: Scope, written: &Round) ->
             continue;
         }
         // If each member has its own entries, a removal by another member carries the version that the entry had.
-        let is_it = |(key, told, is_removed): &&(Bytes, Version, bool)| {
-            *key == write.key && *told == version && *is_removed == write.is_removal()
+        let is_it = |(key, delivered, is_removed): &&(Bytes, Version, bool)| {
+            *key == write.key && *delivered == version && *is_removed == write.is_removal()
         };
-        let count = told.iter().filter(is_it).count();
+        let count = delivered.iter().filter(is_it).count();
         if count != 1 {
             let what = format!("{write:?} is told {count} times to a listener of {name}");
             return Err(("a quiet cluster tells listeners of everything once", what));

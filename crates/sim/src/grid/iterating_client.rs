@@ -15,7 +15,7 @@ use consort_group::{Rng, Time};
 use crate::world::World;
 
 /// The number of readers of each member.
-const WALKERS: usize = 2;
+const ITERATING_CLIENTS: usize = 2;
 
 /// The longest pause between two iterations.
 const REST: Duration = Duration::from_millis(300);
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// An iteration as its reader saw it.
 #[derive(Clone, Debug)]
-pub(crate) struct Walk {
+pub(crate) struct Iteration {
     pub(crate) node: usize,
     pub(crate) publication: Publication,
     pub(crate) began: Time,
@@ -44,7 +44,7 @@ pub(crate) struct Walk {
     pub(crate) excused_since: Option<Time>,
 }
 
-impl Walk {
+impl Iteration {
     /// Returns whether it covers this segment.
     pub(crate) fn passes(&self, segment: Segment) -> bool {
         self.publication.segments.as_ref().is_none_or(|wanted| wanted.contains(&segment))
@@ -53,42 +53,50 @@ impl Walk {
 
 /// A reader.
 #[derive(Clone, Copy)]
-struct Walker {
+struct IteratingClient {
     node: usize,
     /// The iteration, and its index among all.
     current: Option<(IterationId, usize)>,
 }
 
 /// All readers of a run, and their iterations.
-pub(crate) struct Walkers {
+pub(crate) struct IteratingClients {
     rng: Rng,
-    all: Vec<Walker>,
-    pub(crate) walks: Vec<Walk>,
+    all: Vec<IteratingClient>,
+    pub(crate) iterations: Vec<Iteration>,
 }
 
-impl Walkers {
+impl IteratingClients {
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, all: Vec::new(), walks: Vec::new() }
+        Self { rng, all: Vec::new(), iterations: Vec::new() }
     }
 
     /// Returns the number of completed iterations, and of failed ones.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let of = |is_good: bool| {
-            let is_it = |walk: &&Walk| walk.result.as_ref().is_some_and(|result| result.is_ok() == is_good);
-            self.walks.iter().filter(is_it).count()
+            let is_it = |iteration: &&Iteration| {
+                iteration.result.as_ref().is_some_and(|result| result.is_ok() == is_good)
+            };
+            self.iterations.iter().filter(is_it).count()
         };
         (of(true), of(false))
     }
 
     /// Returns the running iterations, as indices among all.
     fn running(&self) -> impl Iterator<Item = usize> {
-        self.all.iter().filter_map(|walker| walker.current.map(|(_, at)| at))
+        self.all.iter().filter_map(|iterating_client| iterating_client.current.map(|(_, at)| at))
     }
 
-    fn begin(&mut self, walker: usize, id: IterationId, publication: Publication, now: Time) -> usize {
-        let at = self.walks.len();
-        self.walks.push(Walk {
-            node: self.all[walker].node,
+    fn begin(
+        &mut self,
+        iterating_client: usize,
+        id: IterationId,
+        publication: Publication,
+        now: Time,
+    ) -> usize {
+        let at = self.iterations.len();
+        self.iterations.push(Iteration {
+            node: self.all[iterating_client].node,
             publication,
             began: now,
             ended: None,
@@ -97,7 +105,7 @@ impl Walkers {
             held: 0,
             excused_since: None,
         });
-        self.all[walker].current = Some((id, at));
+        self.all[iterating_client].current = Some((id, at));
         at
     }
 
@@ -125,149 +133,166 @@ impl Walkers {
 
 impl World {
     /// Adds the readers of a member that has become usable.
-    pub(super) fn add_walkers(&mut self, node: usize) {
-        let Some(walkers) = self.grid.as_mut().and_then(|grid| grid.walkers.as_mut()) else { return };
-        let first = walkers.all.len();
-        walkers.all.resize_with(first + WALKERS, || Walker { node, current: None });
-        for walker in first..first + WALKERS {
-            self.rest(walker, REST);
+    pub(super) fn add_iterating_clients(&mut self, node: usize) {
+        let Some(iterating_clients) = self.grid.as_mut().and_then(|grid| grid.iterating_clients.as_mut())
+        else {
+            return;
+        };
+        let first = iterating_clients.all.len();
+        iterating_clients
+            .all
+            .resize_with(first + ITERATING_CLIENTS, || IteratingClient { node, current: None });
+        for iterating_client in first..first + ITERATING_CLIENTS {
+            self.rest(iterating_client, REST);
         }
     }
 
     /// Begins one more iteration by the first reader of every live member, once the cluster is quiet. Returns the first
     /// iteration's index among all, if there are readers.
-    pub(super) fn begin_last_walks(&mut self) -> Option<usize> {
+    pub(super) fn begin_last_iterations(&mut self) -> Option<usize> {
         let grid = self.grid.as_mut()?;
-        let walkers = grid.walkers.as_mut()?;
-        let first = walkers.walks.len();
+        let iterating_clients = grid.iterating_clients.as_mut()?;
+        let first = iterating_clients.iterations.len();
         let mut begun = Vec::new();
-        for walker in (0..walkers.all.len()).step_by(WALKERS) {
-            let node = walkers.all[walker].node;
+        for iterating_client in (0..iterating_clients.all.len()).step_by(ITERATING_CLIENTS) {
+            let node = iterating_clients.all[iterating_client].node;
             if !self.nodes[node].is_alive() {
                 continue;
             }
             let Some(member) = &mut self.nodes[node].member else { continue };
             let publication = Publication { batch: 7, ..Publication::default() };
             if let Ok(id) = member.node.iterate(member.cache, publication.clone()) {
-                walkers.begin(walker, id, publication, self.now);
-                begun.push(walker);
+                iterating_clients.begin(iterating_client, id, publication, self.now);
+                begun.push(iterating_client);
             }
         }
-        for walker in begun {
-            self.walk_at(self.now, walker);
+        for iterating_client in begun {
+            self.schedule_iterating_client(self.now, iterating_client);
         }
         Some(first)
     }
 
-    fn rest(&mut self, walker: usize, most: Duration) {
-        let Some(walkers) = self.grid.as_mut().and_then(|grid| grid.walkers.as_mut()) else { return };
-        let after = walkers.rng.duration(Duration::ZERO, most);
-        self.walk_at(self.now + after, walker);
+    fn rest(&mut self, iterating_client: usize, most: Duration) {
+        let Some(iterating_clients) = self.grid.as_mut().and_then(|grid| grid.iterating_clients.as_mut())
+        else {
+            return;
+        };
+        let after = iterating_clients.rng.duration(Duration::ZERO, most);
+        self.schedule_iterating_client(self.now + after, iterating_client);
     }
 
     /// Wakes a reader for which entries have arrived.
     pub(super) fn fetched(&mut self, node: usize, iteration: IterationId) {
-        let Some(walkers) = self.grid.as_ref().and_then(|grid| grid.walkers.as_ref()) else { return };
-        let is_it = |walker: &Walker| {
-            walker.node == node && walker.current.is_some_and(|(current, _)| current == iteration)
+        let Some(iterating_clients) = self.grid.as_ref().and_then(|grid| grid.iterating_clients.as_ref())
+        else {
+            return;
         };
-        if let Some(walker) = walkers.all.iter().position(is_it) {
-            self.walk_at(self.now, walker);
+        let is_it = |iterating_client: &IteratingClient| {
+            iterating_client.node == node
+                && iterating_client.current.is_some_and(|(current, _)| current == iteration)
+        };
+        if let Some(iterating_client) = iterating_clients.all.iter().position(is_it) {
+            self.schedule_iterating_client(self.now, iterating_client);
         }
     }
 
     /// Runs a reader's turn.
-    pub(crate) fn walk(&mut self, walker: usize) {
+    pub(crate) fn run_iterating_client(&mut self, iterating_client: usize) {
         let Some(grid) = &mut self.grid else { return };
         let is_busy = grid.is_busy;
-        let Some(walkers) = &mut grid.walkers else { return };
-        let Walker { node, current } = walkers.all[walker];
+        let Some(iterating_clients) = &mut grid.iterating_clients else { return };
+        let IteratingClient { node, current } = iterating_clients.all[iterating_client];
         let one = &mut self.nodes[node];
         let own = one.member_clock(self.now);
         if !one.is_alive() {
-            walkers.all[walker].current = None;
+            iterating_clients.all[iterating_client].current = None;
             return;
         }
         if one.is_paused {
-            return self.walk_at(self.now + PAUSE, walker);
+            return self.schedule_iterating_client(self.now + PAUSE, iterating_client);
         }
         let Some(member) = &mut one.member else { return };
         let (id, at) = match current {
             Some(current) => current,
             None if !is_busy || member.is_left => return,
             None => {
-                let publication = walkers.draw(grid.config.segments);
+                let publication = iterating_clients.draw(grid.config.segments);
                 let Ok(id) = member.node.iterate(member.cache, publication.clone()) else {
-                    return self.walk_at(self.now + PAUSE, walker);
+                    return self.schedule_iterating_client(self.now + PAUSE, iterating_client);
                 };
-                (id, walkers.begin(walker, id, publication, self.now))
+                (id, iterating_clients.begin(iterating_client, id, publication, self.now))
             }
         };
-        let walk = &mut walkers.walks[at];
-        if is_busy && walkers.rng.chance(0.01) {
+        let iteration = &mut iterating_clients.iterations[at];
+        if is_busy && iterating_clients.rng.chance(0.01) {
             // Its reader stops early.
             member.node.cancel(member.cache, id);
-            walk.ended = Some(self.now);
-            walkers.all[walker].current = None;
-            return self.rest(walker, REST);
+            iteration.ended = Some(self.now);
+            iterating_clients.all[iterating_client].current = None;
+            return self.rest(iterating_client, REST);
         }
         let taken = member.node.take(own, member.cache, id);
-        walk.held = walk.held.max(member.node.unconsumed(member.cache, id));
+        iteration.held = iteration.held.max(member.node.unconsumed(member.cache, id));
         let result = match taken {
             Ok(Next::Items(items)) => {
-                walk.found.extend(items.into_iter().map(|item| (item.key, item.version, item.value)));
-                self.rest(walker, LOOK);
+                iteration.found.extend(items.into_iter().map(|item| (item.key, item.version, item.value)));
+                self.rest(iterating_client, LOOK);
                 None
             }
             Ok(Next::Nothing) => None,
             Ok(Next::End { count }) => Some(Ok(count)),
             Err(error) => Some(Err(error)),
         };
-        self.judge_walk(at);
+        self.judge_iteration(at);
         if let Some(result) = result {
-            self.end_walk(walker, at, result);
+            self.end_iteration(iterating_client, at, result);
         }
         self.work(node);
     }
 
-    fn end_walk(&mut self, walker: usize, at: usize, result: Result<u64, IterationError>) {
+    fn end_iteration(&mut self, iterating_client: usize, at: usize, result: Result<u64, IterationError>) {
         let now = self.now;
         let Some(grid) = &mut self.grid else { return };
-        let Some(walkers) = &mut grid.walkers else { return };
-        let walk = &mut walkers.walks[at];
-        if grid.tells_all {
+        let Some(iterating_clients) = &mut grid.iterating_clients else { return };
+        let iteration = &mut iterating_clients.iterations[at];
+        if grid.with_operations {
             let text = format!(
                 "{}: walk {:?} {:?} since {:?}: {} of {result:?}{}",
-                self.nodes[walk.node].name,
-                walk.publication.projection,
-                walk.publication.guarantee,
-                walk.began,
-                walk.found.len(),
-                if walk.excused_since.is_some() { " (left out)" } else { "" }
+                self.nodes[iteration.node].name,
+                iteration.publication.projection,
+                iteration.publication.guarantee,
+                iteration.began,
+                iteration.found.len(),
+                if iteration.excused_since.is_some() { " (left out)" } else { "" }
             );
             grid.story.push((now, text));
         }
-        walk.ended = Some(now);
-        walk.result = Some(result);
-        walkers.all[walker].current = None;
-        self.rest(walker, REST);
+        iteration.ended = Some(now);
+        iteration.result = Some(result);
+        iterating_clients.all[iterating_client].current = None;
+        self.rest(iterating_client, REST);
     }
 
     /// Marks the running iterations that may get entries from a member that was removed from the topology.
-    pub(super) fn judge_walks(&mut self) {
-        let walkers = self.grid.as_ref().and_then(|grid| grid.walkers.as_ref());
-        let running: Vec<usize> = walkers.map(|walkers| walkers.running().collect()).unwrap_or_default();
-        running.into_iter().for_each(|at| self.judge_walk(at));
+    pub(super) fn judge_iterations(&mut self) {
+        let iterating_clients = self.grid.as_ref().and_then(|grid| grid.iterating_clients.as_ref());
+        let running: Vec<usize> = iterating_clients
+            .map(|iterating_clients| iterating_clients.running().collect())
+            .unwrap_or_default();
+        running.into_iter().for_each(|at| self.judge_iteration(at));
     }
 
-    fn judge_walk(&mut self, at: usize) {
-        let walks = |world: &Self| Some(world.grid.as_ref()?.walkers.as_ref()?.walks[at].node);
-        let Some(node) = walks(self) else { return };
-        let givers = self.givers(node);
+    fn judge_iteration(&mut self, at: usize) {
+        let iterations =
+            |world: &Self| Some(world.grid.as_ref()?.iterating_clients.as_ref()?.iterations[at].node);
+        let Some(node) = iterations(self) else { return };
+        let iteration_sources = self.iteration_sources(node);
         let Some(grid) = &mut self.grid else { return };
-        let since = givers.iter().filter_map(|giver| grid.left_out.get(giver)).min().copied();
-        if let Some(walk) = grid.walkers.as_mut().map(|walkers| &mut walkers.walks[at]) {
-            walk.excused_since = walk.excused_since.into_iter().chain(since).min();
+        let since = iteration_sources.iter().filter_map(|giver| grid.left_out.get(giver)).min().copied();
+        if let Some(iteration) =
+            grid.iterating_clients.as_mut().map(|iterating_clients| &mut iterating_clients.iterations[at])
+        {
+            iteration.excused_since = iteration.excused_since.into_iter().chain(since).min();
         }
     }
 }

@@ -8,7 +8,7 @@ use consort_group::{
     Address, Flags, GmsHeader, GmsKind, HeaderBody, Message, Payload, ProtocolId, Version, View, ViewId,
 };
 
-use crate::calm::go_on;
+use crate::after_faults::advance;
 use crate::checks;
 use crate::stock::{Discovery, stock};
 use crate::world::{Traffic, World};
@@ -40,7 +40,7 @@ fn coordinators_that_see_each_other_as_coordinator_merge() {
         for _ in 0..4 {
             world.start().unwrap();
         }
-        go_on(&mut world, Duration::from_secs(100));
+        advance(&mut world, Duration::from_secs(100));
         checks::one_view(&world).unwrap();
         let members: Vec<Address> = world.nodes.iter().map(|node| node.address.clone()).collect();
         let of = |places: [usize; 3]| {
@@ -69,7 +69,7 @@ fn a_leader_does_not_wait_for_members_that_have_left_it() {
     for _ in 0..3 {
         world.start().unwrap();
     }
-    go_on(&mut world, Duration::from_secs(100));
+    advance(&mut world, Duration::from_secs(100));
     let by_address = |node: &usize| world.nodes[*node].address.clone();
     // The smallest of the coordinators leads, and would have to be first in its view.
     let alone = (0..3).max_by_key(by_address).unwrap();
@@ -86,7 +86,7 @@ fn a_leader_does_not_wait_for_members_that_have_left_it() {
     while !checks::is_one_view(&world) {
         assert!(world.step(until), "{:?}", checks::one_view(&world));
     }
-    go_on(&mut world, Duration::from_secs(3));
+    advance(&mut world, Duration::from_secs(3));
     for node in &world.nodes {
         let unconfirmed = node.stack.as_ref().and_then(|s| s.attribute("GMS", "num_unconfirmed_views"));
         assert_eq!(unconfirmed.as_deref(), Some("0"), "{}", node.name);

@@ -1,10 +1,10 @@
 //! The byte vectors, for tests of all crates: names and bytes of a file's lines.
-#![allow(dead_code, unreachable_pub)] // each test program uses a part
 
 use bytes::Bytes;
 
 /// A file of vectors.
 pub struct File {
+    /// The name, without its suffix.
     pub name: &'static str,
     /// The source whose tests read the whole file, relative to the `crates` folder.
     pub tested_in: &'static str,
@@ -13,10 +13,11 @@ pub struct File {
 
 macro_rules! files {
     ($($tested_in:expr => $($name:literal),+;)+) => {
+        /// All files.
         pub const FILES: &[File] = &[$($(File {
             name: $name,
             tested_in: $tested_in,
-            text: include_str!(concat!($name, ".hex")),
+            text: include_str!(concat!("../../group/tests/vectors/", $name, ".hex")),
         }),+),+];
     };
 }
@@ -39,6 +40,10 @@ pub fn files() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns name, bytes and preceding comment of each line of a file.
+///
+/// # Panics
+///
+/// If there is no such file.
 pub fn lines(file: &str) -> Vec<(&'static str, Bytes, &'static str)> {
     let text = FILES.iter().find(|one| one.name == file).expect("a file of vectors").text;
     let mut comment = "";
@@ -57,6 +62,10 @@ pub fn lines(file: &str) -> Vec<(&'static str, Bytes, &'static str)> {
 }
 
 /// Returns the bytes of the named line of a file.
+///
+/// # Panics
+///
+/// If there is no such line.
 pub fn vector(file: &str, name: &str) -> Bytes {
     let line = lines(file).into_iter().find(|(own, _, _)| *own == name);
     line.unwrap_or_else(|| panic!("{file} has no {name}")).1

@@ -31,7 +31,7 @@ impl Outcome {
 }
 
 /// All results so far.
-pub(crate) struct Findings<'a> {
+pub(crate) struct Results<'a> {
     options: &'a Options,
     /// The content of `--json` without the rows and failures.
     content: Map<String, Value>,
@@ -41,13 +41,13 @@ pub(crate) struct Findings<'a> {
     is_broken: bool,
 }
 
-impl<'a> Findings<'a> {
+impl<'a> Results<'a> {
     /// Creates and writes empty results, so that a write error appears before the first measurement.
     pub(crate) fn new(options: &'a Options, machine: &Machine) -> anyhow::Result<Self> {
         let content = Map::from_iter([("machine".to_owned(), serde_json::to_value(machine)?)]);
-        let findings = Self { options, content, rows: Vec::new(), failures: Vec::new(), is_broken: false };
-        findings.write()?;
-        Ok(findings)
+        let results = Self { options, content, rows: Vec::new(), failures: Vec::new(), is_broken: false };
+        results.write()?;
+        Ok(results)
     }
 
     /// Writes all measurements of a part so far.
@@ -128,23 +128,23 @@ mod tests {
         Outcome { rows: vec![row], ..Outcome::default() }
     }
 
-    fn findings(options: &Options) -> Findings<'_> {
-        Findings::new(options, &Machine::look()).unwrap()
+    fn results(options: &Options) -> Results<'_> {
+        Results::new(options, &Machine::look()).unwrap()
     }
 
     #[test]
     fn a_part_that_fails_loses_nothing_of_the_others() {
         let file = std::env::temp_dir().join(format!("consort-bench-findings-{}.json", std::process::id()));
         let options = Options::parse_from(["bench".as_ref(), "--json".as_ref(), file.as_os_str()]);
-        let mut findings = findings(&options);
+        let mut results = results(&options);
         let written = || -> Value { serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap() };
         assert!(written()["machine"]["cpus"].is_u64(), "the file is there from the beginning");
-        findings.keep("record", &"so far");
-        findings.add("uperf", outcome(2.0));
+        results.keep("record", &"so far");
+        results.add("uperf", outcome(2.0));
         assert_eq!(written()["rows"][0]["consort"], 2.0, "before the next part begins");
-        assert!(findings.is_good());
-        findings.add("gigabit", Outcome::failed(anyhow!("no tc")));
-        findings.add("bundlers", outcome(3.0));
+        assert!(results.is_good());
+        results.add("gigabit", Outcome::failed(anyhow!("no tc")));
+        results.add("bundlers", outcome(3.0));
         let written = written();
         std::fs::remove_file(&file).unwrap();
         assert_eq!(
@@ -153,18 +153,18 @@ mod tests {
         );
         assert_eq!(written["record"], "so far");
         assert_eq!(written["failures"][0], "gigabit: no tc");
-        assert!(!findings.is_good());
-        assert_eq!(findings.verdict(None), ExitCode::FAILURE);
+        assert!(!results.is_good());
+        assert_eq!(results.verdict(None), ExitCode::FAILURE);
     }
 
     #[test]
     fn lost_messages_of_any_part_fail_the_bench() {
         let options = Options::parse_from(["bench"]);
-        let mut findings = findings(&options);
-        findings.add("gigabit", Outcome { errors: 3, ..outcome(1.0) });
-        findings.add("senders", outcome(1.0));
-        assert!(!findings.is_good());
-        assert!(findings.failures[0].starts_with("gigabit: 3 "));
+        let mut results = results(&options);
+        results.add("gigabit", Outcome { errors: 3, ..outcome(1.0) });
+        results.add("senders", outcome(1.0));
+        assert!(!results.is_good());
+        assert!(results.failures[0].starts_with("gigabit: 3 "));
     }
 
     #[test]
@@ -172,11 +172,11 @@ mod tests {
         let (easy, strict) = (Options::parse_from(["bench"]), Options::parse_from(["bench", "--check"]));
         for missed in [|| outcome(2.0), || Outcome { is_broken: true, ..outcome(1.0) }] {
             for options in [&easy, &strict] {
-                let mut findings = findings(options);
-                findings.add("members", outcome(1.0));
-                assert!(findings.is_good());
-                findings.add("members", missed());
-                assert_eq!(findings.is_good(), !options.check);
+                let mut results = results(options);
+                results.add("members", outcome(1.0));
+                assert!(results.is_good());
+                results.add("members", missed());
+                assert_eq!(results.is_good(), !options.check);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Tools for tests and benches: JGroups' jar and Java programs for it ([`Jar`]), data grids for comparison
+//! Fixtures of tests and benches: JGroups' jar and Java programs for it ([`Jar`]), data grids for comparison
 //! ([`JavaGrid`]), an isolated network ([`own_network`]) with several hosts ([`Hosts`]), processes that end with
 //! their parent ([`KillOnDrop`]), and a limit of their memory ([`ControlGroup`]). The Java Hot Rod client and its
 //! programs are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`], and Infinispan's server is an
-//! [`InfinispanServer`]. [`Helm`] renders the chart.
+//! [`InfinispanServer`]. [`Helm`] renders the chart, and [`vectors`] has bytes that JGroups wrote.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,8 @@ mod infinispan_server;
 mod jar;
 mod jvm;
 mod linearizability;
+pub mod vectors;
+
 
 pub use consort_netns::{Host, Hosts, HostsError, KillOnDrop, Links, Network, own_network};
 pub use control_group::ControlGroup;

@@ -29,7 +29,7 @@ const CLEAR_AT_ONCE: usize = 16;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// An operation on several keys.
-pub(crate) struct Several {
+pub(crate) struct BulkOperation {
     client: usize,
     pub(crate) node: usize,
     pub(crate) began: Time,
@@ -37,7 +37,7 @@ pub(crate) struct Several {
     pub(crate) ended: Option<Time>,
     pub(crate) is_clear: bool,
     /// The iteration over the remaining keys, if it is a clear.
-    walk: Option<IterationId>,
+    iteration: Option<IterationId>,
     /// Indices of its unfinished operations in the history.
     left: BTreeSet<usize>,
     is_over: bool,
@@ -48,21 +48,21 @@ pub(crate) struct Several {
 
 impl World {
     /// Draws whether a client's turn is an operation on several keys, and begins it.
-    pub(super) fn begin_several(&mut self, client: usize) -> bool {
+    pub(super) fn begin_bulk(&mut self, client: usize) -> bool {
         let Some(grid) = &mut self.grid else { return false };
-        let is_clear = grid.habits.clears && grid.own.chance(CLEAR);
-        if !(is_clear || grid.habits.many && grid.own.chance(MANY)) {
+        let is_clear = grid.workload.clears && grid.own.chance(CLEAR);
+        if !(is_clear || grid.workload.many && grid.own.chance(MANY)) {
             return false;
         }
         let node = grid.clients[client].node;
-        let nth = grid.several.len();
-        grid.several.push(Several {
+        let nth = grid.bulk.len();
+        grid.bulk.push(BulkOperation {
             client,
             node,
             began: self.now,
             ended: None,
             is_clear,
-            walk: None,
+            iteration: None,
             left: BTreeSet::new(),
             is_over: false,
             is_failed: false,
@@ -90,126 +90,126 @@ impl World {
                 1 | 2 => put(Bytes::from(format!("v{value}")), Condition::Always, false),
                 _ => Action::Read(ReadFrom::Primary),
             };
-            self.submit_of(nth, key, action);
+            self.submit_bulk(nth, key, action);
         }
-        self.go_on_several(nth);
+        self.finish_bulk(nth);
     }
 
     fn begin_clear(&mut self, nth: usize) {
         let Some(grid) = &mut self.grid else { return };
-        let node = grid.several[nth].node;
+        let node = grid.bulk[nth].node;
         if grid.config.mode == CacheMode::Invalidation {
             let (condition, change) = (Condition::Always, Change::Clear);
-            self.submit_of(
+            self.submit_bulk(
                 nth,
                 Bytes::new(),
                 Action::Write(Write { condition, change, wants_previous: false }),
             );
-            return self.go_on_several(nth);
+            return self.finish_bulk(nth);
         }
         let keys =
             Publication { projection: Projection::Removable, batch: CLEAR_AT_ONCE, ..Publication::default() };
         let member = self.nodes[node].member.as_mut();
-        let walk = member.and_then(|member| member.node.iterate(member.cache, keys).ok());
-        let several = &mut grid.several[nth];
-        several.is_failed = walk.is_none();
-        several.walk = walk;
-        self.judge_several(nth);
-        self.clear_at(self.now, nth);
+        let iteration = member.and_then(|member| member.node.iterate(member.cache, keys).ok());
+        let bulk = &mut grid.bulk[nth];
+        bulk.is_failed = iteration.is_none();
+        bulk.iteration = iteration;
+        self.judge_bulk(nth);
+        self.schedule_clear(self.now, nth);
     }
 
     /// Wakes a clear for which keys have arrived.
     pub(super) fn fetched_for_clear(&mut self, node: usize, iteration: IterationId) {
-        let several = self.grid.iter().flat_map(|grid| &grid.several);
-        let found = several.enumerate().find(|(_, one)| one.node == node && one.walk == Some(iteration));
+        let bulk = self.grid.iter().flat_map(|grid| &grid.bulk);
+        let found = bulk.enumerate().find(|(_, one)| one.node == node && one.iteration == Some(iteration));
         if let Some((nth, _)) = found {
-            self.clear_at(self.now, nth);
+            self.schedule_clear(self.now, nth);
         }
     }
 
     /// Continues a clear.
     pub(crate) fn clear(&mut self, nth: usize) {
         let Some(grid) = &mut self.grid else { return };
-        let several = &mut grid.several[nth];
-        let one = &mut self.nodes[several.node];
+        let bulk = &mut grid.bulk[nth];
+        let one = &mut self.nodes[bulk.node];
         if one.is_paused {
-            return self.clear_at(self.now + PAUSE, nth);
+            return self.schedule_clear(self.now + PAUSE, nth);
         }
         let own = one.member_clock(self.now);
         let Some(member) = one.member.as_mut().filter(|_| one.stack.is_some()) else { return };
-        if let (Some(walk), true) = (several.walk, several.left.is_empty()) {
-            match member.node.take(own, member.cache, walk) {
+        if let (Some(iteration), true) = (bulk.iteration, bulk.left.is_empty()) {
+            match member.node.take(own, member.cache, iteration) {
                 Ok(Next::Items(items)) => {
                     let keys: Vec<Bytes> = items.into_iter().map(|item| item.key).collect();
-                    keys.into_iter().for_each(|key| self.submit_of(nth, key, remove()));
-                    self.clear_at(self.now, nth);
+                    keys.into_iter().for_each(|key| self.submit_bulk(nth, key, remove()));
+                    self.schedule_clear(self.now, nth);
                 }
                 Ok(Next::Nothing) => {}
-                Ok(Next::End { .. }) => several.walk = None,
-                Err(_) => (several.walk, several.is_failed) = (None, true),
+                Ok(Next::End { .. }) => bulk.iteration = None,
+                Err(_) => (bulk.iteration, bulk.is_failed) = (None, true),
             }
         }
-        self.judge_several(nth);
-        self.go_on_several(nth);
-        let node = self.grid.as_ref().map_or(0, |grid| grid.several[nth].node);
+        self.judge_bulk(nth);
+        self.finish_bulk(nth);
+        let node = self.grid.as_ref().map_or(0, |grid| grid.bulk[nth].node);
         self.work(node);
     }
 
-    fn submit_of(&mut self, nth: usize, key: Bytes, action: Action) {
-        let Some(node) = self.grid.as_ref().map(|grid| grid.several[nth].node) else { return };
+    fn submit_bulk(&mut self, nth: usize, key: Bytes, action: Action) {
+        let Some(node) = self.grid.as_ref().map(|grid| grid.bulk[nth].node) else { return };
         let at = self.submit(node, None, key, action);
         let Some(grid) = &mut self.grid else { return };
         if let Some(operation) = grid.history.get_mut(at) {
-            operation.is_of_several = true;
+            operation.is_of_bulk = true;
         }
         match grid.history.get(at).map(|operation| operation.result.as_ref()) {
-            Some(None) => drop(grid.several[nth].left.insert(at)),
-            Some(Some(Err(_))) => grid.several[nth].is_failed = true,
+            Some(None) => drop(grid.bulk[nth].left.insert(at)),
+            Some(Some(Err(_))) => grid.bulk[nth].is_failed = true,
             _ => {}
         }
     }
 
     /// Handles the end of an operation that may be one of several.
-    pub(super) fn ended_of_several(&mut self, at: usize) {
+    pub(super) fn note_bulk_end(&mut self, at: usize) {
         let Some(grid) = &mut self.grid else { return };
-        let Some(nth) = grid.several.iter().rposition(|one| one.left.contains(&at)) else { return };
+        let Some(nth) = grid.bulk.iter().rposition(|one| one.left.contains(&at)) else { return };
         let is_done = matches!(&grid.history[at].result, Some(Ok(Outcome::Read(_) | Outcome::Written(_))));
-        let several = &mut grid.several[nth];
-        several.left.remove(&at);
-        several.is_failed |= !is_done;
-        if several.walk.is_some() && several.left.is_empty() {
-            return self.clear_at(self.now, nth);
+        let bulk = &mut grid.bulk[nth];
+        bulk.left.remove(&at);
+        bulk.is_failed |= !is_done;
+        if bulk.iteration.is_some() && bulk.left.is_empty() {
+            return self.schedule_clear(self.now, nth);
         }
-        self.go_on_several(nth);
+        self.finish_bulk(nth);
     }
 
-    fn go_on_several(&mut self, nth: usize) {
+    fn finish_bulk(&mut self, nth: usize) {
         let Some(grid) = &mut self.grid else { return };
-        let several = &mut grid.several[nth];
-        if several.is_over || several.walk.is_some() || !several.left.is_empty() {
+        let bulk = &mut grid.bulk[nth];
+        if bulk.is_over || bulk.iteration.is_some() || !bulk.left.is_empty() {
             return;
         }
-        several.is_over = true;
-        several.ended = (!several.is_failed).then_some(self.now);
-        let client = several.client;
-        self.judge_several(nth);
+        bulk.is_over = true;
+        bulk.ended = (!bulk.is_failed).then_some(self.now);
+        let client = bulk.client;
+        self.judge_bulk(nth);
         self.think(client);
     }
 
     /// Marks the running clears that may get keys from a member that was removed from the topology.
     pub(super) fn judge_clears(&mut self) {
-        let several = self.grid.iter().flat_map(|grid| grid.several.iter().enumerate());
+        let bulk = self.grid.iter().flat_map(|grid| grid.bulk.iter().enumerate());
         let open: Vec<usize> =
-            several.filter(|(_, one)| one.is_clear && !one.is_over).map(|(nth, _)| nth).collect();
-        open.into_iter().for_each(|nth| self.judge_several(nth));
+            bulk.filter(|(_, one)| one.is_clear && !one.is_over).map(|(nth, _)| nth).collect();
+        open.into_iter().for_each(|nth| self.judge_bulk(nth));
     }
 
-    fn judge_several(&mut self, nth: usize) {
-        let Some(node) = self.grid.as_ref().map(|grid| grid.several[nth].node) else { return };
-        let givers = self.givers(node);
+    fn judge_bulk(&mut self, nth: usize) {
+        let Some(node) = self.grid.as_ref().map(|grid| grid.bulk[nth].node) else { return };
+        let iteration_sources = self.iteration_sources(node);
         let Some(grid) = &mut self.grid else { return };
-        let is_excused = givers.iter().any(|giver| grid.left_out.contains_key(giver));
-        grid.several[nth].is_excused |= is_excused;
+        let is_excused = iteration_sources.iter().any(|giver| grid.left_out.contains_key(giver));
+        grid.bulk[nth].is_excused |= is_excused;
     }
 }
 

@@ -10,7 +10,7 @@ use consort_group::{Address, Rng, Time};
 pub(super) const SEED: u64 = 0x4e41_5252_4f57_4e41;
 
 /// The limits that were drawn for a run.
-pub(crate) struct Narrow {
+pub(crate) struct Backpressure {
     pub(super) limits: ResponseLimits,
     rng: Rng,
     /// Members for which a node's channel has no room.
@@ -24,7 +24,7 @@ pub(crate) struct Narrow {
     pub(super) waited: u64,
 }
 
-impl Narrow {
+impl Backpressure {
     pub(super) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ SEED);
         let owner_bytes = rng.between(10, 200);
@@ -34,14 +34,14 @@ impl Narrow {
         Self { limits, rng, closed: BTreeMap::new(), most: 0, largest: 0, held: 0, waited: 0 }
     }
 
-    /// Returns whether [`Narrow::look`] would change the state although the node has sent nothing.
+    /// Returns whether [`Backpressure::update`] would change the state although the node has sent nothing.
     pub(super) fn has_waiting(&self, index: usize, node: &Node) -> bool {
         self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
     }
 
     /// Records that a node's channel has taken frames for these members, and reports to the node for which members there is
     /// more room.
-    pub(super) fn look(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
+    pub(super) fn update(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
         let load = node.response_load();
         self.most = self.most.max(load.reserved_bytes_of_one);
         self.waited += load.waiting as u64;

@@ -23,7 +23,7 @@ const UNFINISHED: &[u8] = b"\xa0\x01\x1f\x23\x00\x00\x01\x00\x00\x00\x05PLAIN\xb
 const UNFINISHED_BYTES: usize = 14_000;
 
 #[derive(Args)]
-pub(crate) struct Crowd {
+pub(crate) struct Connections {
     /// Connections.
     #[arg(long, default_value_t = 5_000)]
     count: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Crowd {
 
 /// The outcomes of connections.
 #[derive(Default)]
-struct Seen {
+struct Counts {
     rounds: u64,
     opened: u64,
     failed: u64,
@@ -46,38 +46,38 @@ struct Seen {
     opening: Duration,
 }
 
-impl Crowd {
-    pub(crate) async fn come(self, server: SocketAddr, mut ending: Ending) -> anyhow::Result<Value> {
-        let (begun, mut seen) = (Instant::now(), Seen::default());
+impl Connections {
+    pub(crate) async fn run(self, server: SocketAddr, mut ending: Ending) -> anyhow::Result<Value> {
+        let (begun, mut counts) = (Instant::now(), Counts::default());
         while !*ending.borrow() {
             let opening = Instant::now();
             let mut connecting: JoinSet<_> =
                 (0..self.count).map(|nth| open(server, self.says(nth))).collect();
             let mut held = Vec::with_capacity(self.count);
-            if seen.rounds == 0 && !self.unfinished {
+            if counts.rounds == 0 && !self.unfinished {
                 ready()?;
             }
             while let Some(opened) = connecting.join_next().await {
                 match opened? {
                     Ok(stream) => held.push(stream),
-                    Err(_) => seen.failed += 1,
+                    Err(_) => counts.failed += 1,
                 }
             }
-            if seen.rounds == 0 && self.unfinished {
+            if counts.rounds == 0 && self.unfinished {
                 ready()?;
             }
-            seen.opened += held.len() as u64;
-            seen.opening = seen.opening.max(opening.elapsed());
-            seen.rounds += 1;
+            counts.opened += held.len() as u64;
+            counts.opening = counts.opening.max(opening.elapsed());
+            counts.rounds += 1;
             // The round is over at the end of its time, or of the input.
             let _ = timeout(Duration::from_secs_f64(self.hold), ending.wait_for(|is_over| *is_over)).await;
         }
         Ok(json!({
-            "rounds": seen.rounds,
-            "opened": seen.opened,
-            "failed": seen.failed,
-            "opened_sec": seen.opened as f64 / begun.elapsed().as_secs_f64(),
-            "opening_ms": seen.opening.as_secs_f64() * 1e3,
+            "rounds": counts.rounds,
+            "opened": counts.opened,
+            "failed": counts.failed,
+            "opened_sec": counts.opened as f64 / begun.elapsed().as_secs_f64(),
+            "opening_ms": counts.opening.as_secs_f64() * 1e3,
         }))
     }
 

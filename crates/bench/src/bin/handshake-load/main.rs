@@ -3,8 +3,8 @@
 //! The program prints `ready` when it has begun, goes on until its input ends, and then prints its counts as one line of
 //! JSON.
 
-mod crowd;
-mod guesses;
+mod bad_passwords;
+mod connections;
 
 use std::io::{Write, stdin};
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use clap::{Parser, Subcommand};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use self::crowd::Crowd;
-use self::guesses::Guesses;
+use self::bad_passwords::BadPasswords;
+use self::connections::Connections;
 
 /// Attacks a server until the input ends.
 #[derive(Parser)]
@@ -24,15 +24,15 @@ struct Arguments {
     #[arg(long)]
     server: SocketAddr,
     #[command(subcommand)]
-    how: How,
+    load: Load,
 }
 
 #[derive(Subcommand)]
-enum How {
+enum Load {
     /// Opens many unauthenticated connections at once, and holds them.
-    Crowd(Crowd),
+    Connections(Connections),
     /// Tries passwords, all wrong.
-    Guesses(Guesses),
+    BadPasswords(BadPasswords),
 }
 
 /// Becomes true when the input ends.
@@ -47,11 +47,11 @@ async fn main() -> anyhow::Result<()> {
         let _ = std::io::copy(&mut stdin().lock(), &mut std::io::sink());
         let _ = ends.send(true);
     });
-    let said = match arguments.how {
-        How::Crowd(crowd) => crowd.come(arguments.server, ending).await?,
-        How::Guesses(guesses) => guesses.make(arguments.server, ending).await?,
+    let counts = match arguments.load {
+        Load::Connections(connections) => connections.run(arguments.server, ending).await?,
+        Load::BadPasswords(bad_passwords) => bad_passwords.run(arguments.server, ending).await?,
     };
-    println!("{said}");
+    println!("{counts}");
     Ok(())
 }
 

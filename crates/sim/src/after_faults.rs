@@ -20,7 +20,7 @@ const CONFIRMED: Duration = Duration::from_secs(3);
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs the world for a time.
-pub(crate) fn go_on(world: &mut World, time: Duration) {
+pub(crate) fn advance(world: &mut World, time: Duration) {
     let until = world.now + time;
     while world.step(until) {}
 }
@@ -28,7 +28,7 @@ pub(crate) fn go_on(world: &mut World, time: Duration) {
 /// Waits for one view in which nothing is outstanding.
 pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
     loop {
-        go_on(world, Duration::from_millis(250));
+        advance(world, Duration::from_millis(250));
         let is_well = checks::one_view(world)
             .and_then(|()| checks::leftovers(world))
             .and_then(|()| checks::credits(world))
@@ -46,19 +46,19 @@ pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
 /// timeout may be needed for that.
 pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
     // The healing views may still wait for confirmations of members that were in another partition.
-    go_on(world, CONFIRMED);
+    advance(world, CONFIRMED);
     let unconfirmed = unconfirmed_views(world);
     let mut joiners = Vec::new();
     for _ in 0..2 {
         joiners.push(world.start().map_err(|what| ("configuration", what))?);
     }
-    go_on(world, JOIN_LIMIT);
+    advance(world, JOIN_LIMIT);
     checks::one_view(world).map_err(|(_, what)| ("members join a quiet cluster at once", what))?;
     let traffic = world.stop_traffic();
     world.start_traffic(crate::Traffic { interval: Duration::from_millis(20), ..traffic });
-    go_on(world, Duration::from_secs(1));
+    advance(world, Duration::from_secs(1));
     world.stop_traffic();
-    go_on(world, CONFIRMED);
+    advance(world, CONFIRMED);
     is_confirmed(world, &unconfirmed)?;
     checks::no_past(world, &joiners)?;
 
@@ -72,13 +72,13 @@ pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
     // The other member leaves first: its request is at the coordinator when the coordinator leaves.
     let leavers: Vec<usize> = other.into_iter().chain(coordinator).collect();
     leavers.iter().for_each(|&node| world.leave(node));
-    go_on(world, LEAVE_LIMIT);
+    advance(world, LEAVE_LIMIT);
     if let Some(&late) = leavers.iter().find(|&&node| world.nodes[node].is_alive()) {
         let what = format!("{} waits for an answer", world.nodes[late].name);
         return Err(("members leave a quiet cluster at once", what));
     }
     checks::one_view(world).map_err(|(_, what)| ("members leave a quiet cluster at once", what))?;
-    go_on(world, CONFIRMED);
+    advance(world, CONFIRMED);
     is_confirmed(world, &unconfirmed)?;
     let limit = world.now + QUIET_LIMIT;
     heal(world, limit)

@@ -1,8 +1,8 @@
 //! The store of a simulated member. It carries out the member's requests one after the other, each after a delay, as the one
 //! thread of a store does.
 //!
-//! The caller, which simulates a member, asks [`Beside::take`] when the next requests are done, and calls
-//! [`Beside::carry_out`] then.
+//! The caller, which simulates a member, asks [`SimStore::take`] when the next requests are done, and calls
+//! [`SimStore::carry_out`] then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Clocks {
 
 /// The faults of a store. They come in spells, in which the store refuses some requests and is slow with all.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Trouble {
+pub struct StoreFaults {
     /// The probability that a request is the first of a spell.
     pub begins: f64,
     /// The longest duration of a spell.
@@ -57,18 +57,18 @@ pub struct Trouble {
 
 /// The state of a store's faults.
 #[derive(Debug)]
-struct Ailing {
-    trouble: Trouble,
+struct FaultySpell {
+    faults: StoreFaults,
     /// The end of the last spell.
     until: Time,
     /// The number of refused requests.
     refused: u64,
 }
 
-impl Ailing {
+impl FaultySpell {
     /// Returns the factor by which the next request takes longer, and whether it is refused.
     fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
-        let Trouble { begins, spell_max, refused, slowness } = self.trouble;
+        let StoreFaults { begins, spell_max, refused, slowness } = self.faults;
         if now >= self.until {
             if !rng.chance(begins) {
                 return (1, false);
@@ -83,20 +83,20 @@ impl Ailing {
 
 /// A member's store, and the requests that wait for it.
 #[derive(Debug)]
-pub struct Beside {
+pub struct SimStore {
     store: Arc<dyn Store>,
     delay_max: Duration,
-    is_behind: bool,
-    ailing: Option<Ailing>,
+    is_write_behind: bool,
+    spell: Option<FaultySpell>,
     busy_until: Time,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingRequest>,
     carried_out: u64,
     loads: u64,
 }
 
 /// A request that waits for the store.
 #[derive(Debug)]
-struct Waiting {
+struct PendingRequest {
     cache: CacheId,
     request: StoreRequest,
     is_refused: bool,
@@ -112,7 +112,7 @@ enum Answer {
 
 /// The settings by which a member keeps its cache.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Keeping {
+pub struct StorageSettings {
     /// The bound of memory; `None` for no bound.
     pub bound: Option<MemoryBound>,
     /// The store has only the entries for which memory has no room.
@@ -125,7 +125,7 @@ pub struct Keeping {
     pub hash_seed: u64,
 }
 
-impl Default for Keeping {
+impl Default for StorageSettings {
     /// Unbounded memory, a shared cache, and only keys loaded at the start.
     fn default() -> Self {
         Self { bound: None, passivation: false, preload: false, is_shared: true, hash_seed: 1 }
@@ -134,7 +134,7 @@ impl Default for Keeping {
 
 /// A failure to begin with a store.
 #[derive(Debug, thiserror::Error)]
-pub enum BeginError {
+pub enum RestoreError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -153,7 +153,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn kept(world: Time, segment: Segment, key: Bytes, stored: Stored) -> consort_store::Entry {
+fn to_entry(world: Time, segment: Segment, key: Bytes, stored: Stored) -> consort_store::Entry {
     let ago = |span| (world.0 / 1_000_000).saturating_sub(millis(span));
     let times = Times {
         created: ago(stored.age),
@@ -176,14 +176,14 @@ fn stored(world: Time, entry: &consort_store::Entry) -> Stored {
     }
 }
 
-impl Beside {
+impl SimStore {
     /// A write-through store; a request takes at most 2 ms.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
             delay_max: DELAY_MAX,
-            is_behind: false,
-            ailing: None,
+            is_write_behind: false,
+            spell: None,
             busy_until: Time::ZERO,
             waiting: VecDeque::new(),
             carried_out: 0,
@@ -200,27 +200,27 @@ impl Beside {
 
     /// Makes the store write-behind: a write counts as stored once it is queued.
     #[must_use]
-    pub fn behind(mut self) -> Self {
-        self.is_behind = true;
+    pub fn write_behind(mut self) -> Self {
+        self.is_write_behind = true;
         self
     }
 
     /// Adds faults. A write-behind store has none, because no caller would get the errors.
     #[must_use]
-    pub fn with_trouble(mut self, trouble: Trouble) -> Self {
-        self.ailing = Some(Ailing { trouble, until: Time::ZERO, refused: 0 });
+    pub fn with_faults(mut self, faults: StoreFaults) -> Self {
+        self.spell = Some(FaultySpell { faults, until: Time::ZERO, refused: 0 });
         self
     }
 
     /// Ends the faults: the store accepts the waiting and all following requests.
     pub fn heal(&mut self) {
-        self.ailing = None;
+        self.spell = None;
         self.waiting.iter_mut().for_each(|waiting| waiting.is_refused = false);
     }
 
-    /// Returns the number of requests that were refused before [`Beside::heal`].
+    /// Returns the number of requests that were refused before [`SimStore::heal`].
     pub fn refused(&self) -> u64 {
-        self.ailing.as_ref().map_or(0, |ailing| ailing.refused)
+        self.spell.as_ref().map_or(0, |spell| spell.refused)
     }
 
     /// Returns the store.
@@ -244,22 +244,22 @@ impl Beside {
     }
 
     /// Takes the member's requests. The store is ready with one more request at each of the returned times of the world:
-    /// [`Beside::carry_out`] is to be called then.
+    /// [`SimStore::carry_out`] is to be called then.
     pub fn take(&mut self, node: &mut Node, now: Clocks, rng: &mut Rng) -> Vec<Time> {
         let mut ready = Vec::new();
         while let Some((cache, request)) = node.poll_store() {
             let after = rng.duration(Duration::ZERO, self.delay_max);
-            let ailing = self.ailing.as_mut().filter(|_| !self.is_behind);
+            let spell = self.spell.as_mut().filter(|_| !self.is_write_behind);
             let (slowness, is_refused) =
-                ailing.map_or((1, false), |ailing| ailing.next(now.world, &request, rng));
+                spell.map_or((1, false), |spell| spell.next(now.world, &request, rng));
             let after = after * slowness;
             self.busy_until = (now.world + after).max(self.busy_until);
             ready.push(self.busy_until);
             let taken = match &request {
-                StoreRequest::Write { number, .. } if self.is_behind => Some(*number),
+                StoreRequest::Write { number, .. } if self.is_write_behind => Some(*number),
                 _ => None,
             };
-            self.waiting.push_back(Waiting { cache, request, is_refused, asked: now.world });
+            self.waiting.push_back(PendingRequest { cache, request, is_refused, asked: now.world });
             if let Some(number) = taken {
                 node.handle_stored(now.own, cache, number, Ok(()));
             }
@@ -269,11 +269,13 @@ impl Beside {
 
     /// Carries out the next request and passes its outcome to the member.
     pub fn carry_out(&mut self, node: &mut Node, now: Clocks) {
-        let Some(Waiting { cache, request, is_refused, asked }) = self.waiting.pop_front() else { return };
-        let is_told = self.is_behind && matches!(request, StoreRequest::Write { .. });
+        let Some(PendingRequest { cache, request, is_refused, asked }) = self.waiting.pop_front() else {
+            return;
+        };
+        let is_acknowledged = self.is_write_behind && matches!(request, StoreRequest::Write { .. });
         let answer = if is_refused { refusal(&request) } else { self.perform(now.world, asked, request) };
         match answer {
-            Answer::Stored(..) if is_told => {}
+            Answer::Stored(..) if is_acknowledged => {}
             Answer::Stored(number, result) => node.handle_stored(now.own, cache, number, result),
             Answer::Loaded(number, result) => node.handle_loaded(now.own, cache, number, result),
         }
@@ -282,7 +284,7 @@ impl Beside {
     /// Stops the store as its member crashes during the next request: that request is carried out, no outcome is passed on,
     /// and all other waiting requests are lost.
     pub fn interrupt(mut self, now: Time) {
-        if let Some(Waiting { request, asked, is_refused: false, .. }) = self.waiting.pop_front() {
+        if let Some(PendingRequest { request, asked, is_refused: false, .. }) = self.waiting.pop_front() {
             self.perform(now, asked, request);
         }
     }
@@ -294,7 +296,7 @@ impl Beside {
     /// The first request that the store refuses. All others were made, and it is closed.
     pub fn close(mut self, now: Time) -> Result<(), StoreFailure> {
         let mut all = Ok(());
-        while let Some(Waiting { request, asked, .. }) = self.waiting.pop_front() {
+        while let Some(PendingRequest { request, asked, .. }) = self.waiting.pop_front() {
             if let Answer::Stored(_, result) = self.perform(now, asked, request) {
                 all = all.and(result);
             }
@@ -303,14 +305,14 @@ impl Beside {
     }
 
     fn perform(&mut self, now: Time, asked: Time, request: StoreRequest) -> Answer {
-        let told = |result: Result<(), StoreError>| result.map_err(|error| error.to_string().into());
+        let to_failure = |result: Result<(), StoreError>| result.map_err(|error| error.to_string().into());
         let answer = match request {
             StoreRequest::Write { number, segment, key, entry } => {
                 let change = match entry {
-                    Some(stored) => Change::Put(kept(asked, segment, key, stored)),
+                    Some(stored) => Change::Put(to_entry(asked, segment, key, stored)),
                     None => Change::Remove { segment: segment.0, key },
                 };
-                Answer::Stored(number, told(self.store.store(&[change])))
+                Answer::Stored(number, to_failure(self.store.store(&[change])))
             }
             StoreRequest::Order { number, order } => {
                 let result = match order {
@@ -318,7 +320,7 @@ impl Beside {
                     StoreOrder::Clear => self.store.clear(),
                     StoreOrder::Remember(note) => self.store.remember(&note),
                 };
-                Answer::Stored(number, told(result))
+                Answer::Stored(number, to_failure(result))
             }
             StoreRequest::Load { number, keys, bytes_max } => {
                 Answer::Loaded(number, self.load(now, keys, bytes_max))
@@ -369,25 +371,25 @@ fn refusal(request: &StoreRequest) -> Answer {
 ///
 /// # Errors
 ///
-/// [`BeginError`]. The store's entries and state stay as they were, except for entries that the store reports as void.
-pub fn begin(
+/// [`RestoreError`]. The store's entries and state stay as they were, except for entries that the store reports as void.
+pub fn restore_container(
     store: &Arc<dyn Store>,
     now: Clocks,
-    keeping: &Keeping,
-) -> Result<(Arc<Container>, StoreSettings), BeginError> {
+    storage: &StorageSettings,
+) -> Result<(Arc<Container>, StoreSettings), RestoreError> {
     let segment_count = store.segments();
     let settings = ContainerSettings {
         segment_count,
-        bound: keeping.bound,
+        bound: storage.bound,
         is_backed: true,
-        is_shared: keeping.is_shared,
+        is_shared: storage.is_shared,
     };
-    let container = Container::new(&settings, keeping.hash_seed);
+    let container = Container::new(&settings, storage.hash_seed);
     let remembered = store.recall()?.map(PersistedState::decode).transpose()?;
     if remembered.as_ref().is_some_and(|remembered| remembered.is_void) {
         store.clear()?;
     }
-    let part = if keeping.preload { Part::Whole } else { Part::Keys };
+    let part = if storage.preload { Part::Whole } else { Part::Keys };
     let mut entries = 0;
     for segment in (0..segment_count).map(Segment) {
         container.receive(segment);
@@ -396,14 +398,14 @@ pub fn begin(
             entries += 1;
             let entry = stored(now.world, &found).into_entry(now.own);
             let passive = entry.clone().passivated();
-            if !keeping.preload || container.put(segment, &found.key, entry, now.own).is_err() {
+            if !storage.preload || container.put(segment, &found.key, entry, now.own).is_err() {
                 // Keys always fit.
                 let _ = container.put(segment, &found.key, passive, now.own);
             }
         }
     }
     if remembered.is_none() && entries > 0 {
-        return Err(BeginError::Foreign { entries });
+        return Err(RestoreError::Foreign { entries });
     }
-    Ok((Arc::new(container), StoreSettings { passivation: keeping.passivation, remembered }))
+    Ok((Arc::new(container), StoreSettings { passivation: storage.passivation, remembered }))
 }

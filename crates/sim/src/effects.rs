@@ -13,7 +13,7 @@ struct End {
 }
 
 /// An event for a node, delivered now or after the network's delay.
-pub(crate) struct Told {
+pub(crate) struct NodeOutcome {
     pub(crate) node: usize,
     pub(crate) token: Token,
     pub(crate) outcome: Outcome,
@@ -23,14 +23,14 @@ pub(crate) struct Told {
 
 /// All connections and announcements.
 #[derive(Default)]
-pub(crate) struct Side {
+pub(crate) struct EffectRunner {
     listeners: BTreeMap<PhysAddr, (usize, Token)>,
     ends: BTreeMap<ConnId, End>,
     next: u64,
     announced: BTreeMap<usize, PingData>,
 }
 
-impl Side {
+impl EffectRunner {
     /// Carries out a request of a node's layer; `connects` returns whether two nodes reach each other.
     pub(crate) fn perform(
         &mut self,
@@ -39,8 +39,8 @@ impl Side {
         token: Token,
         effect: Effect,
         connects: impl Fn(usize, usize) -> bool,
-    ) -> Vec<Told> {
-        let here = |outcome| Told { node, token, outcome, from: None };
+    ) -> Vec<NodeOutcome> {
+        let here = |outcome| NodeOutcome { node, token, outcome, from: None };
         match effect {
             Effect::Listen { ports, .. } => {
                 let free = ports
@@ -68,7 +68,7 @@ impl Side {
                     let accepted = Outcome::Accepted { conn: far, peer: own };
                     vec![
                         here(Outcome::Connected(near)),
-                        Told { node: peer, token: listener, outcome: accepted, from: Some(node) },
+                        NodeOutcome { node: peer, token: listener, outcome: accepted, from: Some(node) },
                     ]
                 }
                 _ => vec![here(Outcome::Failed("connection refused".to_owned()))],
@@ -77,7 +77,7 @@ impl Side {
                 let Some(far) = self.ends.get(&conn).and_then(|end| end.peer) else { return Vec::new() };
                 let Some(end) = self.ends.get(&far) else { return Vec::new() };
                 let outcome = Outcome::Frame { conn: far, frame };
-                vec![Told { node: end.node, token: end.token, outcome, from: Some(node) }]
+                vec![NodeOutcome { node: end.node, token: end.token, outcome, from: Some(node) }]
             }
             Effect::Close { conn, is_graceful } => self.close(conn, is_graceful).into_iter().collect(),
             Effect::AnnounceLocally(data) => {
@@ -100,16 +100,16 @@ impl Side {
         }
     }
 
-    fn close(&mut self, conn: ConnId, is_graceful: bool) -> Option<Told> {
+    fn close(&mut self, conn: ConnId, is_graceful: bool) -> Option<NodeOutcome> {
         let end = self.ends.remove(&conn)?;
         let far = end.peer?;
         let peer = self.ends.remove(&far)?;
         let outcome = Outcome::Closed { conn: far, is_graceful };
-        Some(Told { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
+        Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
     /// Breaks the connections of a node that is gone, as the kernel does.
-    pub(crate) fn gone(&mut self, node: usize) -> Vec<Told> {
+    pub(crate) fn close_all(&mut self, node: usize) -> Vec<NodeOutcome> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);
         let own: Vec<ConnId> =

@@ -12,28 +12,28 @@ use bytes::Bytes;
 use consort_grid::{CacheMode, Guarantee, IterationError, OperationError, Projection, Version, segment_of};
 use consort_group::Time;
 
+use super::super::iterating_client::Iteration;
 use super::super::keys::Kind;
-use super::super::walker::Walk;
 use super::OfKey;
 use crate::checks::Broken;
 use crate::world::World;
 
 /// Checks each iteration by itself.
 pub(super) fn all(world: &World) -> Result<(), Broken> {
-    for walk in walks(world) {
-        if walk.held > walk.publication.batch {
-            return Err(("walks hold no more than their batch", tell(world, walk)));
+    for iteration in iterations(world) {
+        if iteration.held > iteration.publication.batch {
+            return Err(("walks hold no more than their batch", describe(world, iteration)));
         }
-        if walk.publication.guarantee != Guarantee::AtLeastOnce
-            && let Some((key, times)) = counts(walk).into_iter().find(|(_, times)| *times > 1)
+        if iteration.publication.guarantee != Guarantee::AtLeastOnce
+            && let Some((key, times)) = counts(iteration).into_iter().find(|(_, times)| *times > 1)
         {
-            let what = format!("{key:?} came {times} times in {}", tell(world, walk));
+            let what = format!("{key:?} came {times} times in {}", describe(world, iteration));
             return Err(("nothing comes twice", what));
         }
-        if let Some(Err(error)) = &walk.result
-            && !is_right(world, walk, error)
+        if let Some(Err(error)) = &iteration.result
+            && !is_right(world, iteration, error)
         {
-            return Err(("walks end or say that owners are away", tell(world, walk)));
+            return Err(("walks end or say that owners are away", describe(world, iteration)));
         }
     }
     Ok(())
@@ -41,22 +41,25 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
 
 /// Checks, once all members are back and the cluster is quiet, that every iteration has ended.
 pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
-    let is_left = |walk: &&Walk| walk.ended.is_none() && world.nodes[walk.node].is_alive();
-    match walks(world).iter().find(is_left) {
-        Some(walk) => Err(("no walk hangs", format!("{}{}", tell(world, walk), world.grid_state()))),
+    let is_left =
+        |iteration: &&Iteration| iteration.ended.is_none() && world.nodes[iteration.node].is_alive();
+    match iterations(world).iter().find(is_left) {
+        Some(iteration) => {
+            Err(("no walk hangs", format!("{}{}", describe(world, iteration), world.grid_state())))
+        }
         None => Ok(()),
     }
 }
 
-fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
+fn is_right(world: &World, iteration: &Iteration, error: &IterationError) -> bool {
     match error {
         IterationError::Operation(OperationError::StoreReadFailed { .. }) => {
             let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
-            stores.is_some_and(super::super::Stores::has_trouble)
+            stores.is_some_and(super::super::Stores::has_faults)
         }
         IterationError::Operation(OperationError::Degraded { .. }) => true,
         IterationError::Operation(OperationError::Closed) => {
-            world.nodes[walk.node].member.as_ref().is_none_or(|member| member.is_left)
+            world.nodes[iteration.node].member.as_ref().is_none_or(|member| member.is_left)
         }
         _ => false,
     }
@@ -69,8 +72,8 @@ pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 /// entries only.
 pub(super) fn found(world: &World) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
-    for (nth, walk) in walks(world).iter().enumerate() {
-        for (key, version, value) in &walk.found {
+    for (nth, iteration) in iterations(world).iter().enumerate() {
+        for (key, version, value) in &iteration.found {
             by_key.entry(key).or_default().push((nth, *version, value));
         }
     }
@@ -85,34 +88,35 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
         return Ok(());
     }
     let segment = segment_of(of_key.key, grid.config.segments);
-    let is_steady = Kind::of(of_key.key) == Kind::Steady && !grid.habits.clears;
-    let all = walks(world).iter().enumerate();
-    for (nth, walk) in all.filter(|(_, walk)| walk.publication.projection != Projection::Count) {
+    let is_steady = Kind::of(of_key.key) == Kind::Steady && !grid.workload.clears;
+    let all = iterations(world).iter().enumerate();
+    for (nth, iteration) in all.filter(|(_, iteration)| iteration.publication.projection != Projection::Count) {
         // The entries before belong to iterations that only count.
         found = &found[found.partition_point(|(of, ..)| *of < nth)..];
         let of_walk = &found[..found.partition_point(|(of, ..)| *of == nth)];
         for (_, version, value) in of_walk {
-            let tell =
-                || format!("{:?} came as {value:?} with {version} in {}", of_key.key, tell(world, walk));
-            let last = of_key.acknowledged_before(walk.began);
-            if *version < last && walk.excused_since.is_none() {
-                let what = format!("{}\n  misses {}", tell(), of_key.tell_version(last));
+            let describe = || {
+                format!("{:?} came as {value:?} with {version} in {}", of_key.key, describe(world, iteration))
+            };
+            let last = of_key.acknowledged_before(iteration.began);
+            if *version < last && iteration.excused_since.is_none() {
+                let what = format!("{}\n  misses {}", describe(), of_key.tell_version(last));
                 return Err(("walks give the last acknowledged write", what));
             }
             let known = of_key.values.get(version);
-            if walk.publication.projection == Projection::Entries && known.is_some_and(|known| known != value)
+            if iteration.publication.projection == Projection::Entries && known.is_some_and(|known| known != value)
             {
-                return Err(("one value of a version", tell()));
+                return Err(("one value of a version", describe()));
             }
         }
-        let (Some(Ok(_)), Some(ended)) = (&walk.result, walk.ended) else { continue };
+        let (Some(Ok(_)), Some(ended)) = (&iteration.result, iteration.ended) else { continue };
         let is_owed = of_walk.is_empty()
-            && walk.publication.guarantee != Guarantee::AtMostOnce
-            && walk.passes(segment)
-            && walk.excused_since.is_none_or(|since| is_steady && is_put_before(of_key, since))
-            && is_there(of_key, walk, ended);
+            && iteration.publication.guarantee != Guarantee::AtMostOnce
+            && iteration.passes(segment)
+            && iteration.excused_since.is_none_or(|since| is_steady && is_put_before(of_key, since))
+            && is_there(of_key, iteration, ended);
         if is_owed {
-            let what = format!("{:?} is missing in {}", of_key.key, tell(world, walk));
+            let what = format!("{:?} is missing in {}", of_key.key, describe(world, iteration));
             return Err(("what is there all the time comes", what));
         }
     }
@@ -125,12 +129,12 @@ fn is_put_before(of_key: &OfKey<'_>, at: Time) -> bool {
 
 /// Returns whether the key existed from an iteration's beginning to its end, for certain. A removal that was under way
 /// meanwhile may have been done at its primary, and undone with it, whatever its result is in the end.
-fn is_there(of_key: &OfKey<'_>, walk: &Walk, ended: Time) -> bool {
-    let last = of_key.acknowledged_before(walk.began);
+fn is_there(of_key: &OfKey<'_>, iteration: &Iteration, ended: Time) -> bool {
+    let last = of_key.acknowledged_before(iteration.began);
     let is_put = of_key.done.get(&last).is_some_and(|done| !done.is_removal && !done.may_be_absent(ended));
     let may_remove = |other: &&&super::Operation| {
         let is_older = other.acknowledged().is_some_and(|(version, _)| version < last);
-        let is_over = other.ended.is_some_and(|at| at < walk.began) && !other.is_uncertain();
+        let is_over = other.ended.is_some_and(|at| at < iteration.began) && !other.is_uncertain();
         other.may_be_absent(ended) && !is_older && !is_over
     };
     is_put && of_key.operations.iter().find(may_remove).is_none()
@@ -139,41 +143,41 @@ fn is_there(of_key: &OfKey<'_>, walk: &Walk, ended: Time) -> bool {
 /// Checks, in a quiet cluster, that the last iterations count all entries. Each iteration that began then has returned the
 /// owners' entries.
 pub(crate) fn whole(world: &World, first: usize, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
-    for walk in walks(world).iter().skip(first) {
+    for iteration in iterations(world).iter().skip(first) {
         let found: BTreeMap<Bytes, Version> =
-            walk.found.iter().map(|(key, version, _)| (key.clone(), *version)).collect();
-        if !matches!(walk.result, Some(Ok(_))) || found != *there {
-            let what = format!("{} entries are there, but {}", there.len(), tell(world, walk));
+            iteration.found.iter().map(|(key, version, _)| (key.clone(), *version)).collect();
+        if !matches!(iteration.result, Some(Ok(_))) || found != *there {
+            let what = format!("{} entries are there, but {}", there.len(), describe(world, iteration));
             return Err(("a walk in a quiet cluster gives what there is", what));
         }
     }
     Ok(())
 }
 
-fn walks(world: &World) -> &[Walk] {
-    let walkers = world.grid.as_ref().and_then(|grid| grid.walkers.as_ref());
-    walkers.map(|walkers| &walkers.walks[..]).unwrap_or_default()
+fn iterations(world: &World) -> &[Iteration] {
+    let iterating_clients = world.grid.as_ref().and_then(|grid| grid.iterating_clients.as_ref());
+    iterating_clients.map(|iterating_clients| &iterating_clients.iterations[..]).unwrap_or_default()
 }
 
-fn counts(walk: &Walk) -> BTreeMap<&Bytes, usize> {
+fn counts(iteration: &Iteration) -> BTreeMap<&Bytes, usize> {
     let mut counts = BTreeMap::new();
-    for (key, ..) in &walk.found {
+    for (key, ..) in &iteration.found {
         *counts.entry(key).or_default() += 1;
     }
     counts
 }
 
 /// Formats an iteration for a report.
-fn tell(world: &World, walk: &Walk) -> String {
+fn describe(world: &World, iteration: &Iteration) -> String {
     format!(
         "a walk of {} from {:?} to {:?}, {:?}: {:?}, {} entries, {} held at most{}",
-        world.nodes[walk.node].name,
-        walk.began,
-        walk.ended,
-        walk.publication,
-        walk.result,
-        walk.found.len(),
-        walk.held,
-        if walk.excused_since.is_some() { " (left out)" } else { "" },
+        world.nodes[iteration.node].name,
+        iteration.began,
+        iteration.ended,
+        iteration.publication,
+        iteration.result,
+        iteration.found.len(),
+        iteration.held,
+        if iteration.excused_since.is_some() { " (left out)" } else { "" },
     )
 }
