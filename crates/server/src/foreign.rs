@@ -111,7 +111,7 @@ pub fn token_owner(keys: &[u8], token: &str) -> Result<String, String> {
 
 /// The user's name in a certificate in DER, and until when it is good in seconds since 1970; 0 if it does not say.
 pub fn certificate(der: &[u8]) -> (Option<std::sync::Arc<str>>, i64) {
-    (tls::common_name(der), tls::good_until(der))
+    (tls::common_name(der), tls::expiry(der))
 }
 
 /// The record of a counter as this version writes it again; `None` if it is none.

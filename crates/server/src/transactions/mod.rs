@@ -96,9 +96,9 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Counts the outcome of a request whose response has this code.
-    fn note(&self, asked: &Count, code: i32) {
+    fn note(&self, requested: &Count, code: i32) {
         match code {
-            xa::OK => asked.one(),
+            xa::OK => requested.one(),
             xa::ROLLBACK | xa::HEURISTIC_ROLLBACK => self.rolled_back.one(),
             _ => {}
         }
@@ -158,8 +158,8 @@ pub(crate) async fn answer(
         let prepared = async move {
             let code = transactions.prepare(&cache, &involved, prepare, recovery, version).await?;
             let counts = &transactions.counts;
-            let asked = if is_one_phase { &counts.committed } else { &counts.prepared };
-            code.iter().for_each(|code| counts.note(asked, *code));
+            let requested = if is_one_phase { &counts.committed } else { &counts.prepared };
+            code.iter().for_each(|code| counts.note(requested, *code));
             Ok::<_, Refusal>(code)
         };
         // Without a code of its own the client repeats the request.
@@ -208,7 +208,7 @@ fn branch_of(
 ) -> Result<(Branch, Vec<Seen>), Refusal> {
     let bytes = |one: &Modification| one.key.len() + one.change.as_ref().map_or(0, |(_, value)| value.len());
     if modifications.iter().map(bytes).sum::<usize>() > TRANSACTION_BYTES_MAX {
-        return Err(Refusal::new(format!("a transaction changes {TRANSACTION_BYTES_MAX} bytes at most")));
+        return Err(Refusal::new(format!("a transaction can change at most {TRANSACTION_BYTES_MAX} bytes")));
     }
     let mut by_key = BTreeMap::new();
     for Modification { key, seen, change } in modifications {
@@ -218,7 +218,7 @@ fn branch_of(
         });
         let intent = Intent { key: key.to_vec(), had: None, value };
         if by_key.insert(key, (intent, seen)).is_some() {
-            return Err(Refusal::new("a transaction changes a key twice"));
+            return Err(Refusal::new("a transaction cannot change a key twice"));
         }
     }
     let (intents, seen) = by_key.into_values().unzip();
@@ -242,10 +242,10 @@ fn holder_of(key: &[u8]) -> Bytes {
 impl Transactions {
     /// Opens the caches of records and locks.
     pub(crate) async fn open(manager: &CacheManager) -> Result<Self, OpenError> {
-        let everywhere =
+        let replicated =
             |name| CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) };
-        let records = manager.open(everywhere(RECORDS)).cache().await?;
-        let locks = Locks::new(manager.open(everywhere(LOCKS)).essential().raw().await?);
+        let records = manager.open(replicated(RECORDS)).cache().await?;
+        let locks = Locks::new(manager.open(replicated(LOCKS)).essential().raw().await?);
         let (server, counts) = (manager.address().to_string(), Counts::default());
         let limits = Limits { transactions: TRANSACTIONS_MAX, bytes: TRANSACTIONS_BYTES_MAX };
         Ok(Self { records, locks, server, counts, limits })
@@ -270,18 +270,18 @@ impl Transactions {
         detached(async move {
             let holder = Bytes::from(format!("w{:x}", RandomState::new().build_hasher().finish()));
             let kept = Lifetime { lifespan: Some(LOCK_KEPT), max_idle: None };
-            if !self.locks.take(cache.name(), &key, &holder, kept).await? {
+            if !self.locks.acquire(cache.name(), &key, &holder, kept).await? {
                 return Err(OperationError::TimedOut(LOCK_TIME_MAX).into());
             }
             let written = cache.write(key.clone(), write).await;
             // While the write may still be applied, it keeps its lock.
-            let may_be_done = |error: &CacheError| {
+            let may_have_been_applied = |error: &CacheError| {
                 matches!(
                     error,
                     CacheError::Operation(OperationError::TimedOut(_) | OperationError::Uncertain)
                 )
             };
-            if !written.as_ref().is_err_and(may_be_done) {
+            if !written.as_ref().is_err_and(may_have_been_applied) {
                 // Otherwise the lock expires within a minute.
                 let _ = self.locks.release(cache.name(), &key, &holder).await;
             }
@@ -331,19 +331,19 @@ impl Transactions {
                 State::RolledBack => Some(xa::ROLLBACK),
             });
         }
-        let is_sound = self.lock_and_look(cache, &holder_of(&key), &mut branch, &seen).await;
+        let is_sound = self.lock_and_validate(cache, &holder_of(&key), &mut branch, &seen).await;
         let is_prepared = match is_sound {
             Ok(true) => self.set_prepared(&key, &branch, is_one_phase).await,
             other => other,
         };
         if let Err(error) = &is_prepared {
-            tracing::debug!(%error, "a transaction cannot be prepared");
+            tracing::debug!(%error, "cannot prepare a transaction");
         }
         if let (Ok(true), false) = (&is_prepared, is_one_phase) {
             return Ok(Some(xa::OK));
         }
         // After an error it is unknown whether the record was written.
-        let is_decided = matches!(is_prepared, Ok(true)) || !self.take_back(&key, &branch).await?;
+        let is_decided = matches!(is_prepared, Ok(true)) || !self.roll_back_branch(&key, &branch).await?;
         if is_decided {
             return self.finish_in_time(&key, involved).await.map(Some);
         }
@@ -358,7 +358,7 @@ impl Transactions {
         let Limits { transactions, bytes } = self.limits;
         if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
             return Err(Refusal::new(format!(
-                "there are {transactions} transactions, or {bytes} bytes of them"
+                "the limit of {transactions} transactions or {bytes} bytes is reached"
             )));
         }
         let mut known = None;
@@ -375,7 +375,7 @@ impl Transactions {
     }
 
     /// Locks a branch's keys and validates their versions. Returns whether the branch can commit.
-    async fn lock_and_look(
+    async fn lock_and_validate(
         &self,
         cache: &RawCache,
         holder: &Bytes,
@@ -383,7 +383,7 @@ impl Transactions {
         seen: &[Seen],
     ) -> Result<bool, CacheError> {
         for intent in &branch.intents {
-            if !self.locks.take(cache.name(), &intent.key, holder, Lifetime::FOREVER).await? {
+            if !self.locks.acquire(cache.name(), &intent.key, holder, Lifetime::FOREVER).await? {
                 return Ok(false);
             }
         }
@@ -430,22 +430,22 @@ impl Transactions {
 
     /// Rolls back a prepared branch; other branches of the transaction belong to their own requests. Returns false if the
     /// commit is decided.
-    async fn take_back(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
-        let mut is_back = true;
+    async fn roll_back_branch(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
+        let mut is_rolled_back = true;
         let rolled_back = |record: Option<&Record>| {
-            is_back = true;
+            is_rolled_back = true;
             let mut record = record?.clone();
             if let Some(own) = record.branch(&branch.cache) {
                 match own.state {
                     State::Preparing | State::Prepared => own.state = State::RolledBack,
-                    State::Committing | State::Committed => is_back = false,
+                    State::Committing | State::Committed => is_rolled_back = false,
                     State::RolledBack => {}
                 }
             }
             Some(record)
         };
         self.records.compute(key, rolled_back).await?;
-        Ok(is_back)
+        Ok(is_rolled_back)
     }
 
     async fn commit(&self, xid: &Xid, involved: &Involved) -> Result<i32, Refusal> {
@@ -462,7 +462,7 @@ impl Transactions {
             xa::OK => self.finish_in_time(&key, involved).await,
             xa::UNKNOWN => Ok(decided),
             _ => {
-                self.release_over(&key).await?;
+                self.release_completed(&key).await?;
                 Ok(decided)
             }
         }
@@ -478,7 +478,7 @@ impl Transactions {
         };
         self.records.compute(key, decide).await?;
         if decided != xa::UNKNOWN {
-            self.release_over(key).await?;
+            self.release_completed(key).await?;
         }
         Ok(decided)
     }
@@ -488,7 +488,9 @@ impl Transactions {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {
                 Ok(()) => return Ok(xa::OK),
-                Err(error) => tracing::warn!(%error, "what a transaction has decided is not written yet"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot complete the writes of a decided transaction; trying again")
+                }
             }
         }
         // The decision stands, and the writes will still be made.
@@ -520,11 +522,11 @@ impl Transactions {
             Some(now)
         };
         self.records.compute(key, done).await?;
-        self.release_over(key).await
+        self.release_completed(key).await
     }
 
     /// Unlocks the keys of all completed branches.
-    async fn release_over(&self, key: &[u8]) -> Result<(), CacheError> {
+    async fn release_completed(&self, key: &[u8]) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let is_over = |branch: &&Branch| matches!(branch.state, State::Committed | State::RolledBack);
         for branch in record.branches.iter().filter(is_over) {
@@ -566,8 +568,8 @@ impl Transactions {
 
     /// Returns the transactions that wait for recovery.
     async fn in_doubt(&self, gathering: &mut Gathering) -> Result<Vec<Xid>, Refusal> {
-        let (mut walk, mut keys) = (self.records.keys(), Vec::new());
-        while let Some(key) = walk.next().await.transpose()? {
+        let (mut all, mut keys) = (self.records.keys(), Vec::new());
+        while let Some(key) = all.next().await.transpose()? {
             if let Some(entry) = self.records.get_with_metadata(&key[..]).await?
                 && entry.value.is_in_doubt(entry.age)
             {
