@@ -199,7 +199,7 @@ fn users_are_made_by_hand_and_held_to_their_roles() {
         std::fs::write(&file, "alice king\n").expect("a file");
         let run = Tool::run_consort(&["server", "--users", &users]);
         let complaint = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert!(!run.status.success() && complaint.contains(":1: there is no role \"king\""), "{complaint}");
+        assert!(!run.status.success() && complaint.contains(":1: unknown role \"king\""), "{complaint}");
         let _ = std::fs::remove_file(&file);
     });
 }
@@ -301,7 +301,7 @@ fn users_are_read_again_when_the_server_is_told_to() {
         write("carol admin password:c\nbob king password:b\n");
         server.signal("HUP");
         let told = server.wait_for(&["stay as they are"]);
-        assert!(told.contains(&format!("{path}:2: there is no role \"king\"")), "{told}");
+        assert!(told.contains(&format!("{path}:2: unknown role \"king\"")), "{told}");
         server.wait_for(&["keys for tokens read again"]);
         assert_eq!(ls("alice:a").2, 0);
         assert_eq!(ls("carol:c").2, 2);
@@ -309,7 +309,7 @@ fn users_are_read_again_when_the_server_is_told_to() {
         std::fs::write(&keys, "no key").unwrap();
         server.signal("HUP");
         server.wait_for(&["the users stay as they are", path]);
-        server.wait_for(&["the keys for tokens stay as they are", "there is no key in it"]);
+        server.wait_for(&["the keys for tokens stay as they are", "it has no key"]);
         std::fs::remove_file(&keys).unwrap();
         assert_eq!(ls("bob:b").2, 0);
         server.terminate();
