@@ -115,8 +115,8 @@ fn tls_on_one_side_only_is_told() {
 }
 
 #[test]
-fn who_is_not_known_or_not_said_is_told() {
-    in_own_network("who_is_not_known_or_not_said_is_told", async {
+fn doctor_reports_missing_or_wrong_credentials() {
+    in_own_network("doctor_reports_missing_or_wrong_credentials", async {
         let users = std::env::temp_dir().join(format!("consort-doctor-users-{}", std::process::id()));
         std::fs::write(&users, "alice admin password:secret\n").expect("a file");
         let _server = server(&["--users", &users.display().to_string()]);

@@ -113,8 +113,8 @@ fn keys_are_listed_and_changes_are_told_by_hand() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_named() {
-    in_own_network("who_cannot_be_reached_is_named", async {
+fn unreachable_server_is_named_in_the_error() {
+    in_own_network("unreachable_server_is_named_in_the_error", async {
         let (out, complaint, code) = cache(&["--at=127.0.0.1:11299", "ls"]);
         assert_eq!(out, "");
         assert!(code == 2 && complaint.contains("127.0.0.1:11299"), "{code}: {complaint}");
