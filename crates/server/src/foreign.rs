@@ -127,7 +127,7 @@ pub fn transaction(bytes: &Bytes) -> Option<Bytes> {
 
 /// The key of a transaction's record as this version writes it again; `None` if it is none.
 pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
-    transactions::xid_of(bytes).map(|xid| transactions::key_of(&xid))
+    transactions::xid_from_key(bytes).map(|xid| transactions::record_key(&xid))
 }
 
 /// Whether the filter of this factory lets an entry through.

@@ -4,7 +4,7 @@ use consort_cache::Lifetime;
 
 use super::Result;
 use super::tree::Element;
-use super::values::span;
+use super::values::duration;
 
 /// Reads the element.
 pub(super) fn read(element: &Element) -> Result<Lifetime> {
@@ -12,10 +12,10 @@ pub(super) fn read(element: &Element) -> Result<Lifetime> {
     let mut lifetime = Lifetime::FOREVER;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
-            "lifespan" => lifetime.lifespan = span(element, attribute, value)?,
-            "max-idle" => lifetime.max_idle = span(element, attribute, value)?,
+            "lifespan" => lifetime.lifespan = duration(element, attribute, value)?,
+            "max-idle" => lifetime.max_idle = duration(element, attribute, value)?,
             // No effect: an expired entry is never returned, however often expired entries are removed.
-            "interval" => drop(span(element, attribute, value)?),
+            "interval" => drop(duration(element, attribute, value)?),
             // Both values behave as ASYNC: a read does not wait until other owners have its access time.
             "touch" if matches!(&value[..], "SYNC" | "ASYNC") => {}
             "touch" => return Err(element.invalid(attribute, value)),

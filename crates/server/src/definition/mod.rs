@@ -31,7 +31,7 @@ pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};
 use tree::{Element, refused};
 pub use values::amount_of_bytes;
-use values::{flag, number, span};
+use values::{duration, flag, number};
 pub(crate) use written::{from_stored, to_stored, to_text};
 
 /// A definition that cannot be used. Nothing was changed.
@@ -53,12 +53,12 @@ pub enum DefinitionError {
         value: String,
     },
     /// The setting is known and not supported.
-    #[error("cache configuration: {what}: {why}")]
+    #[error("cache configuration: {setting}: {reason}")]
     Refused {
         /// The setting.
-        what: String,
+        setting: String,
         /// The reason, and the alternative if there is one.
-        why: String,
+        reason: String,
     },
 }
 
@@ -261,7 +261,7 @@ fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &
         }
         "aliases" => definition.aliases = Some(aliases(element, value, &definition.config.name)?),
         "l1-lifespan" => {
-            if span(element, attribute, value)?.is_some() {
+            if duration(element, attribute, value)?.is_some() {
                 let why = "servers do not cache entries of other owners; clients can use near caches";
                 return Err(element.refused(attribute, value, why));
             }
@@ -273,7 +273,7 @@ fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &
         "statistics" | "simple-cache" | "unreliable-return-values" => drop(flag(element, attribute, value)?),
         // No effect: a server decides itself how long it waits for another server; the other attributes concern names and the
         // start of a cache.
-        "remote-timeout" | "l1-cleanup-interval" => drop(span(element, attribute, value)?),
+        "remote-timeout" | "l1-cleanup-interval" => drop(duration(element, attribute, value)?),
         "name" | "configuration" | "start" => {}
         other => return Err(element.unknown(other)),
     }
@@ -308,7 +308,7 @@ fn read_state_transfer(element: &Element) -> Result<()> {
                 return Err(element.refused(attribute, value, why));
             }
             "enabled" => {}
-            "timeout" => drop(span(element, attribute, value)?),
+            "timeout" => drop(duration(element, attribute, value)?),
             "chunk-size" => drop(number::<i64>(element, attribute, value)?),
             "await-initial-transfer" => drop(flag(element, attribute, value)?),
             other => return Err(element.unknown(other)),

@@ -6,7 +6,7 @@ use consort_cache::{CacheConfig, CacheMode, Durability, Persistence, WriteBehind
 
 use super::Result;
 use super::tree::{Element, refused};
-use super::values::{flag, number, span};
+use super::values::{duration, flag, number};
 
 /// Infinispan's names of stores in files.
 const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
@@ -15,22 +15,22 @@ const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-f
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreSettings {
     /// Passivation: the store has only entries that were evicted from memory.
-    pub(super) is_passive: bool,
+    pub(super) is_passivating: bool,
     pub(super) is_preloaded: bool,
     pub(super) is_purged: bool,
     /// Acknowledged writes survive a power failure.
-    pub(super) is_on_disk: bool,
+    pub(super) is_synced: bool,
     /// With write-behind: the most changes that may wait for the store.
-    pub(super) behind: Option<usize>,
+    pub(super) write_behind: Option<usize>,
 }
 
 impl StoreSettings {
     /// Applies the settings to the options with which the cache is opened.
     pub(crate) fn apply(&self, mut persistence: Persistence) -> Persistence {
-        if self.is_on_disk {
+        if self.is_synced {
             persistence = persistence.durability(Durability::Disk);
         }
-        if self.is_passive {
+        if self.is_passivating {
             persistence = persistence.passivation();
         }
         if self.is_preloaded {
@@ -39,7 +39,7 @@ impl StoreSettings {
         if self.is_purged {
             persistence = persistence.purge_on_start();
         }
-        match self.behind {
+        match self.write_behind {
             None => persistence,
             Some(changes_max) => {
                 persistence.write_behind(WriteBehind { changes_max, ..WriteBehind::default() })
@@ -50,12 +50,12 @@ impl StoreSettings {
 
 /// Reads the element.
 pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<Option<StoreSettings>> {
-    let mut is_passive = false;
+    let mut is_passivating = false;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
-            "passivation" => is_passive = flag(element, attribute, value)?,
+            "passivation" => is_passivating = flag(element, attribute, value)?,
             // No effect: a failing store is reported by the write that fails.
-            "availability-interval" => drop(span(element, attribute, value)?),
+            "availability-interval" => drop(duration(element, attribute, value)?),
             "connection-attempts" => drop(number::<i32>(element, attribute, value)?),
             other => return Err(element.unknown(other)),
         }
@@ -75,9 +75,9 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<Option<Sto
         let why = "writes that a server missed while it was stopped are unknown";
         return Err(refused("persistence of invalidation-cache", why));
     }
-    let mut settings = StoreSettings { is_passive, ..StoreSettings::default() };
+    let mut settings = StoreSettings { is_passivating, ..StoreSettings::default() };
     read_store(store, &mut settings)?;
-    if settings.is_passive && settings.is_preloaded {
+    if settings.is_passivating && settings.is_preloaded {
         let why = "with passivation the store has only entries that were evicted from memory";
         return Err(store.refused("preload", "true", why));
     }
@@ -113,14 +113,14 @@ fn read_store(store: &Element, settings: &mut StoreSettings) -> Result<()> {
     for child in &store.children {
         child.check_children(&[])?;
         if child.name == "write-behind" {
-            settings.behind = Some(read_behind(child)?);
+            settings.write_behind = Some(read_write_behind(child)?);
             continue;
         }
         for (attribute, value) in &child.attributes {
             match &attribute[..] {
                 "path" => return Err(refuse_path(child, attribute, value)),
                 "sync-writes" if child.name == "data" => {
-                    settings.is_on_disk = flag(child, attribute, value)?;
+                    settings.is_synced = flag(child, attribute, value)?;
                 }
                 "max-file-size" if child.name == "data" => drop(number::<i64>(child, attribute, value)?),
                 "segments" | "max-queue-length" | "min-node-size" | "max-node-size"
@@ -135,7 +135,7 @@ fn read_store(store: &Element, settings: &mut StoreSettings) -> Result<()> {
     Ok(())
 }
 
-fn read_behind(element: &Element) -> Result<usize> {
+fn read_write_behind(element: &Element) -> Result<usize> {
     let mut changes_max = WriteBehind::default().changes_max;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
@@ -172,11 +172,11 @@ mod tests {
     #[test]
     fn stores_in_files_are_read_in_each_form() {
         let settings = StoreSettings {
-            is_passive: false,
+            is_passivating: false,
             is_preloaded: true,
             is_purged: true,
-            is_on_disk: true,
-            behind: Some(100),
+            is_synced: true,
+            write_behind: Some(100),
         };
         for text in [
             r#"<distributed-cache><persistence passivation="false" availability-interval="30s">
@@ -199,7 +199,7 @@ mod tests {
             let text = format!(
                 "<local-cache><persistence passivation=\"true\"><{store}/></persistence></local-cache>"
             );
-            let settings = StoreSettings { is_passive: true, ..StoreSettings::default() };
+            let settings = StoreSettings { is_passivating: true, ..StoreSettings::default() };
             assert_eq!(store(&text), Ok(Some(settings)), "{store}");
         }
         assert_eq!(store("<local-cache><persistence/></local-cache>"), Ok(None));

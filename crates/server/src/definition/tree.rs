@@ -33,9 +33,9 @@ impl Element {
     /// Parses the element of a cache, without its enclosing elements: the container and the cache's name.
     pub(super) fn read(cache: &str, text: &str) -> Result<Self> {
         let element = match text.trim_start().chars().next() {
-            Some('{') => only_element(&json(text)?)?,
-            Some('<') => from_xml(text)?,
-            _ => only_element(&yaml(text)?)?,
+            Some('{') => only_element(&parse_json(text)?)?,
+            Some('<') => parse_xml(text)?,
+            _ => only_element(&parse_yaml(text)?)?,
         };
         element.within(cache)
     }
@@ -43,9 +43,9 @@ impl Element {
     /// Parses a whole document. The root element of JSON and YAML has no name.
     pub(super) fn parse_document(text: &str) -> Result<Self> {
         match text.trim_start().chars().next() {
-            Some('{') => from_value("", &json(text)?),
-            Some('<') => from_xml(text),
-            _ => match yaml(text)? {
+            Some('{') => from_value("", &parse_json(text)?),
+            Some('<') => parse_xml(text),
+            _ => match parse_yaml(text)? {
                 members @ (Value::Object(_) | Value::Null) => from_value("", &members),
                 other => Err(DefinitionError::Unreadable(format!("{other} instead of caches"))),
             },
@@ -67,7 +67,7 @@ impl Element {
                     let inner = std::mem::replace(inner, Self::new(""));
                     self = inner;
                 }
-                _ if is_container => return Err(one_cache()),
+                _ if is_container => return Err(not_one_cache()),
                 _ => return Ok(self),
             }
         }
@@ -115,15 +115,15 @@ impl Element {
 }
 
 /// Returns the error of an unsupported setting, with the reason.
-pub(super) fn refused(setting: &str, why: &str) -> DefinitionError {
-    DefinitionError::Refused { what: setting.to_owned(), why: why.to_owned() }
+pub(super) fn refused(setting: &str, reason: &str) -> DefinitionError {
+    DefinitionError::Refused { setting: setting.to_owned(), reason: reason.to_owned() }
 }
 
-fn one_cache() -> DefinitionError {
-    DefinitionError::Unreadable("one cache was expected".to_owned())
+fn not_one_cache() -> DefinitionError {
+    DefinitionError::Unreadable("exactly one cache is expected".to_owned())
 }
 
-fn unreadable(error: &dyn std::fmt::Display) -> DefinitionError {
+fn syntax_error(error: &dyn std::fmt::Display) -> DefinitionError {
     DefinitionError::Unreadable(error.to_string())
 }
 
@@ -139,18 +139,18 @@ fn hyphenated(name: &str) -> String {
     hyphenated
 }
 
-fn json(text: &str) -> Result<Value> {
-    serde_json::from_str(text).map(|UniqueKeys(value)| value).map_err(|error| unreadable(&error))
+fn parse_json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).map(|UniqueKeys(value)| value).map_err(|error| syntax_error(&error))
 }
 
-fn yaml(text: &str) -> Result<Value> {
-    serde_saphyr::from_str(text).map_err(|error| unreadable(&error))
+fn parse_yaml(text: &str) -> Result<Value> {
+    serde_saphyr::from_str(text).map_err(|error| syntax_error(&error))
 }
 
 /// Returns the only element of a document in JSON or YAML.
 fn only_element(value: &Value) -> Result<Element> {
     let mut members = value.as_object().into_iter().flatten();
-    let (Some((name, within)), None) = (members.next(), members.next()) else { return Err(one_cache()) };
+    let (Some((name, within)), None) = (members.next(), members.next()) else { return Err(not_one_cache()) };
     if !within.is_object() && !within.is_null() {
         return Err(DefinitionError::Unreadable(format!("{name} has {within} instead of settings")));
     }
@@ -177,12 +177,12 @@ fn from_value(name: &str, value: &Value) -> Result<Element> {
     Ok(element)
 }
 
-fn from_xml(text: &str) -> Result<Element> {
+fn parse_xml(text: &str) -> Result<Element> {
     let mut reader = Reader::from_str(text);
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
     loop {
-        let closed = match reader.read_event().map_err(|error| unreadable(&error))? {
+        let closed = match reader.read_event().map_err(|error| syntax_error(&error))? {
             Event::Start(start) if open.len() < NESTING_MAX => {
                 open.push(from_start_tag(&start)?);
                 continue;
@@ -199,7 +199,7 @@ fn from_xml(text: &str) -> Result<Element> {
         let Some(closed) = closed else { continue };
         match open.last_mut() {
             Some(parent) => parent.children.push(closed),
-            None if root.is_some() => return Err(one_cache()),
+            None if root.is_some() => return Err(not_one_cache()),
             None => root = Some(closed),
         }
     }
@@ -212,7 +212,7 @@ fn from_xml(text: &str) -> Result<Element> {
 fn from_start_tag(start: &BytesStart<'_>) -> Result<Element> {
     let mut element = Element::new(start.local_name().as_ref());
     for attribute in start.attributes() {
-        let attribute = attribute.map_err(|error| unreadable(&error))?;
+        let attribute = attribute.map_err(|error| syntax_error(&error))?;
         let key: &str = attribute.key.as_ref();
         // The schema of the document does not change its meaning.
         if !key.starts_with("xmlns") && !key.starts_with("xsi:") {

@@ -31,17 +31,17 @@ pub(super) fn one_of<V: Clone>(
 }
 
 /// Splits a value into its number and its unit, which may be empty.
-fn parts(value: &str) -> (&str, &str) {
+fn split_unit(value: &str) -> (&str, &str) {
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(digits);
     (number, unit.trim_start())
 }
 
-/// Returns a decimal number, also `1.5` or `.5`, times a factor, rounded down.
-fn times(number: &str, factor: u64) -> Option<u64> {
+/// Returns a decimal number, also `1.5` or `.5`, scale a factor, rounded down.
+fn scale(number: &str, factor: u64) -> Option<u64> {
     let (whole, part) = match number.split_once('.') {
         Some(("", part)) => ("0", part),
-        Some(parts) => parts,
+        Some(split_unit) => split_unit,
         None => (number, "0"),
     };
     let whole: u64 = whole.parse().ok()?;
@@ -52,13 +52,13 @@ fn times(number: &str, factor: u64) -> Option<u64> {
 }
 
 /// Parses a duration: milliseconds, or `10s`, `5m`, `1.5h`, `7d`. `None`, forever, for 0 and negative numbers.
-pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
+pub(super) fn duration(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
     let invalid = || element.invalid(attribute, value);
     let value = value.trim();
     if value.parse::<i64>().is_ok_and(|millis| millis <= 0) {
         return Ok(None);
     }
-    let (number, unit) = parts(value);
+    let (number, unit) = split_unit(value);
     let factor = match unit {
         "" | "ms" => 1,
         "s" => 1_000,
@@ -67,7 +67,7 @@ pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Op
         "d" => 86_400_000,
         _ => return Err(invalid()),
     };
-    let millis = times(number, factor).filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
+    let millis = scale(number, factor).filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
     Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 
@@ -79,7 +79,7 @@ pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u
 /// Returns the bytes of an amount of memory in the notation of cache definitions: a number of bytes, `500MB`, `1.5GiB`. KB is
 /// 1,000 and KiB 1,024 bytes. `None` if the text is no such amount, or the amount is 0.
 pub fn amount_of_bytes(value: &str) -> Option<u64> {
-    let (number, unit) = parts(value.trim());
+    let (number, unit) = split_unit(value.trim());
     let (unit, base) = match unit.to_ascii_lowercase().strip_suffix("ib") {
         Some(unit) => (unit.to_owned(), 1_024_u64),
         None => (unit.to_ascii_lowercase().trim_end_matches('b').to_owned(), 1_000),
@@ -92,7 +92,7 @@ pub fn amount_of_bytes(value: &str) -> Option<u64> {
         "t" => 4,
         _ => return None,
     };
-    times(number, base.pow(power)).filter(|bytes| *bytes > 0)
+    scale(number, base.pow(power)).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn spans_are_milliseconds_or_have_a_unit() {
-        let of = |text| span(&element(), "lifespan", text);
+        let of = |text| duration(&element(), "lifespan", text);
         let millis = |millis| Ok(Some(Duration::from_millis(millis)));
         assert_eq!((of("-1"), of("0"), of("0s")), (Ok(None), Ok(None), Ok(None)));
         assert_eq!((of("1500"), of("1500ms"), of(" 10s ")), (millis(1_500), millis(1_500), millis(10_000)));

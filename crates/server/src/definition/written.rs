@@ -94,10 +94,10 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         }
     }
     if let Some(store) = store {
-        settings["persistence"] = json!({"passivation": store.is_passive, "file-store": {
-            "preload": store.is_preloaded, "purge": store.is_purged, "data": {"sync-writes": store.is_on_disk}
+        settings["persistence"] = json!({"passivation": store.is_passivating, "file-store": {
+            "preload": store.is_preloaded, "purge": store.is_purged, "data": {"sync-writes": store.is_synced}
         }});
-        if let Some(changes) = store.behind {
+        if let Some(changes) = store.write_behind {
             settings["persistence"]["file-store"]["write-behind"] =
                 json!({"modification-queue-size": changes});
         }

@@ -4,14 +4,14 @@
 use super::head::{Head, Method};
 use super::health::Health;
 use super::reply::{Code, Reply, TEXT};
-use super::{Resource, method_not_allowed, unknown};
+use super::{Resource, method_not_allowed, not_found};
 
 pub(super) fn reply(head: &Head) -> Reply {
     if head.method == Method::Other {
         return method_not_allowed();
     }
     match Resource::at(&head.path) {
-        None => unknown(),
+        None => not_found(),
         Some(Resource::Live) => Reply::text(Code::Ok, "live"),
         Some(Resource::Status) => Reply::new(Code::Ok, TEXT, Health::Initializing.name()),
         Some(Resource::Ready) => Reply::text(Code::Unavailable, Health::Initializing.name()),

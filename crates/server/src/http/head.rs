@@ -17,7 +17,7 @@ pub(crate) enum Method {
 
 /// A request that cannot be answered as it was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum HeadError {
     /// The request is not valid HTTP.
     #[error("malformed request: {0}")]
     Malformed(Error),
@@ -56,19 +56,19 @@ impl Head {
     ///
     /// # Errors
     ///
-    /// [`Unreadable`]. The connection cannot be used any more.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Unreadable> {
+    /// [`HeadError`]. The connection cannot be used any more.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, HeadError> {
         let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
         let mut request = Request::new(&mut headers);
         let length = match request.parse(bytes) {
             Ok(Status::Complete(length)) if length <= CREDENTIALS_BYTES_MAX => length,
             Ok(Status::Partial) if bytes.len() < CREDENTIALS_BYTES_MAX => return Ok(None),
-            Ok(_) | Err(Error::TooManyHeaders) => return Err(Unreadable::TooLarge),
-            Err(Error::Version) => return Err(Unreadable::Version),
-            Err(error) => return Err(Unreadable::Malformed(error)),
+            Ok(_) | Err(Error::TooManyHeaders) => return Err(HeadError::TooLarge),
+            Err(Error::Version) => return Err(HeadError::Version),
+            Err(error) => return Err(HeadError::Malformed(error)),
         };
         if let Some(why) = ambiguity(&bytes[..length], request.headers) {
-            return Err(Unreadable::Ambiguous(why));
+            return Err(HeadError::Ambiguous(why));
         }
         let method = match request.method {
             Some("GET") => Method::Get,
@@ -77,7 +77,7 @@ impl Head {
         };
         let is_newer = request.version == Some(1);
         if is_newer && value(request.headers, "host").is_none() {
-            return Err(Unreadable::NoHost);
+            return Err(HeadError::NoHost);
         }
         let has_body = value(request.headers, "content-length").is_some_and(|length| length != "0")
             || value(request.headers, "transfer-encoding").is_some();
@@ -145,7 +145,7 @@ fn path(target: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn head(text: &str) -> Result<Head, Unreadable> {
+    fn head(text: &str) -> Result<Head, HeadError> {
         Head::read(text.as_bytes()).map(|read| read.expect("a whole head").0)
     }
 
@@ -198,7 +198,7 @@ mod tests {
                 "it has Content-Length and Transfer-Encoding",
             ),
         ] {
-            assert_eq!(head(text), Err(Unreadable::Ambiguous(why)), "{text:?}");
+            assert_eq!(head(text), Err(HeadError::Ambiguous(why)), "{text:?}");
         }
     }
 
@@ -213,13 +213,13 @@ mod tests {
 
     #[test]
     fn each_kind_of_unreadable_request_has_its_own_error() {
-        assert_eq!(head("GET / HTTP/1.1\r\n\r\n"), Err(Unreadable::NoHost));
-        assert_eq!(head("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Err(Unreadable::Version));
-        assert!(matches!(head("GET\r\n\r\n"), Err(Unreadable::Malformed(_))));
+        assert_eq!(head("GET / HTTP/1.1\r\n\r\n"), Err(HeadError::NoHost));
+        assert_eq!(head("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Err(HeadError::Version));
+        assert!(matches!(head("GET\r\n\r\n"), Err(HeadError::Malformed(_))));
         let many = "a: b\r\n".repeat(HTTP_HEADERS_MAX + 1);
-        assert_eq!(head(&format!("GET / HTTP/1.1\r\n{many}\r\n")), Err(Unreadable::TooLarge));
+        assert_eq!(head(&format!("GET / HTTP/1.1\r\n{many}\r\n")), Err(HeadError::TooLarge));
         let long = format!("GET /{}", "a".repeat(CREDENTIALS_BYTES_MAX));
-        assert_eq!(Head::read(long.as_bytes()), Err(Unreadable::TooLarge));
+        assert_eq!(Head::read(long.as_bytes()), Err(HeadError::TooLarge));
         assert_eq!(Head::read(&long.as_bytes()[..CREDENTIALS_BYTES_MAX - 1]), Ok(None));
     }
 }

@@ -56,7 +56,7 @@ impl Health {
 
     /// Returns the health of the cluster. It is degraded while a member misses heartbeats: writes of the member's keys wait
     /// until a message of the member arrives or the member is removed.
-    pub(crate) fn of_all(caches: &Caches) -> Self {
+    pub(crate) fn of_cluster(caches: &Caches) -> Self {
         let silent = if caches.manager().silent().is_empty() { Self::Healthy } else { Self::Degraded };
         Self::of_caches(caches).max(silent)
     }
@@ -129,7 +129,7 @@ pub(crate) fn detail(caches: &Caches) -> String {
     json!({
         "cluster_health": {
             "cluster_name": manager.cluster(),
-            "health_status": Health::of_all(caches).name(),
+            "health_status": Health::of_cluster(caches).name(),
             "number_of_nodes": names.len(),
             "node_names": names,
             "silent_node_names": silent,

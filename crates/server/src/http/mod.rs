@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use self::credentials::Credentials;
-use self::head::{Head, Method, Unreadable};
+use self::head::{Head, HeadError, Method};
 use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
 use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
@@ -43,7 +43,7 @@ pub(crate) const fn begins_with(byte: u8) -> bool {
 
 /// Returns a parsed request as a text, and the length of its head; for fuzz targets.
 pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
-    let Some((head, length)) = Head::read(bytes).map_err(|unreadable| unreadable.to_string())? else {
+    let Some((head, length)) = Head::read(bytes).map_err(|head_error| head_error.to_string())? else {
         return Ok(None);
     };
     let shown = head.authorization.as_deref().map(credentials::parse_authorization);
@@ -56,16 +56,16 @@ pub(crate) fn only_tls() -> bytes::Bytes {
     Reply::text(Code::BadRequest, "this server accepts TLS only; use https://").into_bytes(true, true)
 }
 
-fn unreadable(wrong: Unreadable) -> Reply {
+fn refusal_of_head(wrong: HeadError) -> Reply {
     let code = match wrong {
-        Unreadable::Malformed(_) | Unreadable::NoHost | Unreadable::Ambiguous(_) => Code::BadRequest,
-        Unreadable::TooLarge => Code::HeadTooLarge,
-        Unreadable::Version => Code::OtherVersion,
+        HeadError::Malformed(_) | HeadError::NoHost | HeadError::Ambiguous(_) => Code::BadRequest,
+        HeadError::TooLarge => Code::HeadTooLarge,
+        HeadError::Version => Code::OtherVersion,
     };
     Reply::text(code, wrong)
 }
 
-fn unknown() -> Reply {
+fn not_found() -> Reply {
     Reply::text(
         Code::NotFound,
         "unknown path; use /health, /health/live, /health/ready, /health/started or /metrics",
@@ -78,7 +78,7 @@ fn method_not_allowed() -> Reply {
 
 /// Returns the response to a readiness probe of a serving server, by the health of its caches and the number of caches that
 /// it could not open.
-fn ready(health: Health, failed: usize) -> Reply {
+fn readiness(health: Health, failed: usize) -> Reply {
     match health {
         health if failed > 0 => {
             let text = format!(
@@ -133,11 +133,11 @@ impl HttpConnection<'_> {
     ) -> io::Result<()> {
         let mut until = authenticated_by;
         loop {
-            let request = tokio::select! {
-                request = timeout_at(until, self.next_request()) => request,
+            let responded = tokio::select! {
+                responded = timeout_at(until, self.next_request()) => responded,
                 () = closing(ending) => return self.to.shutdown().await,
             };
-            let Ok(Some((mut output, held, is_last))) = request.unwrap_or(Ok(None)) else { return Ok(()) };
+            let Ok(Some((mut output, held, is_last))) = responded.unwrap_or(Ok(None)) else { return Ok(()) };
             let writing = async {
                 while self.to.has_to_write(&output) {
                     self.to.write(&mut output).await?;
@@ -173,7 +173,7 @@ impl HttpConnection<'_> {
                         return Ok(None);
                     }
                 }
-                Err(wrong) => return Ok(Some((unreadable(wrong).into_bytes(true, true), None, true))),
+                Err(wrong) => return Ok(Some((refusal_of_head(wrong).into_bytes(true, true), None, true))),
             }
         };
         if self.input.is_empty() {
@@ -194,7 +194,7 @@ impl HttpConnection<'_> {
     }
 
     async fn answer(&mut self, caches: &Caches, head: &Head) -> (Reply, Option<Box<Held>>) {
-        let Some(resource) = Resource::at(&head.path) else { return (unknown(), None) };
+        let Some(resource) = Resource::at(&head.path) else { return (not_found(), None) };
         if head.method == Method::Other {
             return (method_not_allowed(), None);
         }
@@ -222,9 +222,9 @@ impl HttpConnection<'_> {
             Resource::Ready if self.security.requirement.refuses() => {
                 Reply::text(Code::Unavailable, Requirement::REFUSAL)
             }
-            Resource::Ready => ready(Health::of_caches(caches), caches.failed.len()),
+            Resource::Ready => readiness(Health::of_caches(caches), caches.failed.len()),
             Resource::Status => {
-                let reply = Reply::new(Code::Ok, TEXT, Health::of_all(caches).name());
+                let reply = Reply::new(Code::Ok, TEXT, Health::of_cluster(caches).name());
                 match health::memory_summary(caches) {
                     Some(memory) => reply.with("Consort-Memory", memory),
                     None => reply,
@@ -372,8 +372,8 @@ mod tests {
             // Clients are served with the available entries.
             (Health::Degraded, Code::Ok),
         ] {
-            assert_eq!(ready(health, 0), Reply::text(code, health.name()));
-            assert_eq!(ready(health, 1).code, Code::Unavailable, "{health:?}");
+            assert_eq!(readiness(health, 0), Reply::text(code, health.name()));
+            assert_eq!(readiness(health, 1).code, Code::Unavailable, "{health:?}");
         }
     }
 

@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 use super::types::Types;
 use crate::bounds::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
 
-const BROKEN: &str = "it is not a protobuf message";
+const MALFORMED: &str = "it is not a protobuf message";
 
 /// Converts a wrapped entity to JSON. The error is the reason why it cannot be converted.
 pub(crate) fn to_json(mut wrapped: &[u8], types: &Types) -> Result<String, String> {
@@ -38,38 +38,38 @@ pub(crate) fn to_json(mut wrapped: &[u8], types: &Types) -> Result<String, Strin
     }
     let (mut name, mut out) = (None, String::new());
     while !wrapped.is_empty() {
-        match field(&mut wrapped).ok_or(BROKEN)? {
+        match field(&mut wrapped).ok_or(MALFORMED)? {
             (TYPE_NAME, Raw::Length(text)) => {
-                name = Some(std::str::from_utf8(text).map_err(|_| BROKEN)?.to_owned());
+                name = Some(std::str::from_utf8(text).map_err(|_| MALFORMED)?.to_owned());
             }
             (TYPE_ID, Raw::Varint(id)) => {
                 let known = u32::try_from(id).ok().and_then(|id| types.name_of(id));
                 name = Some(known.ok_or_else(|| format!("there is no schema with TypeId {id}"))?.to_owned());
             }
             (MESSAGE, Raw::Length(message)) if out.is_empty() => {
-                let name = name.as_ref().ok_or(BROKEN)?;
-                let descriptor = types.message(name).ok_or_else(|| unknown(name))?;
+                let name = name.as_ref().ok_or(MALFORMED)?;
+                let descriptor = types.message(name).ok_or_else(|| unknown_type(name))?;
                 write_message_json(message, &descriptor, true, types, ENTITY_NESTING_MAX, &mut out)?;
             }
             (ENUM, Raw::Varint(number)) if out.is_empty() => {
-                let name = name.as_ref().ok_or(BROKEN)?;
-                let descriptor = types.enumeration(name).ok_or_else(|| unknown(name))?;
-                out = format!("{{\"_type\":{},\"_value\":", text(name));
+                let name = name.as_ref().ok_or(MALFORMED)?;
+                let descriptor = types.enumeration(name).ok_or_else(|| unknown_type(name))?;
+                out = format!("{{\"_type\":{},\"_value\":", json_string(name));
                 write_enum_json(number as i32, &descriptor, &mut out);
                 out.push('}');
             }
             _ => return Err("it is not a number, a text or an entity".to_owned()),
         }
     }
-    if out.is_empty() { Err(BROKEN.to_owned()) } else { Ok(out) }
+    if out.is_empty() { Err(MALFORMED.to_owned()) } else { Ok(out) }
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_type(name: &str) -> String {
     format!("there is no schema for _type '{name}'")
 }
 
 /// Returns a text as a JSON string.
-fn text(text: &str) -> String {
+fn json_string(text: &str) -> String {
     Value::from(text).to_string()
 }
 
@@ -86,7 +86,7 @@ fn write_message_json(
     // The values of each field.
     let mut fields: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
     while !message.is_empty() {
-        let (number, raw) = field(&mut message).ok_or(BROKEN)?;
+        let (number, raw) = field(&mut message).ok_or(MALFORMED)?;
         // Fields of a newer schema are left out.
         if descriptor.get_field(number).is_some() {
             fields.entry(number).or_default().push(raw);
@@ -96,12 +96,12 @@ fn write_message_json(
     let mut separator = "";
     if with_type {
         out.push_str("\"_type\":");
-        out.push_str(&text(descriptor.full_name()));
+        out.push_str(&json_string(descriptor.full_name()));
         separator = ",";
     }
     for (number, all) in fields {
         let Some(descriptor) = descriptor.get_field(number) else { continue };
-        let _ = write!(out, "{separator}{}:", text(descriptor.name()));
+        let _ = write!(out, "{separator}{}:", json_string(descriptor.name()));
         separator = ",";
         if descriptor.is_map() {
             write_map_json(&all, &descriptor, types, deeper, out)?;
@@ -139,7 +139,7 @@ fn unpacked<'a>(all: Vec<Raw<'a>>, kind: &Kind) -> Result<Vec<Raw<'a>>, String> 
                 Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => FOUR,
                 _ => VARINT,
             };
-            each.push(packed(&mut bytes, wire).ok_or(BROKEN)?);
+            each.push(packed(&mut bytes, wire).ok_or(MALFORMED)?);
         }
     }
     Ok(each)
@@ -152,15 +152,15 @@ fn write_map_json(
     depth: usize,
     out: &mut String,
 ) -> Result<(), String> {
-    let Kind::Message(entry) = descriptor.kind() else { return Err(BROKEN.to_owned()) };
+    let Kind::Message(entry) = descriptor.kind() else { return Err(MALFORMED.to_owned()) };
     let (key_kind, value_kind) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind());
     // The last entry with a key counts.
     let mut entries: BTreeMap<String, Raw<'_>> = BTreeMap::new();
     for raw in all {
-        let Raw::Length(mut entry) = *raw else { return Err(BROKEN.to_owned()) };
-        let (mut key, mut value) = (absent(&key_kind), absent(&value_kind));
+        let Raw::Length(mut entry) = *raw else { return Err(MALFORMED.to_owned()) };
+        let (mut key, mut value) = (default_of(&key_kind), default_of(&value_kind));
         while !entry.is_empty() {
-            match field(&mut entry).ok_or(BROKEN)? {
+            match field(&mut entry).ok_or(MALFORMED)? {
                 (1, raw) => key = raw,
                 (2, raw) => value = raw,
                 _ => {}
@@ -182,7 +182,7 @@ fn write_map_json(
 }
 
 /// Returns the default of a key or value that a map's entry does not have.
-fn absent(kind: &Kind) -> Raw<'static> {
+fn default_of(kind: &Kind) -> Raw<'static> {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Raw::Eight(0),
         Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => Raw::Four(0),
@@ -203,8 +203,8 @@ fn write_value_json(
         return Err(format!("it would be more than {ENTITY_JSON_MAX} bytes of JSON"));
     }
     let _ = match (kind, raw) {
-        (Kind::Double, Raw::Eight(bits)) => write!(out, "{}", number(java_double(f64::from_bits(bits)))),
-        (Kind::Float, Raw::Four(bits)) => write!(out, "{}", number(java_float(f32::from_bits(bits)))),
+        (Kind::Double, Raw::Eight(bits)) => write!(out, "{}", json_number(java_double(f64::from_bits(bits)))),
+        (Kind::Float, Raw::Four(bits)) => write!(out, "{}", json_number(java_float(f32::from_bits(bits)))),
         (Kind::Int32, Raw::Varint(number)) => write!(out, "{}", number as i32),
         (Kind::Int64, Raw::Varint(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Uint32, Raw::Varint(number)) => write!(out, "{}", number as u32),
@@ -216,7 +216,7 @@ fn write_value_json(
         (Kind::Sfixed32, Raw::Four(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Sfixed64, Raw::Eight(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Bool, Raw::Varint(number)) => write!(out, "{}", number != 0),
-        (Kind::String, Raw::Length(bytes)) => write!(out, "{}", text(&String::from_utf8_lossy(bytes))),
+        (Kind::String, Raw::Length(bytes)) => write!(out, "{}", json_string(&String::from_utf8_lossy(bytes))),
         (Kind::Bytes, Raw::Length(bytes)) => write!(out, "\"{}\"", STANDARD.encode(bytes)),
         (Kind::Enum(descriptor), Raw::Varint(number)) => {
             write_enum_json(number as i32, descriptor, out);
@@ -233,14 +233,14 @@ fn write_value_json(
 }
 
 /// Returns a number as JSON. NaN and infinities become strings, because JSON has no such numbers.
-fn number(java: String) -> String {
+fn json_number(java: String) -> String {
     if java.ends_with(|last: char| last.is_ascii_digit()) { java } else { format!("\"{java}\"") }
 }
 
 /// Appends an enum's value: its name, or its number if the schema has no name for it.
 fn write_enum_json(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
     let _ = match descriptor.get_value(number) {
-        Some(value) => write!(out, "{}", text(value.name())),
+        Some(value) => write!(out, "{}", json_string(value.name())),
         None => write!(out, "{number}"),
     };
 }
@@ -264,7 +264,7 @@ pub(crate) fn from_json(object: &Map<String, Value>, name: &str, types: &Types) 
         put_varint(&mut out, i64::from(enum_number(value, &descriptor)?).cast_unsigned());
         return Ok(out.freeze());
     }
-    let descriptor = types.message(name).ok_or_else(|| unknown(name))?;
+    let descriptor = types.message(name).ok_or_else(|| unknown_type(name))?;
     let mut body = BytesMut::new();
     put_message(object, &descriptor, &mut body)?;
     put_tag(&mut out, MESSAGE, LENGTH);
@@ -278,8 +278,9 @@ fn put_message(
     out: &mut BytesMut,
 ) -> Result<(), String> {
     let named = |name: &String| descriptor.get_field_by_name(name);
-    if let Some((unknown, _)) = object.iter().find(|(name, _)| *name != "_type" && named(name).is_none()) {
-        return Err(format!("{} has no field '{unknown}' in its schema", descriptor.full_name()));
+    if let Some((unknown_type, _)) = object.iter().find(|(name, _)| *name != "_type" && named(name).is_none())
+    {
+        return Err(format!("{} has no field '{unknown_type}' in its schema", descriptor.full_name()));
     }
     for field in descriptor.fields() {
         match object.get(field.name()).unwrap_or(&Value::Null) {
@@ -304,11 +305,13 @@ fn put_message(
 }
 
 fn put_map(entries: &Map<String, Value>, field: &FieldDescriptor, out: &mut BytesMut) -> Result<(), String> {
-    let Kind::Message(descriptor) = field.kind() else { return Err(wrong(&Value::Null, field)) };
+    let Kind::Message(descriptor) = field.kind() else { return Err(type_error(&Value::Null, field)) };
     for (name, value) in entries {
         let mut entry = BytesMut::new();
         let key = match descriptor.map_entry_key_field().kind() {
-            Kind::Bool => Value::Bool(name.parse().map_err(|_| wrong(&Value::from(name.as_str()), field))?),
+            Kind::Bool => {
+                Value::Bool(name.parse().map_err(|_| type_error(&Value::from(name.as_str()), field))?)
+            }
             _ => Value::from(name.as_str()),
         };
         put_value(&key, &descriptor.map_entry_key_field(), &mut entry)?;
@@ -319,7 +322,7 @@ fn put_map(entries: &Map<String, Value>, field: &FieldDescriptor, out: &mut Byte
     Ok(())
 }
 
-fn wrong(value: &Value, field: &FieldDescriptor) -> String {
+fn type_error(value: &Value, field: &FieldDescriptor) -> String {
     const SHOWN_MAX: usize = 60;
     let mut shown: String = value.to_string().chars().take(SHOWN_MAX).collect();
     if value.to_string().chars().nth(SHOWN_MAX).is_some() {
@@ -331,7 +334,7 @@ fn wrong(value: &Value, field: &FieldDescriptor) -> String {
 /// Appends a value of a field, or of one repetition of it.
 fn put_value(value: &Value, field: &FieldDescriptor, out: &mut BytesMut) -> Result<(), String> {
     let (kind, number) = (field.kind(), field.number());
-    let refused = || wrong(value, field);
+    let refused = || type_error(value, field);
     // Numbers may be written as strings, and strings as numbers.
     let text = match value {
         Value::String(text) => text.clone(),

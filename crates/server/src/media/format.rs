@@ -65,7 +65,7 @@ impl Format {
     ];
 
     /// Returns the format of a media type. `None` for media types that leave bytes unconverted.
-    pub(crate) fn of(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
+    pub(crate) fn from_media_type(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
         let (id, params) = match media_type {
             MediaType::Unspecified => return Ok(None),
             MediaType::Known { id, params } => (*id, params),
@@ -211,28 +211,28 @@ mod tests {
     const TEXT: Format = Format::Text(Charset::Utf8);
     const JSON: Format = Format::Json(Charset::Utf8);
 
-    fn of(name: &str) -> Result<Option<Format>, ConversionError> {
-        Format::of(&MediaType::Named { name: name.into(), params: Vec::new() })
+    fn format(name: &str) -> Result<Option<Format>, ConversionError> {
+        Format::from_media_type(&MediaType::Named { name: name.into(), params: Vec::new() })
     }
 
     #[test]
     fn media_types_are_known_with_and_without_parameters() {
-        assert_eq!(of("text/plain; charset=ISO-8859-1"), Ok(Some(Format::Text(Charset::Latin1))));
-        assert_eq!(of("TEXT/plain"), Ok(Some(TEXT)));
-        assert_eq!(of("text/plain;charset=nothing"), Err(ConversionError::Charset("nothing".to_owned())));
+        assert_eq!(format("text/plain; charset=ISO-8859-1"), Ok(Some(Format::Text(Charset::Latin1))));
+        assert_eq!(format("TEXT/plain"), Ok(Some(TEXT)));
+        assert_eq!(format("text/plain;charset=nothing"), Err(ConversionError::Charset("nothing".to_owned())));
         let param = vec![("charset".into(), "utf-16".into())];
         let known = MediaType::Known { id: 2, params: param };
-        assert_eq!(Format::of(&known), Ok(Some(Format::Json(Charset::Utf16))));
+        assert_eq!(Format::from_media_type(&known), Ok(Some(Format::Json(Charset::Utf16))));
         for none in ["application/unknown", "*/*"] {
-            assert_eq!(of(none), Ok(None));
+            assert_eq!(format(none), Ok(None));
         }
-        assert_eq!(Format::of(&MediaType::Unspecified), Ok(None));
+        assert_eq!(Format::from_media_type(&MediaType::Unspecified), Ok(None));
         assert_eq!(
-            of("application/x-java-object"),
+            format("application/x-java-object"),
             Ok(Some(Format::Other("application/x-java-object".into())))
         );
         assert_eq!(
-            Format::of(&MediaType::Known { id: 16, params: Vec::new() }),
+            Format::from_media_type(&MediaType::Known { id: 16, params: Vec::new() }),
             Ok(Some(Format::Other("16".into())))
         );
     }

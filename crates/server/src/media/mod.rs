@@ -39,10 +39,10 @@ fn stored_type(media_type: &MediaType) -> Result<Option<StoredType>, ConversionE
         // Objects of Java are stored in the form in which clients send them.
         Some("application/x-java-object") => MediaType::PROTOSTREAM,
         // Parameters without effect are dropped, because otherwise clients without them would seem to use another type.
-        Some(_) if Format::of(&plain)? == Format::of(media_type)? => plain,
+        Some(_) if Format::from_media_type(&plain)? == Format::from_media_type(media_type)? => plain,
         _ => media_type.clone(),
     };
-    let format = Format::of(&media_type)?;
+    let format = Format::from_media_type(&media_type)?;
     Ok(format.map(|format| StoredType { media_type, format }))
 }
 
@@ -111,7 +111,7 @@ impl Encoding {
         }
         let formats = |stored: &Option<StoredType>, client: &MediaType| {
             let Some(stored) = stored else { return Ok(None) };
-            let client = match Format::of(client)? {
+            let client = match Format::from_media_type(client)? {
                 None if header.version < ProtocolVersion::V2_8 => self.old_clients.clone(),
                 client => client,
             };

@@ -50,7 +50,7 @@ enum QueryFormat {
 
 impl QueryFormat {
     fn from_header(header: &RequestHeader) -> Result<Self, Refusal> {
-        Ok(match Format::of(&header.value_type)? {
+        Ok(match Format::from_media_type(&header.value_type)? {
             Some(format @ Format::Json(_)) if header.version >= ProtocolVersion::V2_8 => Self::Json(format),
             _ => Self::Protobuf,
         })

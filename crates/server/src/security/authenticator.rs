@@ -40,7 +40,7 @@ pub(crate) enum Rejection {
     Mechanism(String),
     /// The client wants to act as another user.
     #[error("ISPN006024: Invalid credentials: acting as another user is not supported")]
-    Another,
+    ActAs,
     /// The message is not one of the mechanism.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Malformed(#[from] Malformed),
@@ -274,7 +274,7 @@ impl Authenticator {
             Some(Mechanism::External) => {
                 let shown = certificate.ok_or(Rejection::Credentials)?;
                 *name = Some(shown.to_owned());
-                check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::Another)?, shown)?;
+                check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::ActAs)?, shown)?;
                 Ok(Step::Authenticated(self.verified_user(shown)?, None))
             }
             // Java's client waits for a last message, which is empty on success: facts section 5.1 have it otherwise.
@@ -284,7 +284,7 @@ impl Authenticator {
     }
 
     /// Returns the user of this name and its verifier; without one, no user and a decoy that no password matches.
-    fn known(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
+    fn user_and_verifier(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
         let name = &*prepared(name);
         // The decoy is made in any case, so that the time is the same.
         let settings = self.sessions.settings();
@@ -317,7 +317,8 @@ impl Authenticator {
     fn challenge(&self, hash: Hash, message: &[u8]) -> Result<(Exchange, Bytes), Rejection> {
         let first = scram::server::First::read(message)?;
         check_act_as(first.act_as(), first.name())?;
-        let (user, verifier) = self.known(Some(hash), first.name()).ok_or(Rejection::Credentials)?;
+        let (user, verifier) =
+            self.user_and_verifier(Some(hash), first.name()).ok_or(Rejection::Credentials)?;
         let random = ring::rand::generate::<[u8; 18]>(&self.random);
         let random = random.map_err(|_| Rejection::System("no random numbers are available"))?;
         let name = prepared(first.name());
@@ -330,7 +331,7 @@ impl Authenticator {
         let Plain { act_as, name, password } = Plain::read(message)?;
         *claimed = Some(prepared(name));
         check_act_as(act_as, name)?;
-        let (user, verifier) = self.known(None, name).ok_or(Rejection::Credentials)?;
+        let (user, verifier) = self.user_and_verifier(None, name).ok_or(Rejection::Credentials)?;
         let password = prepare(password).map_or_else(|_| password.to_owned(), std::borrow::Cow::into_owned);
         // The search also runs without such a user, so that the time is the same.
         let called = user.as_ref().map_or(name, |user| &user.name);
@@ -339,12 +340,12 @@ impl Authenticator {
         {
             return Ok(user);
         }
-        let turn = self.hashing.clone().acquire_owned().await;
-        let turn = turn.map_err(|_| Rejection::System("the server is shutting down"))?;
+        let permit = self.hashing.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Rejection::System("the server is shutting down"))?;
         // The permit moves into the task: it is not released before the task ends, even if the client disconnects.
         let hashing = tokio::task::spawn_blocking(move || {
-            let is_right = fits(&verifier, &password);
-            drop(turn);
+            let is_right = matches_password(&verifier, &password);
+            drop(permit);
             is_right.then_some((verifier, password))
         });
         let right = hashing.await.map_err(|_| Rejection::System("a password could not be hashed"))?;
@@ -357,7 +358,7 @@ impl Authenticator {
 }
 
 /// Returns whether the password matches, with half of a thread's time.
-fn fits(verifier: &Verifier, password: &str) -> bool {
+fn matches_password(verifier: &Verifier, password: &str) -> bool {
     let mut derivation = verifier.derivation(password);
     let mut begun = Instant::now();
     loop {
@@ -382,7 +383,7 @@ fn user(name: &str, known: &UserEntry) -> User {
 }
 
 fn check_act_as(act_as: &str, name: &str) -> Result<(), Rejection> {
-    if act_as.is_empty() || act_as == name { Ok(()) } else { Err(Rejection::Another) }
+    if act_as.is_empty() || act_as == name { Ok(()) } else { Err(Rejection::ActAs) }
 }
 
 #[cfg(test)]
@@ -399,8 +400,12 @@ mod tests {
     #[tokio::test]
     async fn response_is_not_delayed_by_other_clients_of_its_address() {
         let users = Users::parse("users", "alice admin").unwrap();
-        let choice =
-            MechanismChoice { named: None, has_certificates: true, has_tokens: false, is_confidential: true };
+        let choice = MechanismChoice {
+            configured: None,
+            has_certificates: true,
+            has_tokens: false,
+            is_confidential: true,
+        };
         let authenticator = Authenticator::new(users, choice, None, Duration::from_secs(60)).unwrap();
         let peer = Some(([10, 0, 0, 1], 1_000).into());
         let login = async |certificate| {

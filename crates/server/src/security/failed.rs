@@ -10,25 +10,25 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The most addresses in one line.
 const ADDRESSES_MAX: usize = 8;
 
-/// Failed logins since the last line.
+/// FailureSummary logins since the last line.
 #[derive(Default)]
 pub(crate) struct FailedLogins(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    pending: Failed,
+    pending: FailureSummary,
     logged_at: Option<Instant>,
 }
 
-/// Failed logins, and the addresses of the clients.
+/// FailureSummary logins, and the addresses of the clients.
 #[derive(Default)]
-pub(crate) struct Failed {
+pub(crate) struct FailureSummary {
     pub(crate) attempts: u64,
     /// The first addresses, with the failures of each.
     from: Vec<(IpAddr, u64)>,
 }
 
-impl Failed {
+impl FailureSummary {
     fn add(&mut self, peer: Option<SocketAddr>) {
         self.attempts += 1;
         let Some(address) = peer.map(|peer| peer.ip().to_canonical()) else { return };
@@ -53,7 +53,7 @@ impl Failed {
 
 impl FailedLogins {
     /// Counts a failed login. Returns the failures since the last line if a line is due now.
-    pub(crate) fn count(&self, peer: Option<SocketAddr>, now: Instant) -> Option<Failed> {
+    pub(crate) fn count(&self, peer: Option<SocketAddr>, now: Instant) -> Option<FailureSummary> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.pending.add(peer);
         if state.logged_at.is_some_and(|logged_at| now.saturating_duration_since(logged_at) < LOG_INTERVAL) {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_line_names_few_addresses() {
-        let mut failed = Failed::default();
+        let mut failed = FailureSummary::default();
         (0..200).for_each(|nth| failed.add(peer(nth)));
         let text = failed.addresses();
         assert_eq!(text.matches("10.0.0.").count(), ADDRESSES_MAX);

@@ -118,7 +118,7 @@ impl Security {
             };
         };
         let choice = MechanismChoice {
-            named: mechanisms,
+            configured: mechanisms,
             has_certificates: tls.as_ref().is_some_and(|tls| tls.requests_certificates),
             has_tokens: tokens.is_some(),
             is_confidential: tls.is_some() || allow_cleartext,
@@ -144,7 +144,7 @@ impl Security {
 /// The choice of mechanisms, independent of the users.
 pub(crate) struct MechanismChoice {
     /// The mechanisms to offer; by default all that are possible without risk.
-    named: Option<Vec<Mechanism>>,
+    configured: Option<Vec<Mechanism>>,
     has_certificates: bool,
     has_tokens: bool,
     /// The connection is encrypted, or secrets in cleartext are allowed.
@@ -156,13 +156,13 @@ impl MechanismChoice {
     pub(crate) fn for_users(&self, users: &Users) -> Result<Vec<Mechanism>, SecurityError> {
         let missing = |mechanism| missing(users, self.has_certificates, self.has_tokens, mechanism);
         let is_cleartext = |mechanism: Mechanism| mechanism.tells_secret() && !self.is_confidential;
-        let offered: Vec<Mechanism> = match &self.named {
+        let offered: Vec<Mechanism> = match &self.configured {
             None => Mechanism::ALL
                 .into_iter()
                 .filter(|&mechanism| !is_cleartext(mechanism) && missing(mechanism).is_none())
                 .collect(),
-            Some(named) => {
-                for &mechanism in named {
+            Some(configured) => {
+                for &mechanism in configured {
                     if let Some(reason) = missing(mechanism) {
                         return Err(SecurityError::Unavailable { mechanism, reason });
                     }
@@ -170,7 +170,7 @@ impl MechanismChoice {
                         return Err(SecurityError::CleartextSecret(mechanism));
                     }
                 }
-                Mechanism::ALL.into_iter().filter(|mechanism| named.contains(mechanism)).collect()
+                Mechanism::ALL.into_iter().filter(|mechanism| configured.contains(mechanism)).collect()
             }
         };
         if offered.is_empty() { Err(SecurityError::NoMechanism) } else { Ok(offered) }

@@ -128,17 +128,17 @@ impl UserEntry {
 /// A server's users.
 #[derive(Clone)]
 pub struct Users {
-    known: BTreeMap<String, UserEntry>,
+    entries: BTreeMap<String, UserEntry>,
     /// The secret from which decoys for names that do not exist follow, and the salts of passwords in cleartext. It follows
     /// from the file until the cluster has one secret for all servers.
     secret: Secret,
     /// The kinds of the users' verifiers, for each mechanism and for the verifiers against which PLAIN passwords are
     /// checked.
-    alike: [BTreeSet<Alike>; Hash::ALL.len() + 1],
+    verifier_kinds: [BTreeSet<VerifierKind>; Hash::ALL.len() + 1],
 }
 
 /// The properties of a verifier that a client sees: its mechanism, its salt's length and its iterations.
-type Alike = (Hash, usize, u32);
+type VerifierKind = (Hash, usize, u32);
 
 const fn index_of(hash: Option<Hash>) -> usize {
     match hash {
@@ -151,7 +151,7 @@ const fn index_of(hash: Option<Hash>) -> usize {
 
 impl std::fmt::Debug for Users {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.known.keys()).finish()
+        f.debug_list().entries(self.entries.keys()).finish()
     }
 }
 
@@ -172,7 +172,7 @@ impl Users {
 
     /// Returns the number of users.
     pub(crate) fn count(&self) -> usize {
-        self.known.len()
+        self.entries.len()
     }
 
     /// Parses the text of a file of this name.
@@ -182,7 +182,7 @@ impl Users {
     /// [`UsersError`] with the file, the line and the reason.
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
         let secret = Secret::from_file_text(text);
-        let mut users = Self { known: BTreeMap::new(), secret, alike: Default::default() };
+        let mut users = Self { entries: BTreeMap::new(), secret, verifier_kinds: Default::default() };
         let mut lines = BTreeMap::new();
         for (line, text) in text.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
             if text.is_empty() || text.starts_with('#') {
@@ -194,12 +194,12 @@ impl Users {
                 return Err(wrong(LineError::Twice(name, earlier)));
             }
             for hash in Hash::ALL.map(Some).into_iter().chain([None]) {
-                let alike = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
-                users.alike[index_of(hash)].extend(known.verifier(hash).map(alike));
+                let kind = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
+                users.verifier_kinds[index_of(hash)].extend(known.verifier(hash).map(kind));
             }
-            users.known.insert(name, known);
+            users.entries.insert(name, known);
         }
-        if users.known.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
+        if users.entries.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
     }
 
     fn read_line(&self, text: &str) -> Result<(String, UserEntry), LineError> {
@@ -244,19 +244,19 @@ impl Users {
     pub(crate) fn with_secret(mut self, secret: &Secret) -> Self {
         if self.secret != *secret {
             self.secret = secret.clone();
-            self.known.iter_mut().for_each(|(name, known)| known.derive(name, secret));
+            self.entries.iter_mut().for_each(|(name, known)| known.derive(name, secret));
         }
         self
     }
 
     /// Returns the user of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&UserEntry> {
-        self.known.get(name)
+        self.entries.get(name)
     }
 
     /// Returns whether any user has a verifier of this hash or, with `None`, of any hash.
     pub(crate) fn have_verifier(&self, hash: Option<Hash>) -> bool {
-        !self.alike[index_of(hash)].is_empty()
+        !self.verifier_kinds[index_of(hash)].is_empty()
     }
 
     /// Returns a decoy: the verifier for a user that does not exist or has no verifier of this hash. It has the kind of an
@@ -265,10 +265,10 @@ impl Users {
     /// The decoy follows from the secret, the name and the kinds of existing verifiers. Other users of the same kinds do not
     /// change it. A further kind changes only the decoys of the names that get this kind.
     pub(crate) fn decoy(&self, hash: Option<Hash>, name: &str) -> Option<Verifier> {
-        let weight = |(_, salt_len, iterations): &&Alike| {
+        let weight = |(_, salt_len, iterations): &&VerifierKind| {
             self.secret.derive(&format!("which {salt_len} {iterations}"), name)
         };
-        let &(hash, salt_len, iterations) = self.alike[index_of(hash)].iter().max_by_key(weight)?;
+        let &(hash, salt_len, iterations) = self.verifier_kinds[index_of(hash)].iter().max_by_key(weight)?;
         Some(Verifier::decoy(hash, &self.secret.derive("decoy", name), name, salt_len, iterations))
     }
 }
@@ -428,7 +428,7 @@ mod tests {
     }
 
     /// The salt and the iterations that a client gets for a name before its login, by each mechanism.
-    fn shown(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
+    fn challenge_parameters(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
         let of = |hash: Hash| {
             let known = users.get(name).and_then(|known| known.verifier(Some(hash)).cloned());
             let verifier = known.or_else(|| users.decoy(Some(hash), name)).unwrap();
@@ -442,11 +442,13 @@ mod tests {
         let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
         let users = Users::parse("users", &format!("alice admin password:wonderland\n{line}")).unwrap();
         for name in ["alice", "bob", "nobody"] {
-            let mut salts: Vec<Vec<u8>> = shown(&users, name).into_iter().map(|(salt, _)| salt).collect();
+            let mut salts: Vec<Vec<u8>> =
+                challenge_parameters(&users, name).into_iter().map(|(salt, _)| salt).collect();
             salts.sort();
             salts.dedup();
             assert_eq!(salts.len(), Hash::ALL.len(), "{name}");
-            let iterations: BTreeSet<u32> = shown(&users, name).into_iter().map(|(_, count)| count).collect();
+            let iterations: BTreeSet<u32> =
+                challenge_parameters(&users, name).into_iter().map(|(_, count)| count).collect();
             assert_eq!(iterations.len(), 1, "{name}");
         }
     }
@@ -462,12 +464,12 @@ mod tests {
         for name in
             ["alice", "bob"].map(str::to_owned).into_iter().chain((0..64).map(|n| format!("nobody-{n}")))
         {
-            assert_eq!(shown(&before, &name), shown(&after, &name), "{name}");
+            assert_eq!(challenge_parameters(&before, &name), challenge_parameters(&after, &name), "{name}");
         }
         assert!(after.get("alice").unwrap().verifier(None).unwrap().fits("wonderland"));
         // With the file's secret this would reveal which names exist.
         let of_file = Users::parse("users", &line).unwrap();
         let of_other = Users::parse("users", &format!("{line}\n")).unwrap();
-        assert_ne!(shown(&of_file, "nobody"), shown(&of_other, "nobody"));
+        assert_ne!(challenge_parameters(&of_file, "nobody"), challenge_parameters(&of_other, "nobody"));
     }
 }

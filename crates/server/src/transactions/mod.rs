@@ -49,7 +49,7 @@ use crate::stats::Count;
 use locks::Locks;
 pub(crate) use reaper::reap;
 use record::{Branch, Intent, State, Value};
-pub(crate) use record::{Record, key_of, xid_of};
+pub(crate) use record::{Record, record_key, xid_from_key};
 
 /// The cache of records.
 const RECORDS: &str = "___consort_transactions";
@@ -115,10 +115,10 @@ impl Counts {
 }
 
 /// The caches of a transaction by their names; `None` for a cache that was removed.
-type Involved = BTreeMap<String, Option<RawCache>>;
+type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
 /// Runs work to its end even if the client disconnects, because the server that begins a step also ends it.
-async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
@@ -129,7 +129,7 @@ async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'sta
     }
 }
 
-fn code(code: i32) -> Answer {
+fn code_answer(code: i32) -> Answer {
     Answer::success(ResponseBody::Transaction(Response::Code(code)))
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn answer(
             Ok::<_, Refusal>(code)
         };
         // Without a code of its own the client repeats the request.
-        return Ok(detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code));
+        return Ok(run_detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code_answer));
     }
     let transactions = caches.transactions().await.map_err(failed)?.clone();
     Ok(match request {
@@ -174,18 +174,18 @@ pub(crate) async fn answer(
                 transactions.counts.note(&transactions.counts.committed, code);
                 Ok::<_, Refusal>(code)
             };
-            code(detached(committed).await?)
+            code_answer(run_detached(committed).await?)
         }
         Request::Rollback(xid) => {
             let rolled_back = async move {
-                let code = transactions.roll_back(&key_of(&xid)).await?;
+                let code = transactions.roll_back(&record_key(&xid)).await?;
                 transactions.counts.note(&transactions.counts.rolled_back, code);
                 Ok::<_, Refusal>(code)
             };
-            code(detached(rolled_back).await?)
+            code_answer(run_detached(rolled_back).await?)
         }
         Request::Forget(xid) => {
-            transactions.forget(&key_of(&xid)).await?;
+            transactions.forget(&record_key(&xid)).await?;
             Answer::of(Status::Success)
         }
         Request::FetchRecovery | Request::Prepare(..) => {
@@ -198,7 +198,7 @@ pub(crate) async fn answer(
 }
 
 /// Returns the branch of a client's request with the versions that the client has read, both in the order of the keys.
-fn branch_of(
+fn new_branch(
     cache: &str,
     server: &str,
     modifications: Vec<Modification>,
@@ -235,7 +235,7 @@ fn branch_of(
 }
 
 /// Returns the holder of a transaction's locks.
-fn holder_of(key: &[u8]) -> Bytes {
+fn lock_holder(key: &[u8]) -> Bytes {
     [&b"x"[..], key].concat().into()
 }
 
@@ -267,7 +267,7 @@ impl Transactions {
         key: Bytes,
         write: Write,
     ) -> Result<Written, CacheError> {
-        detached(async move {
+        run_detached(async move {
             let holder = Bytes::from(format!("w{:x}", RandomState::new().build_hasher().finish()));
             let kept = Lifetime { lifespan: Some(LOCK_KEPT), max_idle: None };
             if !self.locks.acquire(cache.name(), &key, &holder, kept).await? {
@@ -295,9 +295,9 @@ impl Transactions {
     }
 
     /// Returns the caches of the transaction's branches so far.
-    async fn involved(&self, caches: &Caches, xid: &Xid) -> Result<Involved, Refusal> {
-        let mut involved = Involved::new();
-        for branch in self.record(&key_of(xid)).await?.unwrap_or_default().branches {
+    async fn involved(&self, caches: &Caches, xid: &Xid) -> Result<InvolvedCaches, Refusal> {
+        let mut involved = InvolvedCaches::new();
+        for branch in self.record(&record_key(xid)).await?.unwrap_or_default().branches {
             let found = caches.find(&branch.cache).await.map_err(|error| Refusal::new(error.to_string()))?;
             involved.insert(branch.cache, found.map(|served| served.handle()));
         }
@@ -308,7 +308,7 @@ impl Transactions {
     async fn prepare(
         &self,
         cache: &RawCache,
-        involved: &Involved,
+        involved: &InvolvedCaches,
         prepare: Prepare,
         recovery: Recovery,
         version: ProtocolVersion,
@@ -319,8 +319,8 @@ impl Transactions {
         }
         let default = cache.options().lifetime;
         let (mut branch, seen) =
-            branch_of(cache.name(), &self.server, modifications, recovery, version, default)?;
-        let key = key_of(&xid);
+            new_branch(cache.name(), &self.server, modifications, recovery, version, default)?;
+        let key = record_key(&xid);
         if let Some(state) = self.begin(&key, &branch).await? {
             return Ok(match state {
                 State::Preparing => {
@@ -331,7 +331,7 @@ impl Transactions {
                 State::RolledBack => Some(xa::ROLLBACK),
             });
         }
-        let is_sound = self.lock_and_validate(cache, &holder_of(&key), &mut branch, &seen).await;
+        let is_sound = self.lock_and_validate(cache, &lock_holder(&key), &mut branch, &seen).await;
         let is_prepared = match is_sound {
             Ok(true) => self.set_prepared(&key, &branch, is_one_phase).await,
             other => other,
@@ -345,7 +345,7 @@ impl Transactions {
         // After an error it is unknown whether the record was written.
         let is_decided = matches!(is_prepared, Ok(true)) || !self.roll_back_branch(&key, &branch).await?;
         if is_decided {
-            return self.finish_in_time(&key, involved).await.map(Some);
+            return self.finish_with_retries(&key, involved).await.map(Some);
         }
         // Also locks that were taken after another server had decided the rollback.
         self.release(&key, &branch).await?;
@@ -448,8 +448,8 @@ impl Transactions {
         Ok(is_rolled_back)
     }
 
-    async fn commit(&self, xid: &Xid, involved: &Involved) -> Result<i32, Refusal> {
-        let key = key_of(xid);
+    async fn commit(&self, xid: &Xid, involved: &InvolvedCaches) -> Result<i32, Refusal> {
+        let key = record_key(xid);
         let mut decided = xa::UNKNOWN;
         let decide = |record: Option<&Record>| {
             decided = xa::UNKNOWN;
@@ -459,7 +459,7 @@ impl Transactions {
         };
         self.records.compute(&key[..], decide).await?;
         match decided {
-            xa::OK => self.finish_in_time(&key, involved).await,
+            xa::OK => self.finish_with_retries(&key, involved).await,
             xa::UNKNOWN => Ok(decided),
             _ => {
                 self.release_completed(&key).await?;
@@ -484,7 +484,7 @@ impl Transactions {
     }
 
     /// Completes a decided transaction. Returns the code of the response.
-    async fn finish_in_time(&self, key: &[u8], involved: &Involved) -> Result<i32, Refusal> {
+    async fn finish_with_retries(&self, key: &[u8], involved: &InvolvedCaches) -> Result<i32, Refusal> {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {
                 Ok(()) => return Ok(xa::OK),
@@ -498,7 +498,7 @@ impl Transactions {
     }
 
     /// Makes the writes of a decided transaction, and unlocks the keys.
-    async fn finish(&self, key: &[u8], involved: &Involved) -> Result<(), CacheError> {
+    async fn finish(&self, key: &[u8], involved: &InvolvedCaches) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let mut written = Vec::new();
         for branch in record.branches.iter().filter(|branch| branch.state == State::Committing) {
@@ -536,7 +536,7 @@ impl Transactions {
     }
 
     async fn release(&self, key: &[u8], branch: &Branch) -> Result<(), CacheError> {
-        let holder = holder_of(key);
+        let holder = lock_holder(key);
         for intent in &branch.intents {
             self.locks.release(&branch.cache, &intent.key, &holder).await?;
         }
@@ -575,7 +575,7 @@ impl Transactions {
             {
                 // The id is held here, and then copied for the response.
                 gathering.add(size_of::<Xid>() + 2 * key.len()).await?;
-                keys.extend(xid_of(&key));
+                keys.extend(xid_from_key(&key));
             }
         }
         Ok(keys)

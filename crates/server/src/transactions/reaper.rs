@@ -4,7 +4,7 @@
 use consort_cache::CacheError;
 
 use super::record::TimeoutAction;
-use super::{Involved, Transactions};
+use super::{InvolvedCaches, Transactions};
 use crate::bounds::REAP_EVERY;
 use crate::caches::Caches;
 
@@ -38,7 +38,7 @@ impl Transactions {
                 }
                 TimeoutAction::Finish => {
                     tracing::info!("completing the commit of a transaction for the member that began it");
-                    let mut involved = Involved::new();
+                    let mut involved = InvolvedCaches::new();
                     for branch in &entry.value.branches {
                         if let Ok(found) = caches.find(&branch.cache).await {
                             involved.insert(branch.cache.clone(), found.map(|served| served.cache.clone()));

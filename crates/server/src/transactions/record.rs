@@ -170,7 +170,7 @@ impl Record {
 }
 
 /// Returns the record's key of a transaction's id.
-pub(crate) fn key_of(xid: &Xid) -> Vec<u8> {
+pub(crate) fn record_key(xid: &Xid) -> Vec<u8> {
     let mut key = Vec::with_capacity(4 + 1 + xid.global.len() + xid.branch.len());
     key.put_i32(xid.format);
     key.put_u8(xid.global.len() as u8);
@@ -180,7 +180,7 @@ pub(crate) fn key_of(xid: &Xid) -> Vec<u8> {
 }
 
 /// Returns the transaction's id of a record's key.
-pub(crate) fn xid_of(mut key: &[u8]) -> Option<Xid> {
+pub(crate) fn xid_from_key(mut key: &[u8]) -> Option<Xid> {
     let (format, global) = (key.try_get_i32().ok()?, key.try_get_u8().ok()?);
     let (global, branch) = key.split_at_checked(global.into())?;
     Some(Xid { format, global: Bytes::copy_from_slice(global), branch: Bytes::copy_from_slice(branch) })
@@ -271,9 +271,9 @@ mod tests {
                 global: Bytes::copy_from_slice(global),
                 branch: Bytes::copy_from_slice(branch),
             };
-            assert_eq!(xid_of(&key_of(&xid)), Some(xid));
+            assert_eq!(xid_from_key(&record_key(&xid)), Some(xid));
         }
-        assert_eq!(xid_of(b"\0\0\0\0\x05abc"), None);
-        assert_eq!(xid_of(b"\0"), None);
+        assert_eq!(xid_from_key(b"\0\0\0\0\x05abc"), None);
+        assert_eq!(xid_from_key(b"\0"), None);
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct SingleMember {
     _manager: CacheManager,
     pub(crate) cache: RawCache,
     transactions: Arc<Transactions>,
-    involved: Involved,
+    involved: InvolvedCaches,
 }
 
 pub(crate) async fn single_member(cluster: &str) -> SingleMember {
@@ -26,7 +26,7 @@ pub(crate) async fn single_member(cluster: &str) -> SingleMember {
     let manager = members.connect(cluster).await.unwrap();
     let cache = manager.open(CacheConfig::new("c")).raw().await.unwrap();
     let transactions = Arc::new(Transactions::open(&manager).await.unwrap());
-    let involved = Involved::from([("c".to_owned(), Some(cache.clone()))]);
+    let involved = InvolvedCaches::from([("c".to_owned(), Some(cache.clone()))]);
     SingleMember { _manager: manager, cache, transactions, involved }
 }
 
@@ -39,12 +39,12 @@ impl SingleMember {
     /// Prepares a branch. Returns it with the key of its record.
     async fn prepared(&self, n: u8, modifications: Vec<Modification>) -> (Vec<u8>, Branch) {
         let id = Bytes::copy_from_slice(&[n]);
-        let key = key_of(&Xid { format: 1, global: id.clone(), branch: id });
+        let key = record_key(&Xid { format: 1, global: id.clone(), branch: id });
         let version = ProtocolVersion::NEWEST;
         let (mut branch, seen) =
-            branch_of("c", "lost", modifications, MINUTE, version, Lifetime::FOREVER).ok().unwrap();
+            new_branch("c", "lost", modifications, MINUTE, version, Lifetime::FOREVER).ok().unwrap();
         assert_eq!(self.transactions.begin(&key, &branch).await.ok().unwrap(), None);
-        let holder = holder_of(&key);
+        let holder = lock_holder(&key);
         assert!(self.transactions.lock_and_validate(&self.cache, &holder, &mut branch, &seen).await.unwrap());
         assert!(self.transactions.set_prepared(&key, &branch, false).await.unwrap());
         (key, branch)
@@ -145,7 +145,7 @@ async fn transactions_are_bounded_in_number_and_bytes_until_they_are_forgotten()
     let mut member = single_member("bounded").await;
     let limits = |transactions, bytes| Limits { transactions, bytes };
     let begin = async |member: &SingleMember, n: u8| {
-        let (branch, _) = branch_of(
+        let (branch, _) = new_branch(
             "c",
             "A",
             vec![put("a", "a value of some bytes")],
@@ -175,7 +175,7 @@ async fn transactions_are_bounded_in_number_and_bytes_until_they_are_forgotten()
 #[test]
 fn too_large_transaction_or_duplicate_key_is_refused() {
     let branch = |modifications| {
-        branch_of("c", "A", modifications, MINUTE, ProtocolVersion::NEWEST, Lifetime::FOREVER)
+        new_branch("c", "A", modifications, MINUTE, ProtocolVersion::NEWEST, Lifetime::FOREVER)
     };
     assert!(branch(vec![put("a", "1"), put("a", "2")]).is_err());
     let value = Bytes::from(vec![7; TRANSACTION_BYTES_MAX]);

@@ -196,7 +196,7 @@ async fn caches_are_created_from_templates_of_clients() {
         (
             "@@template@create",
             vec![("name", "x"), ("configuration", "<local-cache aliases='y'/>")],
-            "cache configuration: aliases of a template: each is a name of one cache",
+            "cache configuration: aliases of a template: an alias names one cache",
         ),
     ] {
         assert_eq!(task_result(&mut client, task, &params).await, why);

@@ -324,7 +324,7 @@ async fn server_does_not_start_if_a_cache_of_its_file_conflicts() {
 
 #[tokio::test]
 async fn handle_creates_further_caches_on_a_running_server() {
-    let alone = member("task_error-later", Duration::from_millis(10), "").await;
+    let alone = member("attribute-later", Duration::from_millis(10), "").await;
     let server = Server::builder().port(0).start(alone).await.unwrap();
     let handle = server.caches();
     let two = CacheDefinitions::parse("f", "a:\n  localCache: ~\nb:\n  localCache: ~\n").unwrap();

@@ -200,7 +200,7 @@ async fn iterate(client: &mut Client, params: &[Bytes], with_metadata: bool) -> 
 
 #[tokio::test]
 async fn iteration_with_a_query_returns_each_match_once_from_all_servers() {
-    let servers = Running::three("queries-iterate").await;
+    let servers = Running::three("queries-iterated").await;
     let mut client = servers[1].client().await;
     with_books(&mut client, 100).await;
     for with_metadata in [false, true] {
