@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use consort_interop::{Network, Tool, in_network, in_own_network};
 use serde_json::Value;
 
-/// What the doctor says, and its exit code.
+/// Returns the doctor's output and exit code.
 fn doctor(arguments: &[&str]) -> (String, i32) {
     let run = Tool::run_consort(&[&["doctor", "--timeout=1"], arguments].concat());
     let code = run.status.code().expect("an exit code");
