@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_owner_says_of_an_entry_is_read_back() {
+    fn filtered_entry_of_an_owner_is_read_back() {
         let lifetime = Lifetime { lifespan: Some(Duration::from_secs(60)), max_idle: None };
         let zero = Duration::ZERO;
         let entry = Stored { value: "value".into(), version: Version(7), lifetime, age: zero, idle: zero };
