@@ -1,7 +1,7 @@
 //! Health and metrics in HTTP, on the port of Hot Rod clients.
 //!
-//! Health needs no authentication, as in Infinispan, because probes have no password. Metrics and health in detail need the
-//! MONITOR permission, unless the server is configured to serve metrics without authentication.
+//! Health needs no authentication, as in Infinispan, because probes have no password. Health in detail needs the MONITOR
+//! permission. So do metrics, unless the server is configured to serve them without authentication.
 
 mod credentials;
 mod early;
@@ -128,10 +128,10 @@ impl HttpConnection<'_> {
     /// Serves requests until the client disconnects or a timeout ends.
     pub(crate) async fn serve(
         mut self,
-        authenticated_by: Instant,
+        authentication_deadline: Instant,
         ending: &mut watch::Receiver<Stage>,
     ) -> io::Result<()> {
-        let mut until = authenticated_by;
+        let mut until = authentication_deadline;
         loop {
             let responded = tokio::select! {
                 responded = timeout_at(until, self.next_request()) => responded,
