@@ -165,7 +165,7 @@ mod tests {
     use super::super::from_text;
     use super::*;
 
-    fn store(text: &str) -> Result<Option<StoreSettings>> {
+    fn parsed(text: &str) -> Result<Option<StoreSettings>> {
         from_text("c", text).map(|definition| definition.store)
     }
 
@@ -189,7 +189,7 @@ mod tests {
             "distributedCache:\n  persistence:\n    fileStore:\n      preload: true\n      purge: true\n      data:\n        \
              syncWrites: true\n      writeBehind:\n        modificationQueueSize: 100\n",
         ] {
-            assert_eq!(store(text), Ok(Some(settings.clone())), "{text}");
+            assert_eq!(parsed(text), Ok(Some(settings.clone())), "{text}");
         }
     }
 
@@ -200,9 +200,9 @@ mod tests {
                 "<local-cache><persistence passivation=\"true\"><{store}/></persistence></local-cache>"
             );
             let settings = StoreSettings { is_passivating: true, ..StoreSettings::default() };
-            assert_eq!(store(&text), Ok(Some(settings)), "{store}");
+            assert_eq!(parsed(&text), Ok(Some(settings)), "{store}");
         }
-        assert_eq!(store("<local-cache><persistence/></local-cache>"), Ok(None));
+        assert_eq!(parsed("<local-cache><persistence/></local-cache>"), Ok(None));
     }
 
     #[test]
@@ -223,8 +223,8 @@ mod tests {
             ("<file-store/><file-store/>", "a second store"),
             ("<rocksdb-store/>", "rocksdb-store of persistence"),
         ] {
-            let error =
-                store(&format!("<local-cache><persistence>{store}</persistence></local-cache>")).unwrap_err();
+            let error = parsed(&format!("<local-cache><persistence>{store}</persistence></local-cache>"))
+                .unwrap_err();
             assert!(error.to_string().contains(why), "{store}: {error}");
         }
         for text in [
@@ -232,7 +232,7 @@ mod tests {
             r#"{"local-cache": {"persistence": {"passivation": true, "file-store": {"preload": true}}}}"#,
             r#"{"local-cache": {"persistence": {"mine": true, "file-store": {}}}}"#,
         ] {
-            assert!(store(text).is_err(), "{text}");
+            assert!(parsed(text).is_err(), "{text}");
         }
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Failures are counted for the user's name, for the client's address, and for the pair of both if that pair has logged in
 //! before. After a few failures the response is delayed. Each further failure doubles the delay, up to a limit. The response
-//! to a correct password is delayed, too: otherwise a client that guesses passwords would know at once that a response
-//! without delay is a success, and would not wait for the others. No login is refused because of earlier failures. A user
-//! that has logged in from an address before is only delayed by failures of that pair, so that an attack from another address
-//! does not slow the user.
+//! to a correct password is delayed, too. Otherwise a client that guesses passwords could stop waiting for delayed responses,
+//! because it would get the response to a success at once. No login is refused because of earlier failures. A user that has
+//! logged in from an address before is only delayed by failures of that pair, so that an attack from another address does not
+//! slow the user.
 //!
 //! The tables have a fixed size. A new name or address replaces the one with the fewest failures among the eight slots of its
 //! hash, so that many names with one failure each do not displace the one under attack.
@@ -174,7 +174,7 @@ mod tests {
             assert!(delays[..free].iter().all(Duration::is_zero));
             assert_eq!(delays[free..free + 3], [1, 2, 4].map(|times| LOGIN_DELAY_FIRST * times));
             assert!(delays.is_sorted() && delays.last() == Some(&LOGIN_DELAY_MAX));
-            // Failures expire with time.
+            // Counts of failures halve with time.
             let later = now + LOGIN_FAILURES_HALVED_AFTER * 7;
             let (name, from) = if is_by_name { ("alice", peer(200)) } else { ("bob", peer(1)) };
             assert_eq!(attempts.count(Some(name), from, false, later), Duration::ZERO);

@@ -350,7 +350,7 @@ mod tests {
     use super::*;
     use crate::security::role::Permission;
 
-    fn error(text: &str) -> String {
+    fn parse_error(text: &str) -> String {
         Users::parse("users", text).unwrap_err().to_string()
     }
 
@@ -395,15 +395,17 @@ mod tests {
                  (see consort user --help), or password:TEXT",
             ),
         ] {
-            assert_eq!(error(text), error);
+            assert_eq!(parse_error(text), error);
         }
         let line = line_for("a", &[Role::Admin], Some("pencil")).unwrap();
         for (at, hash) in ["SCRAM-SHA-256", "SCRAM-SHA-384", "SCRAM-SHA-512"].into_iter().enumerate() {
             let again = line.split(' ').find(|word| word.starts_with(&format!("{hash}$"))).unwrap();
-            let error = error(&format!("{line} {again}"));
+            let error = parse_error(&format!("{line} {again}"));
             assert_eq!(error, format!("users:1: word 6 is a second secret for {hash}"), "{at}");
         }
-        assert!(error("a admin SCRAM-SHA-256$x").starts_with("users:1: word 3 is not a valid verifier: "));
+        assert!(
+            parse_error("a admin SCRAM-SHA-256$x").starts_with("users:1: word 3 is not a valid verifier: ")
+        );
         assert!(Users::read("not-there").unwrap_err().to_string().starts_with("not-there: "));
     }
 

@@ -23,7 +23,7 @@ struct CachedPassword {
 
 /// The remembered passwords: at most one for each existing user.
 pub(crate) struct PasswordCache {
-    /// `None` if the system contains no random numbers: then no password is remembered.
+    /// `None` if the system has no random numbers: then no password is remembered.
     key: Option<hmac::Key>,
     by_user: Mutex<BTreeMap<String, CachedPassword>>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct PasswordCache {
 /// Returns the text whose keyed hash is remembered. It contains the verifier, so that a password is not accepted for another
 /// user's.
 fn sealed(verifier: &Verifier, password: &str) -> Vec<u8> {
-    // A verifier's text contains no zero byte.
+    // A verifier's text has no zero byte.
     [verifier.to_string().as_bytes(), b"\0", password.as_bytes()].concat()
 }
 
@@ -85,7 +85,7 @@ mod tests {
         assert!(passwords.contains("alice", &alice, "wonderland", now + VERIFIED_KEPT / 2));
         assert!(!passwords.contains("alice", &alice, "wonderlan", now));
         assert!(!passwords.contains("bob", &alice, "wonderland", now));
-        // A new password contains another verifier.
+        // A new password has another verifier.
         assert!(!passwords.contains("alice", &verifier("new"), "wonderland", now));
         assert!(!passwords.contains("alice", &alice, "wonderland", now + VERIFIED_KEPT));
     }
