@@ -103,7 +103,7 @@ pub(crate) struct Caches {
 
 /// A cache for clients that is being opened.
 fn opening(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
-    query::known(multimap::known(filter::known(manager.open_with(settings.into()))))
+    query::register(multimap::known(filter::known(manager.open_with(settings.into()))))
 }
 
 /// Whether a name is of the servers' own caches, or of an alias or template among the definitions. Clients reach none of
@@ -617,7 +617,7 @@ impl Caches {
         };
         loop {
             if let Some(schemas) = &self.schemas.schemas {
-                schemas.changed();
+                schemas.note_change();
             }
             let looked = self.look().await;
             let changed = poll_fn(&mut has_changed);

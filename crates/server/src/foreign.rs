@@ -111,7 +111,7 @@ pub fn token_owner(keys: &[u8], token: &str) -> Result<String, String> {
 
 /// The user's name in a certificate in DER, and until when it is good in seconds since 1970; 0 if it does not say.
 pub fn certificate(der: &[u8]) -> (Option<std::sync::Arc<str>>, i64) {
-    (tls::common_name(der), tls::good_until(der))
+    (tls::common_name(der), tls::expiry(der))
 }
 
 /// The record of a counter as this version writes it again; `None` if it is none.
@@ -127,7 +127,7 @@ pub fn transaction(bytes: &Bytes) -> Option<Bytes> {
 
 /// The key of a transaction's record as this version writes it again; `None` if it is none.
 pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
-    transactions::xid_of(bytes).map(|xid| transactions::key_of(&xid))
+    transactions::xid_from_key(bytes).map(|xid| transactions::record_key(&xid))
 }
 
 /// Whether the filter of this factory lets an entry through.
