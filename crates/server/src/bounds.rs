@@ -99,7 +99,7 @@ pub const AUTH_FAILURES_MAX: usize = 3;
 pub const PASSWORDS_SHARE: usize = 2;
 
 /// The time for which a verified password is accepted again without hashing. It saves most of the hashes for clients with
-/// short connections, and limits how long the memory of the process holds the password's digest.
+/// short connections, and is short enough for a secret in the memory of the process.
 pub const VERIFIED_KEPT: Duration = Duration::from_secs(5 * 60);
 
 /// Requests of one connection that wait for other members. Beyond the limit, nothing is read from the connection: a client
