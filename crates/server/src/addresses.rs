@@ -1,16 +1,16 @@
-//! How many connections each address has.
+//! The number of connections per address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Whom connections come from: an address of IPv4, or a network of IPv6 with a prefix of 64 bits, all of whose addresses
-/// one host can have.
+/// The origin of connections: an address of IPv4, or a network of IPv6 with a prefix of 64 bits, because one host can have
+/// all addresses of such a network.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Origin(IpAddr);
 
 impl Origin {
-    /// That of an address.
+    /// The origin of an address.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) if !address.is_loopback() => {
@@ -21,7 +21,7 @@ impl Origin {
         }
     }
 
-    /// Whether it is this host: proxies beside the server have connections for many clients.
+    /// Whether it is this host: local proxies have connections for many clients.
     const fn is_here(self) -> bool {
         self.0.is_loopback()
     }
@@ -43,7 +43,7 @@ pub(crate) struct Addresses {
     counts: Arc<Mutex<BTreeMap<Origin, usize>>>,
 }
 
-/// A connection of an origin. It is counted until this is dropped.
+/// A counted connection of an origin, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     of: Addresses,
@@ -51,7 +51,7 @@ pub(crate) struct Counted {
 }
 
 impl Addresses {
-    /// Nobody yet. `max` of zero is no limit.
+    /// Starts without connections. `max` of zero is no limit.
     pub(crate) fn new(max: usize) -> Self {
         Self { max, counts: Arc::default() }
     }
@@ -65,7 +65,7 @@ impl Addresses {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more connection of an origin; nothing if it has as many as it may.
+    /// Counts one more connection of an origin; `None` if the origin has reached the limit.
     pub(crate) fn add(&self, origin: Origin) -> Option<Counted> {
         let mut counts = self.counts();
         let count = counts.entry(origin).or_default();

@@ -1,4 +1,4 @@
-//! Caches, their aliases and templates, which clients make, remove and list (facts section 2.8).
+//! Administration by clients: creates, removes and lists caches, aliases and templates (facts section 2.8).
 
 use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
@@ -14,14 +14,14 @@ use crate::register::Keeping;
 use crate::schemas;
 use crate::session::Session;
 
-/// Goes on with what is left of caches: of the one that is named, or of all. Infinispan has this in HTTP only.
+/// The task that makes degraded caches available: the named one, or all. Infinispan has this in HTTP only.
 const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
 
-/// Says what would be lost then. It is a task of its own, because a server that did not know a parameter for it would go on
-/// without the members.
+/// The task that reports the losses that this would have. It is a task of its own, because a server that does not know such
+/// a parameter would make the caches available.
 const LOSSES: &str = "@@cache@losses";
 
-/// What a task is given.
+/// The parameters of a task.
 struct Params(Vec<(Text, Bytes)>);
 
 impl Params {
@@ -89,7 +89,7 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
     }
 }
 
-/// The names that are among those of all definitions, in JSON.
+/// Lists names of definitions in JSON.
 async fn listed(session: &Session, among: fn(&[Bytes]) -> Vec<String>) -> Result<Answer, Refusal> {
     let mut gathering = session.responses.begin().await?;
     let names = session.caches.definitions.names_within(&mut gathering).await?;
@@ -108,7 +108,7 @@ async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, 
     schemas::create_or_update(&caches.schemas, name, content.into(), &op, is_forced).await
 }
 
-/// One attribute of a cache that is there says something else.
+/// Changes one attribute of an existing cache.
 async fn change(caches: &Caches, params: &Params) -> Result<String, AdminError> {
     let of = |name: &str| params.get(name).unwrap_or_default();
     let (attribute, value) = (of("attribute"), of("value"));
@@ -121,7 +121,7 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
     let mut keeping = Keeping::Lasting;
     for flag in params.flags().split(',').map(str::trim) {
         match flag {
-            // What lasts is what is not said to be volatile; older clients say it.
+            // A cache is persistent unless it is volatile; older clients send it explicitly.
             "" | "PERMANENT" => {}
             "VOLATILE" => keeping = Keeping::Passing,
             "UPDATE" => if_there = IfThere::Changed,
@@ -142,7 +142,7 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
     Ok(String::new())
 }
 
-/// Reads a definition. A long one takes time and memory: others wait until there is room.
+/// Reads a definition. A long one needs time and memory, so that this waits for capacity.
 async fn read(caches: &Caches, name: &str, text: String) -> Result<Definition, AdminError> {
     if text.len() <= DEFINITION_HERE_MAX {
         return Ok(definition::from_text(name, &text)?);
@@ -160,7 +160,7 @@ fn no_flag(flag: &str) -> AdminError {
     DefinitionError::Unsupported(format!("flag {flag}")).into()
 }
 
-/// An alias becomes a name of another cache, or of a first one.
+/// Points an alias to a cache. The alias may be new.
 async fn assign(caches: &Caches, params: &Params) -> Result<String, AdminError> {
     match params.flags().trim() {
         "" => {}

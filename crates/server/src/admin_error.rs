@@ -1,4 +1,4 @@
-//! Why a cache cannot be made, changed, removed or opened.
+//! Errors of creating, changing, removing and opening caches.
 
 use consort_cache::{CacheError, NotHandedOver, OpenError};
 
@@ -6,36 +6,36 @@ use crate::bounds::{CACHE_NAME_MAX, CACHES_MAX};
 use crate::data::DataError;
 use crate::definition::DefinitionError;
 
-/// A cache could not be made, changed or removed.
+/// A cache could not be created, changed or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminError {
-    /// As Infinispan says it.
+    /// The text is Infinispan's.
     #[error("ISPN000507: Cache {0} already exists")]
     Exists(String),
-    /// Names that are ours.
+    /// The name is reserved for internal caches.
     #[error("cache name '{0}' is reserved")]
     Reserved(String),
     #[error(transparent)]
     Exceeded(#[from] consort_memory::Exceeded),
-    /// A thread of the server's own.
+    /// A thread of the server has failed.
     #[error("the definition was not read: {0}")]
     Failed(String),
     #[error("the name has {0} bytes, and {CACHE_NAME_MAX} are the limit")]
     LongName(usize),
     #[error("there are {CACHES_MAX} caches, aliases and templates already")]
     TooMany,
-    /// As Infinispan says it, of an alias that is a cache.
+    /// The text is Infinispan's, for an alias that is the name of a cache.
     #[error("ISPN000438: Cache with name '{0}' is defined more than once!")]
     Twice(String),
-    /// As Infinispan says it.
+    /// The text is Infinispan's.
     #[error("ISPN000702: The alias '{alias}' is already being used by cache '{cache}'")]
     InUse { alias: String, cache: String },
-    /// As Infinispan says it.
+    /// The text is Infinispan's.
     #[error("ISPN000436: Cache '{0}' has been requested, but no matching cache configuration exists")]
     NoCache(String),
     #[error("an alias is a name without spaces, and not '{0}'")]
     NoAlias(String),
-    /// As Infinispan says it of templates as well.
+    /// The text is Infinispan's, for templates as well.
     #[error("ISPN000453: Attempt to define configuration for cache {0} which already exists")]
     TemplateExists(String),
     #[error("template '{0}' comes with the server")]
@@ -68,7 +68,7 @@ pub(crate) enum AdminError {
     NotOpened { cache: String, error: String },
     #[error("cache '{0}' is there and is different; it is removed and made again")]
     Different(String),
-    /// As Infinispan says it.
+    /// The text is Infinispan's.
     #[error("Indexing was not enabled on cache {0}")]
     NotIndexed(String),
 }

@@ -1,5 +1,5 @@
-//! Requests that have come together: what they are about is looked for once, and what their keys need of memory is fetched
-//! for all of them before the first is answered.
+//! Decoded requests of a connection. For requests that arrive together, the cache is looked up once, and the memory of
+//! their keys is prefetched before the first of them is answered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,23 +14,22 @@ use consort_hotrod::{
 use crate::caches::Caches;
 use crate::served::Served;
 
-/// A connection's requests in the order in which they came, at most [`AHEAD_MAX`] of which are decoded and not begun.
+/// A connection's requests in the order of their arrival. At most [`AHEAD_MAX`] of them are decoded and not started.
 pub(crate) struct Ahead {
     decoder: RequestDecoder,
-    /// With the bytes of each.
+    /// Each with its size in bytes.
     decoded: VecDeque<(Request, usize)>,
-    /// What follows them cannot be read.
+    /// The bytes after them cannot be read, for this reason.
     wrong: Option<RequestError>,
-    /// The cache that the first of them is about, until all of them have been taken: a cache that nobody has any more is not
-    /// kept by connections that say nothing.
+    /// The cache of the first of them, until all of them have been taken: an idle connection must not keep a removed cache.
     recent: Option<Recent>,
 }
 
-/// A cache as it was when a request for it had come.
+/// A cache and its topology for clients, as of the arrival of a request for it.
 pub(crate) struct Recent {
     name: Text,
     pub(crate) served: Arc<Served>,
-    /// What clients are told of its owners.
+    /// The topology for clients.
     pub(crate) topology: Option<Arc<CacheTopology>>,
 }
 
@@ -40,54 +39,54 @@ impl Ahead {
         Self { decoder, decoded: VecDeque::new(), wrong: None, recent: None }
     }
 
-    /// Other limits from the next field on.
+    /// Sets other limits from the next field on.
     pub(crate) const fn set_limits(&mut self, limits: Limits) {
         self.decoder.set_limits(limits);
     }
 
-    /// The next request, if it is there as a whole, and nothing after it.
+    /// Returns the next request, if it has arrived completely, without reading beyond it.
     ///
     /// # Errors
     ///
-    /// If the bytes are none. Nothing that follows can be read.
+    /// If the bytes are no request. The bytes after them cannot be read.
     pub(crate) fn next_alone(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
         self.decoder.decode(input)
     }
 
-    /// How many bytes the request has at least that is not there as a whole yet.
+    /// The least size in bytes of the request that has not arrived completely.
     pub(crate) fn bytes_needed(&self) -> usize {
         self.decoder.bytes_needed()
     }
 
-    /// The id of the request that is not there as a whole yet, and what its response looks like, as soon as that is known.
+    /// The id of the request that has not arrived completely, and the context of its response, as soon as they are known.
     pub(crate) fn begun(&self) -> Option<(u64, RequestContext)> {
         self.decoder.partial_request()
     }
 
-    /// Whether a request is being dropped as it comes.
+    /// Whether the rest of a request is being dropped.
     pub(crate) fn is_skipping(&self) -> bool {
         self.decoder.is_skipping()
     }
 
-    /// Drops the request that is not there as a whole yet, as far as it has come and as it comes.
+    /// Drops the request that has not arrived completely: the part that is here, and the rest as it arrives.
     pub(crate) fn skip(&mut self, input: &mut BytesMut) {
         self.decoder.skip(input);
     }
 
-    /// The beginning of the request that is not there as a whole yet, once.
+    /// Returns the beginning of the request that has not arrived completely, once.
     ///
     /// # Errors
     ///
-    /// If the bytes are none. Nothing that follows can be read.
+    /// If the bytes are no request. The bytes after them cannot be read.
     pub(crate) fn head(&mut self, input: &[u8]) -> Result<Option<RequestHead>, RequestError> {
         self.decoder.head(input)
     }
 
-    /// The next request and how many bytes it has, if it is there as a whole.
+    /// Returns the next request and its size in bytes, if it has arrived completely.
     ///
     /// # Errors
     ///
-    /// If the bytes are none. Nothing that follows can be read.
+    /// If the bytes are no request. The bytes after them cannot be read.
     pub(crate) fn next(
         &mut self,
         input: &mut BytesMut,
@@ -135,7 +134,7 @@ impl Ahead {
         }));
     }
 
-    /// The cache of a request that [`Ahead::next`] gave last, if it is known.
+    /// The cache of the request that [`Ahead::next`] returned last, if the cache is open here.
     pub(crate) fn recent(&self, request: &Request) -> Option<&Recent> {
         self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
     }

@@ -1,7 +1,7 @@
-//! Other names of caches.
+//! Aliases of caches.
 //!
-//! An alias is an entry of its own among the definitions, under a name that no cache can have: so it goes from one cache to
-//! another with one write, and clients find it with the one or with the other, and never nowhere.
+//! An alias is an entry of its own among the definitions, under a name that no cache can have. So one write moves it from
+//! one cache to another: clients find it at the one or the other, and always at one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock};
@@ -13,7 +13,7 @@ use crate::admin_error::AdminError;
 use crate::caches::{Caches, is_ours};
 use crate::register::Keeping;
 
-/// What the keys of aliases begin with.
+/// The prefix of aliases' keys.
 const KEY: &str = "___alias ";
 
 fn key(alias: &str) -> Bytes {
@@ -24,19 +24,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Which cache each alias means, as far as it is known here, for moments in which this server does not have the definitions.
+/// The cache of each alias as far as this server knows, for times at which it does not have the definitions.
 #[derive(Default)]
 pub(crate) struct Aliases(RwLock<Known>);
 
 #[derive(Default)]
 struct Known {
     all: BTreeMap<String, String>,
-    /// How often clients of this server have changed it.
+    /// The number of changes by clients of this server.
     age: u64,
 }
 
 impl Aliases {
-    /// The cache that an alias means.
+    /// The cache of an alias.
     pub(crate) fn meant(&self, alias: &str) -> Option<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).all.get(alias).cloned()
     }
@@ -52,7 +52,8 @@ impl Aliases {
         change(&mut known.all);
     }
 
-    /// Knows what was seen since it was of this age. What clients have changed meanwhile is looked at again soon.
+    /// Stores the aliases that were read since this age. If clients have changed aliases meanwhile, the next read comes
+    /// soon.
     fn renew(&self, all: BTreeMap<String, String>, age: u64) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.age == age {
@@ -62,8 +63,8 @@ impl Aliases {
 }
 
 impl Caches {
-    /// The cache that an alias means, without waiting. Another server that has changed it a moment ago has told its client so
-    /// when every server had that: what was known before does not count.
+    /// The cache of an alias, without waiting. Another server that has just changed the alias answers its client only when
+    /// every server has the change, so that an older known value does not count.
     pub(crate) fn meant_here(&self, alias: &str) -> Option<String> {
         match self.definitions.lasting_here(&key(alias)) {
             Lookup::Hit(cache) => Some(text(&cache)),
@@ -72,12 +73,12 @@ impl Caches {
         }
     }
 
-    /// The cache that an alias means, also if another server has made it a moment ago.
+    /// The cache of an alias, also if another server has just made the alias.
     pub(crate) async fn alias(&self, alias: &str) -> Result<Option<String>, CacheError> {
         Ok(self.definitions.get(&key(alias)).await?.map(|cache| text(&cache)))
     }
 
-    /// That these can be aliases of this cache.
+    /// Checks that these can be aliases of this cache.
     pub(crate) async fn check_aliases(
         &self,
         cache: &str,
@@ -94,7 +95,7 @@ impl Caches {
         Ok(())
     }
 
-    /// An alias means this cache from now on, whatever it has meant before, on every server.
+    /// Points an alias to this cache on every server, whatever its cache was.
     pub(crate) async fn assign_alias(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
         if alias.is_empty() || is_ours(alias) || alias.contains(char::is_whitespace) {
             return Err(AdminError::NoAlias(alias.to_owned()));
@@ -112,7 +113,7 @@ impl Caches {
 
     async fn point(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
         let (key, value) = (key(alias), Bytes::copy_from_slice(cache.as_bytes()));
-        // Whoever changes it at the same time has done so when this has to begin anew.
+        // A repetition means that another change of this alias has succeeded.
         loop {
             let done = match self.definitions.newest(&key).await? {
                 Some(before) => before == value || self.definitions.replace(&key, &before, &value).await?,
@@ -128,7 +129,7 @@ impl Caches {
         }
     }
 
-    /// A cache has these aliases, and no others.
+    /// Sets the aliases of a cache, and removes all others.
     pub(crate) async fn set_aliases(
         &self,
         cache: &str,
@@ -153,8 +154,8 @@ impl Caches {
         Ok(())
     }
 
-    /// Knows the aliases among all that is defined, which was seen when they were of this age. Those of caches that are gone, as volatile ones are when all servers have
-    /// ended, the first member takes away.
+    /// Stores the aliases among all definitions, which were read when the aliases had this age. If the cache of an alias is
+    /// gone, as volatile ones are after a full restart, the first member removes the alias.
     pub(crate) async fn look_at_aliases(
         &self,
         defined: &BTreeMap<String, Bytes>,
@@ -164,7 +165,7 @@ impl Caches {
         let all: BTreeMap<String, String> = all.map(|(alias, cache)| (alias.to_owned(), cache)).collect();
         if self.members_if_first().is_some() {
             for (alias, cache) in all.iter().filter(|(_, cache)| !defined.contains_key(*cache)) {
-                // What was defined after the walk had passed is not gone.
+                // A cache that was defined after the iteration had passed its key is not gone.
                 if self.definitions.get(cache.as_bytes()).await?.is_none() {
                     self.forget_alias(alias).await?;
                 }

@@ -1,4 +1,4 @@
-//! What is answered, and how errors are told.
+//! Results of requests, and the conversion of errors to status and text.
 
 use consort_cache::{CacheError, OperationError};
 use consort_hotrod::{ResponseBody, Status};
@@ -7,7 +7,7 @@ use crate::gathering::Held;
 use crate::media::ConversionError;
 use crate::of_key::of_key;
 
-/// A status and what follows it.
+/// A status and the body of a response.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
@@ -20,12 +20,12 @@ impl Answer {
         Self { status, body, held: None }
     }
 
-    /// With the bytes that are reserved for it.
+    /// Adds the bytes that are reserved for it.
     pub(crate) fn holding(self, held: Box<Held>) -> Self {
         Self { held: Some(held), ..self }
     }
 
-    /// The same if bytes were reserved.
+    /// Adds the bytes that are reserved for it, if there are any.
     pub(crate) fn holding_some(self, held: Option<Box<Held>>) -> Self {
         Self { held, ..self }
     }
@@ -42,7 +42,7 @@ impl Answer {
         Self::new(status, ResponseBody::Error(text.into().into()))
     }
 
-    /// Clients find out by the exception's name that there is no such cache (facts section 2.5).
+    /// The exception's name tells clients that the cache does not exist (facts section 2.5).
     pub(crate) fn no_cache(name: &str) -> Self {
         Self::error(
             Status::ParseError,
@@ -54,7 +54,7 @@ impl Answer {
     }
 }
 
-/// Why something is not done.
+/// The reason for which a request fails.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: Status,
@@ -62,24 +62,24 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// It cannot be had here.
+    /// The request is refused because this server does not support it.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { status: Status::ServerError, text: text.into() }
     }
 
-    /// What is wrong.
+    /// The text of the error.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// It is so with this key of the request.
+    /// The same error for this key of the request.
     pub(crate) fn of_key(self, nth: usize, key: &[u8]) -> Self {
         Self { text: of_key(nth, key, self.text), ..self }
     }
 }
 
 impl From<CacheError> for Refusal {
-    /// What another server may do better is told as such: clients ask that one.
+    /// An error that another server may not have is reported as such, so that clients try another server.
     fn from(error: CacheError) -> Self {
         let status = match &error {
             CacheError::Operation(OperationError::TimedOut(_)) => Status::TimedOut,

@@ -1,4 +1,4 @@
-//! Which part of the server answers a request, and from which cache.
+//! The dispatcher: it chooses the part of the server and the cache for a request.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::served::Served;
 use crate::session::Session;
 use crate::{admin, bulk, multimap, pieces, query, schemas, topology, transactions};
 
-/// What this server can do.
+/// The operations of this server.
 const OPCODES: &[Opcode] = &[
     Opcode::Put,
     Opcode::Get,
@@ -87,8 +87,8 @@ const OPCODES: &[Opcode] = &[
     Opcode::FetchTxRecovery,
 ];
 
-/// The answer to a read of what is here from a cache that keeps what its clients send, or to a write that needs nobody else:
-/// what most requests are. Nothing for all others, which [`answer`] answers.
+/// Answers a read of a local entry in a cache without conversion, or a write that involves no other member. Most requests
+/// are of this kind. Returns `None` for all others, which [`answer`] answers.
 pub(crate) fn answer_here(
     session: &Session,
     recent: &Recent,
@@ -109,7 +109,7 @@ pub(crate) fn answer_here(
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
 
-/// The response to a request, with the bytes that are reserved for it.
+/// Returns the response to a request, with the bytes that are reserved for it.
 pub(crate) async fn answer(
     session: Arc<Session>,
     request: Request,
@@ -124,7 +124,7 @@ pub(crate) async fn answer(
     (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
 }
 
-/// The answer to a request, and the topology if its client has another one.
+/// Returns the result of a request, and the topology if its client has another one.
 async fn answer_body(
     session: &Arc<Session>,
     header: &RequestHeader,
@@ -147,7 +147,7 @@ async fn answer_body(
     };
     let conversion = match &served {
         Some(served) if has_data(&body) => match served.encoding.conversion(header) {
-            // What few requests need does not make the state of all of them larger.
+            // Boxed, because few requests need it and it would enlarge the state of all.
             Ok(Some(conversion)) if conversion.needs_types() => {
                 let types = Box::pin(caches.types()).await;
                 Ok(Some(Box::new(conversion.with_types(types))))
@@ -158,7 +158,7 @@ async fn answer_body(
     };
     let converted = match conversion {
         Ok(None) => Ok((None, body)),
-        // What few requests need does not make the state of all of them larger.
+        // Boxed, because few requests need it and it would enlarge the state of all.
         Ok(Some(conversion)) => {
             let converted = Box::pin(conversion.request_offloaded(body)).await;
             converted.map(|body| (Some(conversion), body))
@@ -211,7 +211,7 @@ async fn answer_body(
             }
         }
         (RequestBody::Bulk(request), Some(served)) => {
-            // What few requests need does not make the state of all of them larger.
+            // Boxed, because few requests need it and it would enlarge the state of all.
             let answered =
                 Box::pin(bulk::answer(&session.responses, served, conversion.as_deref(), request, header));
             answered.await.unwrap_or_else(Answer::from)
@@ -271,7 +271,7 @@ async fn answer_body(
     (answer, topology)
 }
 
-/// Why the schemas are not changed, if they are not.
+/// The reason for which a change of the schemas is refused, if there is one.
 async fn refusal_of_schema(served: &Served, body: &RequestBody) -> Option<Refusal> {
     if let Some(refusal) = schemas::refusal(body) {
         return Some(refusal);
@@ -279,13 +279,13 @@ async fn refusal_of_schema(served: &Served, body: &RequestBody) -> Option<Refusa
     Box::pin(schemas::refusal_of_all(&served.cache, body)).await.unwrap_or_else(Some)
 }
 
-/// The cache that is meant, if one is needed.
+/// The cache of a request, if the operation needs one.
 async fn served(
     caches: &Caches,
     header: &RequestHeader,
     body: &RequestBody,
 ) -> Result<Option<Arc<Served>>, Answer> {
-    // Clients name a cache of their own for them, and go to the owners that they are told of it.
+    // Clients name a cache of their own for counters, and send requests to the owners in its topology.
     if matches!(body, RequestBody::Counter(_)) {
         return Ok(Some(caches.counters.served.clone()));
     }
@@ -293,7 +293,7 @@ async fn served(
     if let Some(served) = caches.get(name) {
         return Ok(Some(served));
     }
-    // Administration is asked for with any name, also that of a cache that is still to be made.
+    // Requests of administration can have any cache name, also that of a cache that does not exist yet.
     let is_of_cache = match body {
         RequestBody::Map(_)
         | RequestBody::Bulk(_)
@@ -303,7 +303,7 @@ async fn served(
         | RequestBody::Task(task::Request::Query(_))
         | RequestBody::Transaction(transaction::Request::Prepare(..))
         | RequestBody::Server(server::Request::Stats) => true,
-        // Pieces go to a stream, which knows its cache. None may wait here, so that they stay in their order.
+        // Pieces belong to a stream, which knows its cache. None may wait here, because their order matters.
         RequestBody::Stream(request) => request.key().is_some(),
         RequestBody::Server(server::Request::Ping) => !name.is_empty(),
         _ => false,
@@ -318,7 +318,7 @@ async fn served(
     }
 }
 
-/// Whether something has keys or values that are the client's and may be something else in the cache.
+/// Whether a request has keys or values of the client that may need conversion for the cache.
 const fn has_data(body: &RequestBody) -> bool {
     matches!(
         body,

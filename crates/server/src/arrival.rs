@@ -1,7 +1,7 @@
-//! Until a cache that was made is on all servers.
+//! Waits until a new cache is open on all servers.
 //!
-//! The others open it when they hear of it. Who was told before that it is there, and then lost a server, could find it without
-//! most of its few members, and so degraded.
+//! The other servers open a cache when they learn of it. A client that gets the response before that, and then loses a
+//! server, could find the cache without most of its few members, and so degraded.
 
 use consort_cache::{Address, Availability, CacheManager, Phase, Topology};
 use tokio::time::{Instant, timeout_at};
@@ -11,11 +11,12 @@ use crate::caches::Caches;
 use crate::topology::Endpoints;
 use crate::transactions;
 
-/// Waits until all servers that are here now have these caches, each with its share of what was written so far. One that has
-/// none after [`EVERYWHERE_WITHIN`], as it is silent or cannot open it, is waited for no longer: it is said which.
+/// Waits until all current servers have these caches, each with its share of the entries so far. After
+/// [`EVERYWHERE_WITHIN`] it no longer waits for a server without the cache, which does not respond or cannot open it, and
+/// logs its name.
 pub(crate) async fn everywhere(caches: &Caches, names: &[String]) {
     let until = Instant::now() + EVERYWHERE_WITHIN;
-    // If it cannot be told who the servers are, those that can will find the caches all the same.
+    // If the list of servers is not available here, the other servers still open the caches.
     let Ok(servers) = caches.servers().await else { return };
     let missing = |topology: &Topology| missing(caches.manager(), &servers, topology);
     for name in names {
@@ -39,7 +40,7 @@ pub(crate) async fn everywhere(caches: &Caches, names: &[String]) {
     }
 }
 
-/// The servers that are here and do not have a cache.
+/// The current servers that do not have a cache.
 fn missing(manager: &CacheManager, servers: &Endpoints, topology: &Topology) -> Vec<String> {
     let view = manager.view();
     let members = view.iter().flat_map(|view| view.members());

@@ -1,4 +1,4 @@
-//! Degraded caches: what is lost with the members that are away, and going on without them.
+//! Degraded caches: the losses because of unreachable members, and the way to make the caches available without these.
 
 use consort_cache::{Availability, Topology};
 use serde_json::json;
@@ -14,18 +14,19 @@ fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// The number of segments of which every owner is away: what only these had is lost when the cache goes on without them.
+/// The number of segments whose owners are all unreachable. Entries that only these owners had are lost when the cache
+/// becomes available without them.
 fn segments_without_owner(topology: &Topology) -> usize {
     let (owners, away) = (topology.read_owners(), topology.away());
     let is_lost = |segment| owners.owners(segment).all(|owner| away.contains(owner));
     owners.segments().filter(|segment| is_lost(*segment)).count()
 }
 
-/// A degraded cache by its name, and its topology.
+/// The name of a degraded cache, and its topology.
 type Degraded = (String, watch::Receiver<Option<Topology>>);
 
 impl Caches {
-    /// The degraded ones among the cache of this name or, without a name, among all, the servers' own included.
+    /// The degraded ones among the cache of this name or, without a name, among all caches, internal ones included.
     fn degraded(&self, name: Option<&str>) -> Result<Vec<Degraded>, AdminError> {
         let names: Vec<String> = match name {
             Some(name) => vec![name.to_owned()],
@@ -39,7 +40,7 @@ impl Caches {
             let Some(topology) = self.manager().watch_topology(&own) else {
                 match name {
                     Some(_) => return Err(AdminError::None(own)),
-                    // Not every server has all of its own.
+                    // Not every server has opened all internal caches.
                     None => continue,
                 }
             };
@@ -51,8 +52,8 @@ impl Caches {
         Ok(degraded)
     }
 
-    /// What would be lost if degraded caches went on without the members that are away: for each its name, the number of its
-    /// segments, the number of those without an owner, and the names of the members, in JSON.
+    /// The losses if degraded caches became available without the unreachable members: for each cache its name, the number
+    /// of its segments, the number of those without an owner, and the names of the members, in JSON.
     ///
     /// # Errors
     ///
@@ -74,12 +75,12 @@ impl Caches {
         Ok(json!(degraded.iter().filter_map(loss).collect::<Vec<_>>()).to_string())
     }
 
-    /// Goes on with what is left of degraded caches, the servers' own included, whatever was lost. Returns the names of those
-    /// that are available now and were not.
+    /// Makes degraded caches available with the remaining entries, internal caches included, whatever was lost. Returns the
+    /// names of those that were degraded and are available now.
     ///
     /// # Errors
     ///
-    /// If there is no such cache, or one is still degraded after a while.
+    /// If there is no such cache, or one is still degraded after [`crate::bounds::AVAILABLE_WITHIN`].
     pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
         let degraded = self.degraded(name)?;
         for (own, topology) in &degraded {

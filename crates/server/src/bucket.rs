@@ -1,8 +1,8 @@
-//! How the values of a multimap's key are kept: as one value of the cache, under the key itself.
+//! The stored form of a multimap's values: all values of a key are one value of the cache, under the key itself.
 //!
-//! The encoding is ours. Four bytes `f5 4d 4d 01`, of which the last is the encoding's version, and which no text in UTF-8
-//! begins with; the number of values in four bytes; then for each value its length in four bytes, and the value. Numbers
-//! are big-endian. Values are in the order in which they were put.
+//! The encoding is specific to this project. Four bytes `f5 4d 4d 01`, of which the last is the encoding's version, and
+//! with which no text in UTF-8 begins; the number of values in four bytes; then for each value its length in four bytes,
+//! and the value. Numbers are big-endian. Values are in the order of their insertion.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -15,13 +15,13 @@ const HEAD: usize = 8;
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Bucket(Vec<Bytes>);
 
-/// How many values there are, if these bytes are a bucket's.
+/// The number of values, if these bytes are a bucket.
 pub(crate) fn count(bytes: &[u8]) -> Option<u32> {
     bytes.strip_prefix(&MARK)?.try_get_u32().ok()
 }
 
 impl Bucket {
-    /// The bucket that a key has: its values are parts of these bytes. `None` if something else is there.
+    /// Reads a bucket. Its values are slices of these bytes. `None` if the bytes are no bucket.
     pub(crate) fn from_bytes(bytes: &Bytes) -> Option<Self> {
         let count = count(bytes)?;
         let mut rest = bytes.slice(HEAD..);
@@ -36,7 +36,7 @@ impl Bucket {
         rest.is_empty().then_some(Self(values))
     }
 
-    /// What is kept.
+    /// The stored form.
     pub(crate) fn to_bytes(&self) -> Bytes {
         let length = HEAD + self.bytes();
         let mut bytes = BytesMut::with_capacity(length);
@@ -72,7 +72,7 @@ impl Bucket {
         self.0.iter().any(|own| own == value)
     }
 
-    /// One value more, unless it is there and may not be there twice. Whether it was added.
+    /// Adds a value, unless it is present and duplicates are not allowed. Returns whether it was added.
     pub(crate) fn add(&mut self, value: Bytes, allows_duplicates: bool) -> bool {
         let is_new = allows_duplicates || !self.contains(&value);
         if is_new {
@@ -81,7 +81,8 @@ impl Bucket {
         is_new
     }
 
-    /// Without this value: as often as it is there if it may be there twice, as Infinispan has it. Whether it was there.
+    /// Removes this value, with all its duplicates if these are allowed, as Infinispan does. Returns whether it was
+    /// present.
     pub(crate) fn remove(&mut self, value: &[u8], allows_duplicates: bool) -> bool {
         let before = self.0.len();
         if allows_duplicates {
@@ -92,7 +93,7 @@ impl Bucket {
         self.0.len() < before
     }
 
-    /// The values, each once unless duplicates are wanted.
+    /// The values, each once unless duplicates are requested.
     pub(crate) fn into_values(self, with_duplicates: bool) -> Vec<Bytes> {
         let mut values = self.0;
         if !with_duplicates {

@@ -13,7 +13,7 @@ use crate::media::Conversion;
 use crate::room;
 use crate::served::Served;
 
-/// Does what is asked. Of many keys a refusal says which one it is about.
+/// Answers a request. An error about many keys names the key.
 pub(crate) async fn answer(
     responses: &Responses,
     served: &Served,
@@ -78,13 +78,13 @@ pub(crate) async fn answer(
     Ok(Answer::success(ResponseBody::Bulk(response)).holding(gathering.finish()))
 }
 
-/// Bytes of the lengths and marks of an entry in a response.
+/// Bytes of lengths and marks per entry in a response.
 const AROUND_ENTRY: usize = 8;
 
-/// Keys that are asked for at once at least, and at most.
+/// The least and the greatest number of keys that are read at once.
 const KEYS_AT_ONCE: (usize, usize) = (16, 4_096);
 
-/// An entry as the client knows it.
+/// Converts an entry to the client's types.
 async fn told(conversion: Option<&Conversion>, key: Bytes, value: Bytes) -> Result<(Bytes, Bytes), Refusal> {
     match conversion {
         Some(conversion) => Ok(conversion.entry_out(key, value).await?),
@@ -92,18 +92,19 @@ async fn told(conversion: Option<&Conversion>, key: Bytes, value: Bytes) -> Resu
     }
 }
 
-/// How many keys are asked for at once, so that their values are not all here before it is known how large they are.
+/// The number of keys that are read at once. It is limited so that not all values are here before their size is known.
 fn keys_at_once(cache: &RawCache) -> usize {
     let each = cache.local_bytes() / cache.local_len().max(1);
     let at_once = GET_ALL_BYTES / usize::try_from(each).unwrap_or(usize::MAX).max(1);
     at_once.clamp(KEYS_AT_ONCE.0, KEYS_AT_ONCE.1)
 }
 
-/// Keys of which [`UNRESERVED_BYTES_MAX`] each are no more than a request may have here without reserving them.
+/// The number of keys with values of [`UNRESERVED_BYTES_MAX`] that a request may have here without a reservation.
 const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as usize;
 
-/// The response with at most `max` entries of a walk, or with their keys. If the server has no room for the next entry, the request
-/// drops the walk and the entries that it has, waits for room, and walks again: a request that waits holds no entries.
+/// The response with at most `max` entries of an iteration, or with their keys. If the budget has no capacity for the next
+/// entry, the request drops the iteration and its entries, waits for capacity, and iterates again: a request that waits
+/// holds no entries.
 async fn list<T>(
     responses: &Responses,
     conversion: Option<&Conversion>,
@@ -146,7 +147,7 @@ async fn list<T>(
     }
 }
 
-/// The value of a key, and the bytes that are reserved for it: those of a large value of another server, before that sends it.
+/// The value of a key, and the bytes that are reserved for a large value of another server before that server sends it.
 async fn value_alone(
     cache: &RawCache,
     gathering: &mut Gathering,

@@ -1,5 +1,5 @@
-//! The caches that clients have made, on every member the same: their definitions are in a cache that all servers have,
-//! and so are the addresses at which clients reach them.
+//! The caches of clients, the same on every member. A cache that all servers have holds their definitions; another one
+//! holds the addresses at which clients reach the servers.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,42 +42,43 @@ use crate::topology::{self, Endpoint, Endpoints};
 use crate::transactions::Transactions;
 use crate::{filter, multimap, places, query, waiting};
 
-/// Definitions by the caches' names: of those that are there again when all servers have ended, and of the others.
+/// Definitions by cache name: in the first cache those that outlive a full restart of the cluster, in the second the
+/// volatile ones.
 const DEFINITIONS: &str = "___consort_caches";
 const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
-/// Addresses of servers by those of the members.
+/// Addresses of servers for clients, by member address.
 const SERVERS: &str = "___consort_servers";
 
-/// All that are the servers' own from their start on.
+/// The internal caches that every server opens at its start.
 pub(crate) const OWN: [&str; 6] =
     [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
 
-/// How long a server waits that could not see what the others have, before it looks again without being told to.
+/// The time after which a server that could not read the state of the others tries again without an event.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What becomes of the wish for a cache whose name is there already.
+/// How to create a cache whose name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IfThere {
-    /// It is refused.
+    /// The request fails.
     Refused,
-    /// The cache is the one that was wanted, whatever it is like.
+    /// The existing cache counts as created, whatever its definition.
     Taken,
-    /// The same if it is like the one that is wanted.
+    /// The existing cache counts as created if its definition is the same.
     TakenIfSame,
-    /// It becomes like the one that is wanted, as far as that can be changed.
+    /// The existing cache gets the new definition, as far as a definition can change.
     Changed,
 }
 
-/// All of them.
+/// The caches of a server.
 pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
     security: Arc<Security>,
     data: Option<Data>,
-    /// Those that a client of this server removes: others close them before.
+    /// Caches that a client of this server removes. Other members close these caches first.
     being_removed: Mutex<BTreeSet<String>>,
-    /// Held while a cache with files is closed and they are removed.
+    /// Held while a cache with files is closed and its files are removed.
     removing: tokio::sync::Mutex<()>,
     pub(crate) definitions: Register,
     pub(crate) aliases: Aliases,
@@ -86,40 +87,40 @@ pub(crate) struct Caches {
     pub(crate) counters: Counters,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
-    /// What clients have begun to write in pieces.
+    /// Values that clients have begun to write in pieces.
     pub(crate) unfinished: Unfinished,
-    /// Which connection has a listener.
+    /// The connection of each listener.
     pub(crate) listeners: Everywhere,
-    /// What servers share of transactions, as soon as a cache has any.
+    /// The shared state of transactions. It opens with the first transactional cache.
     transactions: OnceCell<Arc<Transactions>>,
     open: RwLock<BTreeMap<String, Arc<Served>>>,
-    /// Those that are defined and could not be opened here.
+    /// Caches that are defined and that this server could not open.
     pub(crate) failed: FailedCaches,
-    /// Where clients reach the members, and how often that has changed.
+    /// The addresses at which clients reach the members, and the number of their changes so far.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
-    /// This server is about to end, and clients are not sent to it any more.
+    /// This server is about to end, and clients are no longer sent to it.
     is_leaving: AtomicBool,
 }
 
-/// A cache for clients that is being opened.
+/// Returns the builder of a cache for clients.
 fn opening(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
     query::register(multimap::known(filter::known(manager.open_with(settings.into()))))
 }
 
-/// Whether a name is of the servers' own caches, or of an alias or template among the definitions. Clients reach none of
-/// these by its name, except the cache of schemas: [`Caches::get`] and [`Caches::find`] see to that.
+/// Whether a name belongs to an internal cache, or to the entry of an alias or template among the definitions. Clients
+/// reach none of these by name except the cache of schemas; [`Caches::get`] and [`Caches::find`] enforce that.
 pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with("___")
 }
 
-/// The settings of a cache that every server has as a whole.
+/// The configuration of a cache of which every server has all entries.
 pub(crate) fn everywhere(name: &str) -> CacheConfig {
     CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) }
 }
 
 impl Caches {
-    /// Joins the other servers. Clients reach this one there. What is to outlive all servers is kept in a directory. If it
-    /// takes long, it is said what for.
+    /// Joins the other servers and opens the caches. `endpoint` is the address at which clients reach this server; `data`
+    /// is the directory for data that outlive all servers. If opening takes long, the log says which servers it waits for.
     pub(crate) async fn open(
         manager: CacheManager,
         endpoint: ServerAddress,
@@ -140,7 +141,8 @@ impl Caches {
         telemetry: Arc<Telemetry>,
         memory: Memory,
     ) -> Result<Self, AdminError> {
-        // Definitions come and go by hand: what was acknowledged is safe also from a power failure.
+        // Definitions change rarely, so that each change can be written to disk: an acknowledged one survives a power
+        // failure.
         let of = |name| (name, opening(&manager, everywhere(name)));
         let lasting = |(name, opening), durability| data::open(&manager, name, opening, data, durability);
         let definitions = lasting(of(DEFINITIONS), Durability::Disk);
@@ -177,7 +179,7 @@ impl Caches {
             endpoints: RwLock::new((0, Arc::default())),
             is_leaving: AtomicBool::new(false),
         };
-        // Servers may have gone since they were taken in with us: then it goes on when they are back.
+        // Servers may have gone since this server was added to the topology. Opening continues when they are back.
         while let Err(error) = caches.look().await {
             if !matches!(error, AdminError::Cache(CacheError::Operation(OperationError::Degraded { .. }))) {
                 return Err(error);
@@ -190,8 +192,8 @@ impl Caches {
         Ok(caches)
     }
 
-    /// Logs the directories that belong to none of the defined caches, whether those could be opened or not. While a
-    /// definition cannot be read it is not known which directory is its cache's, and nothing is logged.
+    /// Logs the directories that belong to no defined cache, opened or not. While a definition cannot be read, the
+    /// directory of its cache is unknown, and nothing is logged.
     async fn log_files_of_no_cache(&self, data: &Data) {
         let mut known = BTreeSet::new();
         let Ok(defined) = self.definitions.entries().await else { return };
@@ -208,7 +210,7 @@ impl Caches {
         places::log_others(data, known).await;
     }
 
-    /// Where the files of a cache with this definition are, if it has a store and this server has a directory for data.
+    /// The directory of a cache with this definition, if the cache has a store and this server has a directory for data.
     fn directory(&self, name: &str, text: &Bytes) -> Result<Option<PathBuf>, DefinitionError> {
         let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let place = place.filter(|_| definition.store.is_some());
@@ -217,7 +219,7 @@ impl Caches {
             .map(|(place, data)| places::directory(&data.directory, name, &place)))
     }
 
-    /// Where clients reach this member.
+    /// The address at which clients reach this server.
     fn own_endpoint(&self) -> Endpoint {
         Endpoint { address: self.endpoint.clone(), is_leaving: self.is_leaving.load(Ordering::Acquire) }
     }
@@ -229,8 +231,8 @@ impl Caches {
         Ok(own)
     }
 
-    /// Lets clients of all servers know, with the next response, that they are to go on with other servers than this one, which
-    /// performs requests for them as before. Whether there are others.
+    /// Removes this server from the topologies that clients of all servers get with their next responses, so that they
+    /// continue with other servers. This server still executes requests. Returns whether there are other servers.
     pub(crate) async fn withdraw(&self) -> bool {
         self.is_leaving.store(true, Ordering::Release);
         let withdrawing = async {
@@ -253,42 +255,42 @@ impl Caches {
         }
     }
 
-    /// What this server is a member of.
+    /// The cache manager of this server.
     pub(crate) const fn manager(&self) -> &CacheManager {
         &self.manager
     }
 
-    /// Who may do what here.
+    /// The security settings of this server.
     pub(crate) fn security(&self) -> &Security {
         &self.security
     }
 
-    /// Whether anything here outlives all servers.
+    /// Whether this server has a directory for persistent data.
     pub(crate) const fn has_data(&self) -> bool {
         self.data.is_some()
     }
 
-    /// All that are open here, by their names.
+    /// The caches that are open here, with their names.
     pub(crate) fn all(&self) -> Vec<(String, Arc<Served>)> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
-    /// The names of those that may have a store, the servers' own included.
+    /// The names of caches that may have a store, internal ones included.
     pub(crate) fn with_stores(&self) -> Vec<String> {
         let own = OWN.iter().map(|name| (*name).to_owned());
         let others = self.all().into_iter().filter(|(_, served)| served.directory.is_some());
         own.chain(others.map(|(name, _)| name)).collect()
     }
 
-    /// Those whose store cannot write on this server, and why.
+    /// The caches whose store cannot write on this server, with the reasons.
     pub(crate) fn with_failing_stores(&self) -> BTreeMap<String, String> {
         let failing = |name: String| Some((name.clone(), self.manager.store_failure(&name)?));
         self.with_stores().into_iter().filter_map(failing).collect()
     }
 
-    /// A cache that is open here, by the name that a client has for it. Of the servers' own caches clients reach the one of
-    /// schemas, which Infinispan's clients read and write, and no other.
+    /// Returns a cache that is open here, by its name for clients. The only internal cache that clients reach is the one of
+    /// schemas, which Infinispan's clients read and write.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
         self.opened(name).or_else(|| match name {
             SCHEMAS => Some(self.schemas.clone()),
@@ -297,7 +299,7 @@ impl Caches {
         })
     }
 
-    /// A request is answered with an error.
+    /// Counts a request that failed with this status.
     pub(crate) fn note_error(&self, header: &RequestHeader, status: Status) {
         match self.get(header.cache.as_str()).filter(|served| !is_ours(served.cache.name())) {
             Some(served) => served.stats.errors.note(status),
@@ -305,17 +307,18 @@ impl Caches {
         }
     }
 
-    /// A cache that is open here, by its own name.
+    /// Returns a cache that is open here, by its own name.
     fn opened(&self, name: &str) -> Option<Arc<Served>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// A cache, which is opened here if another server has made it a moment ago.
+    /// Returns a cache, and opens it here first if another server has just created it.
     pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<Served>>, AdminError> {
         if let Some(served) = self.get(name) {
             return Ok(Some(served));
         }
-        // Aliases and templates are among the definitions under such names. A client is answered as for an unknown cache.
+        // The keys of aliases and templates among the definitions have such names. A client gets the response for an
+        // unknown cache.
         if is_ours(name) {
             return Ok(None);
         }
@@ -330,8 +333,8 @@ impl Caches {
         self.serve_defined(&name, &text).await
     }
 
-    /// Serves a cache that was defined a moment ago, unless it is defined no more: who removes it meanwhile closes what is
-    /// open before this has opened it.
+    /// Serves a cache that was defined a moment ago. If a client removes the cache meanwhile, its definition is gone and
+    /// the cache is not opened: the removal closes only caches that are open by then.
     async fn serve_defined(&self, name: &str, definition: &Bytes) -> Result<Option<Arc<Served>>, AdminError> {
         if let Some(error) = self.failed.recent(Instant::now(), name, definition) {
             return Err(AdminError::NotOpened { cache: name.to_owned(), error });
@@ -376,31 +379,31 @@ impl Caches {
         Ok(served)
     }
 
-    /// What servers share of transactions.
+    /// Returns the shared state of transactions, and opens it first if necessary.
     pub(crate) async fn transactions(&self) -> Result<&Arc<Transactions>, AdminError> {
         let open = async || Ok(Arc::new(Transactions::open(&self.manager).await?));
         self.transactions.get_or_try_init(open).await
     }
 
-    /// The same, if this server has it.
+    /// Returns the shared state of transactions, if this server has opened it.
     pub(crate) fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
         self.transactions.get()
     }
 
-    /// The segments of a cache that this server has, if it is not the only one that has the cache.
+    /// The segments of a cache that this server has, unless it is the only member of the cache.
     pub(crate) fn own_segments(&self, served: &Served) -> Option<Arc<[Segment]>> {
         let own = self.manager.address();
         served.look(|topology| topology.read_owners().segments_of(own).collect())
     }
 
-    /// The members, if this one is the first of them.
+    /// Returns the members, if this one is the first of them.
     pub(crate) fn members_if_first(&self) -> Option<Vec<String>> {
         let view = self.manager.view()?;
         let is_first = view.coordinator() == Some(self.manager.address());
         is_first.then(|| view.members().iter().map(ToString::to_string).collect())
     }
 
-    /// What the schemas define now.
+    /// The types that the schemas define now.
     pub(crate) async fn types(&self) -> Arc<Types> {
         match &self.schemas.schemas {
             Some(schemas) => schemas.types(&self.schemas.cache).await,
@@ -408,7 +411,7 @@ impl Caches {
         }
     }
 
-    /// Makes a cache, here at once and on the other servers soon. Whether it was not there.
+    /// Creates a cache, here at once and on the other servers soon. Returns whether the cache is new.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
@@ -432,7 +435,7 @@ impl Caches {
             return Err(AdminError::TooMany);
         }
         if self.alias(name).await?.is_some() {
-            // It is there, as another one.
+            // The name has another definition.
             return match if_there {
                 IfThere::Taken => Ok(false),
                 _ => Err(AdminError::Exists(name.to_owned())),
@@ -469,7 +472,7 @@ impl Caches {
         Ok(true)
     }
 
-    /// Lets a cache become like another definition on all servers, here at once and on the others soon.
+    /// Changes the definition of a cache on all servers, here at once and on the others soon.
     pub(crate) async fn change(
         &self,
         name: &str,
@@ -481,7 +484,7 @@ impl Caches {
         let meant = self.alias(name).await?;
         let name = meant.as_deref().unwrap_or(name);
         let none = || AdminError::None(name.to_owned());
-        // Whoever changes it at the same time has done so when this has to begin anew.
+        // A repetition means that another change of this definition has succeeded.
         loop {
             let text = self.definitions.newest(name.as_bytes()).await?.ok_or_else(none)?;
             let (before, place) = definition::from_stored(name, &String::from_utf8_lossy(&text))?;
@@ -502,11 +505,11 @@ impl Caches {
         }
     }
 
-    /// Whether the cache of this name is there, and is not as it is defined here.
+    /// Whether a cache of this name exists with another definition.
     pub(crate) async fn is_other(&self, definition: &Definition) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
         let Some(text) = self.definitions.newest(name.as_bytes()).await? else { return Ok(false) };
-        // Aliases may have gone elsewhere since.
+        // Aliases may have moved to other caches since.
         let without = Definition { aliases: None, ..definition.clone() };
         Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 != without)
     }
@@ -521,15 +524,15 @@ impl Caches {
             self.set_aliases(name, &BTreeSet::new()).await?;
         }
         let being_removed = BeingRemoved::begin(&self.being_removed, name);
-        // Of several who remove it one waits: it is the last one that closes it, so that a cache that is made afterwards finds
-        // none of its name. The others close it at once.
+        // Of several clients that remove a cache, one waits until no other member has it, and only then closes it here: a
+        // cache that is created afterwards finds none of its name. The others close it at once.
         if self.definitions.remove(name.as_bytes()).await? {
             departure::elsewhere(self, name).await;
         }
         drop(being_removed);
         self.close(name).await?;
         if has_files {
-            // Who looks at the definitions may have begun to close it before.
+            // The task that follows the definitions may already close it.
             drop(self.removing.lock().await);
         }
         Ok(())
@@ -553,19 +556,19 @@ impl Caches {
         Ok(())
     }
 
-    /// The names of all caches among those of all definitions.
+    /// The names of all caches among the keys of the definitions.
     pub(crate) fn names_among(names: &[Bytes]) -> Vec<String> {
         let names = names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
         names.filter(|name| !is_ours(name)).collect()
     }
 
-    /// What a client is to be told of a cache's owners, if it knows something else.
+    /// The topology of a cache to send to a client, if the client has another one.
     pub(crate) fn topology_for(&self, served: &Served, header: &RequestHeader) -> Option<Arc<CacheTopology>> {
         let told = topology::is_wanted(header).then(|| self.topology_of(served))?;
         told.filter(|told| topology::is_news(told, header))
     }
 
-    /// What clients are told of a cache's owners now; nothing of a cache that only this server has.
+    /// The topology of a cache for clients; `None` for a cache that only this server has.
     pub(crate) fn topology_of(&self, served: &Served) -> Option<Arc<CacheTopology>> {
         let installed = served.topology.as_ref()?.borrow();
         let installed = installed.as_ref()?;
@@ -581,8 +584,8 @@ impl Caches {
         }
     }
 
-    /// Looks whenever members come or go, or others make or remove caches, until it is dropped. What it looks at is on
-    /// every member, so that a look costs no message.
+    /// Applies changes of members and definitions to this server, until the future is dropped. Every member has the data
+    /// that this reads, so that it costs no message.
     pub(crate) async fn follow(&self) {
         let mut members = self.manager.events();
         let listening = async || {
@@ -600,7 +603,7 @@ impl Caches {
             while let Poll::Ready(event) = Pin::new(&mut members).poll_next(cx) {
                 match event {
                     None => return Poll::Ready(false),
-                    // With one of these what others have had for long is here, too.
+                    // With the topology of an internal cache, entries that the other servers had before arrive here, too.
                     Some(ManagerEvent::Topology { cache, .. }) if !is_ours(&cache) => {}
                     Some(_) => has_changed = Poll::Ready(true),
                 }
@@ -635,7 +638,7 @@ impl Caches {
         }
     }
 
-    /// Where clients reach those that are servers, by the addresses of members: also those that are known since a moment ago.
+    /// Where clients reach the servers, by member address, including servers that have just joined.
     pub(crate) async fn servers(&self) -> Result<Endpoints, CacheError> {
         let (mut walk, mut endpoints) = (self.servers.entries(), Endpoints::new());
         while let Some((member, at)) = walk.next().await.transpose()? {
@@ -647,11 +650,11 @@ impl Caches {
         Ok(endpoints)
     }
 
-    /// Takes over where clients reach the members.
+    /// Reads the servers' addresses for clients, and stores them.
     async fn look_at_endpoints(&self) -> Result<Arc<Endpoints>, CacheError> {
         let mut endpoints = self.servers().await?;
         self.forget_members_gone(&endpoints).await?;
-        // Another part of the cluster may have taken us for gone while we were apart.
+        // Another partition of the cluster may have removed this server's address.
         let own = self.manager.address().to_string();
         if let Entry::Vacant(vacant) = endpoints.entry(own) {
             vacant.insert(self.tell_own_endpoint().await?);
@@ -663,7 +666,7 @@ impl Caches {
         Ok(known.1.clone())
     }
 
-    /// Has what the others have.
+    /// Opens and closes caches until this server has those that are defined.
     async fn look(&self) -> Result<(), AdminError> {
         self.look_at_endpoints().await?;
         self.compare_requirements().await?;
@@ -678,7 +681,8 @@ impl Caches {
             if defined.get(&name) == Some(&served.definition()) || self.is_being_removed(&name) {
                 continue;
             }
-            // It may have been made after the walk had passed. One that is defined otherwise was made again, or changed.
+            // The cache may have been defined after the iteration had passed its key. With another definition it was
+            // recreated or changed.
             let is_as_it_is = |text: &Bytes| *text == served.definition() || served.adopt(text);
             if !self.definitions.get(name.as_bytes()).await?.as_ref().is_some_and(is_as_it_is) {
                 self.close(&name).await?;
@@ -687,7 +691,7 @@ impl Caches {
         let is_open = |name: &String| self.opened(name).is_some();
         for (name, text) in defined.iter().filter(|(name, _)| !is_open(name)) {
             match self.serve_defined(name, text).await {
-                // It has been logged, and the health names it.
+                // The failure is already logged, and the health names the cache.
                 Ok(_) | Err(AdminError::NotOpened { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -696,7 +700,7 @@ impl Caches {
         Ok(())
     }
 
-    /// The first member takes away where those were reached that have gone.
+    /// On the first member: removes the addresses of members that are gone.
     async fn forget_members_gone(&self, endpoints: &Endpoints) -> Result<(), CacheError> {
         let Some(members) = self.members_if_first() else { return Ok(()) };
         for member in endpoints.keys().filter(|member| !members.contains(member)) {
@@ -705,13 +709,15 @@ impl Caches {
         Ok(())
     }
 
-    /// Hands over what only this member has, and leaves.
+    /// Hands over entries that only this member has, and leaves the cluster.
     pub(crate) async fn end(&self) -> Result<(), NotHandedOver> {
-        // Clients follow the others' topologies meanwhile, without this server. The first member forgets where it was reached.
+        // Clients use the topologies of the other servers meanwhile, without this server. The first member removes its
+        // address.
         if !self.is_leaving.load(Ordering::Acquire) {
             self.withdraw().await;
         }
-        // Up to here its clients were users. Where nobody answers, the first of the others takes it away.
+        // Until here the clients of this server had to authenticate. If the removal fails, the first of the other members
+        // does it.
         let _ = timeout(WITHDRAW_TIME_MAX, self.withdraw_requirement()).await;
         self.manager.clone().close().await
     }

@@ -1,7 +1,7 @@
-//! What becomes of members and caches while a server serves, for its log: a line when members come or go, when too many owners
-//! of a cache are away and when they are back, and when entries begin to move to new owners and when all have come.
+//! The log of cluster events while a server serves: a line when members join or leave, when too many owners of a cache are
+//! unreachable and when they are back, and when entries begin to move to new owners and when the transfer is complete.
 //!
-//! What happens to many caches at once is one line.
+//! An event of many caches at once is one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 
 use crate::caches::{Caches, is_ours};
 
-/// Names that a line has at most: there may be a thousand caches.
+/// Names in a line at most: there may be a thousand caches.
 const NAMES_MAX: usize = 8;
 
-/// How a cache is.
+/// The state of a cache.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct State {
-    /// The names of owners without which it is degraded.
+    /// The names of the unreachable owners because of which it is degraded.
     away: BTreeSet<String>,
     is_moving: bool,
 }
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// What has become of caches.
+/// The kinds of changes of a cache.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Change {
     Degraded(BTreeSet<String>),
@@ -48,23 +48,23 @@ enum Change {
     HasMoved,
 }
 
-/// What is known of a cache, and since when entries of it move.
+/// The last known state of a cache, and the time since which its entries move.
 #[derive(Default)]
 struct Known {
     state: State,
     moves_since: Option<Instant>,
 }
 
-/// What was told of caches.
+/// The logged states of caches, and the changes that are not logged yet.
 #[derive(Default)]
 struct Told {
     caches: BTreeMap<String, Known>,
-    /// What is still to be told: of which caches, and how long it took at most.
+    /// The changes that are not logged yet: the caches, and the longest duration among them.
     untold: BTreeMap<Change, (BTreeSet<String>, Duration)>,
 }
 
 impl Told {
-    /// A cache is so now.
+    /// Records the current state of a cache.
     fn note(&mut self, cache: &str, state: State, now: Instant) {
         let known = self.caches.entry(cache.to_owned()).or_default();
         let mut add = |change, took: Duration| {
@@ -77,7 +77,7 @@ impl Told {
             let change = if is_back { Change::Available } else { Change::Degraded(state.away.clone()) };
             add(change, Duration::ZERO);
         }
-        // The servers' own caches are small.
+        // Internal caches are small.
         if state.is_moving != known.state.is_moving && !is_ours(cache) {
             if state.is_moving {
                 known.moves_since = Some(now);
@@ -94,7 +94,7 @@ impl Told {
         self.caches.remove(cache);
     }
 
-    /// What there is to tell, the worst first, and whether that is something to worry about.
+    /// Takes the lines that are to be logged, the worst first. Returns with each whether it is a warning.
     fn take(&mut self) -> Vec<(bool, String)> {
         let untold = std::mem::take(&mut self.untold);
         untold.into_iter().map(|(change, (caches, took))| line(&change, &caches, took)).collect()
@@ -123,7 +123,7 @@ fn line(change: &Change, caches: &BTreeSet<String>, took: Duration) -> (bool, St
     }
 }
 
-/// Caches by their names, the servers' own after the others and without theirs.
+/// Lists caches by name. Internal caches come last, without their names.
 fn which(caches: &BTreeSet<String>) -> String {
     let (ours, theirs): (Vec<&String>, Vec<&String>) = caches.iter().partition(|cache| is_ours(cache));
     let mut parts: Vec<String> = theirs.iter().take(NAMES_MAX).map(|cache| cache.to_string()).collect();
@@ -137,7 +137,7 @@ fn which(caches: &BTreeSet<String>) -> String {
     format!("{} {}", if is_one { "cache" } else { "caches" }, parts.join(", "))
 }
 
-/// Who has come and who has gone, as far as that is somebody.
+/// Lists the members that have joined and left, of those with a name.
 fn difference(before: &[String], after: &[String]) -> String {
     let of = |what: &str, some: &[String], without: &[String]| {
         let names: Vec<&str> = some.iter().filter(|one| !without.contains(one)).map(String::as_str).collect();
@@ -146,7 +146,7 @@ fn difference(before: &[String], after: &[String]) -> String {
     of("come", after, before) + &of("gone", before, after)
 }
 
-/// Writes to the log which members have become silent, and from which something has come again.
+/// Logs which members have become silent, and which have become audible again.
 fn tell_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
     let names = |of: &BTreeSet<String>, without: &BTreeSet<String>| {
         of.difference(without).cloned().collect::<Vec<_>>().join(", ")
@@ -164,7 +164,7 @@ fn tell_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
     *before = silent;
 }
 
-/// Writes what happens to the log, until it is dropped.
+/// Logs cluster events, until it is dropped.
 pub(crate) async fn tell(caches: &Caches) {
     let manager = caches.manager();
     let mut events = manager.events();
@@ -189,7 +189,7 @@ pub(crate) async fn tell(caches: &Caches) {
                 tracing::info!("{line}");
             }
         }
-        // All that has happened until now together.
+        // All events until now are logged together.
         let mut come = Vec::new();
         let goes_on = poll_fn(|cx| {
             loop {
@@ -272,7 +272,7 @@ mod tests {
         told.note("stock", state(&[], false), now + Duration::from_millis(2_500));
         let over = "false cache stock: all entries are with their owners, after 2.5 s";
         assert_eq!(lines(&mut told), [over]);
-        // One that is removed and made again begins anew.
+        // A removed and recreated cache has a new history.
         told.note("stock", state(&["A"], false), now);
         told.take();
         told.forget("stock");

@@ -1,4 +1,4 @@
-//! Changes of what a key has by what it has: it is read, and written if it is still the same.
+//! Changes of a value that depend on the current value: the value is read, and written if it is unchanged.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -9,13 +9,13 @@ use tokio::sync::Mutex;
 use crate::answer::Refusal;
 use crate::computing::computed;
 
-/// So many keys of a cache can be changed at the same time by this server.
+/// The number of locks, and so of keys that this server can change at the same time.
 const LANES: usize = 64;
 
-/// How often a change is tried again because other servers were faster. One of them succeeds each time.
+/// Attempts to change a value while other servers change it, too. In each round one server succeeds.
 const ATTEMPTS: u32 = 1_000;
 
-/// Changes of a key on this server wait for one another, so that they do not make each other try again.
+/// Locks by key hash. Changes of one key on this server wait for one another, so that they do not make each other repeat.
 pub(crate) struct Lanes([Mutex<()>; LANES]);
 
 impl Default for Lanes {
@@ -25,12 +25,12 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// Does to a key what `make` makes of its value, and returns what it says besides. Without a change nothing is
-    /// written. `make` is called again if other servers have changed the key meanwhile.
+    /// Replaces a key's value by the result of `make` for it, and returns the second part of the result. If `make` returns
+    /// no value, nothing is written. `make` is called again if other servers have changed the key meanwhile.
     ///
     /// # Errors
     ///
-    /// What `make` says, with nothing changed; or the cache's.
+    /// The error of `make`, with nothing changed; or the cache's error.
     pub(crate) async fn compute<T: Send + 'static>(
         &self,
         cache: &RawCache,

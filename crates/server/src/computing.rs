@@ -1,5 +1,5 @@
-//! Work that takes long: large conversions, the order of a large answer. It is done by a few threads, so that the thread that
-//! serves a connection goes on with the requests of others.
+//! Long computations: large conversions, and sorting large responses. A few threads run them, so that the thread of a
+//! connection continues with the requests of others.
 
 use tokio::sync::Semaphore;
 
@@ -7,10 +7,10 @@ use crate::bounds::{COMPUTED_HERE_BYTES_MAX, COMPUTING_AT_ONCE, QUERIES_AT_ONCE}
 
 static COMPUTING: Semaphore = Semaphore::const_new(COMPUTING_AT_ONCE);
 
-/// Queries that are answered at the same time by this process: each holds a permit.
+/// Queries that this process executes at the same time: each holds a permit.
 pub(crate) static QUERIES: Semaphore = Semaphore::const_new(QUERIES_AT_ONCE);
 
-/// What `compute` gives, which looks at so many bytes. With few it is called here.
+/// Returns the result of `compute`, which reads this many bytes. With few bytes it is called on this thread.
 pub(crate) async fn computed<T: Send + 'static>(
     bytes: usize,
     compute: impl FnOnce() -> T + Send + 'static,
@@ -24,7 +24,7 @@ pub(crate) async fn computed<T: Send + 'static>(
         Ok(computed) => computed,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and nothing is computed for this task any more.
+            // The runtime is shutting down, and polls this task no more.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,4 +1,4 @@
-//! A client's connection: one task that reads, begins what is asked, and writes what is answered.
+//! A client's connection: one task that reads requests, starts them, and writes their responses.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -44,17 +44,17 @@ use crate::unasked::Unasked;
 
 type Answering = Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<Held>>)> + Send>>;
 
-/// A request of which not even the operation has come.
+/// The context of a request whose operation is not known yet.
 const UNKNOWN: RequestContext = RequestContext {
     version: ProtocolVersion::NEWEST,
     opcode: Opcode::Ping,
     intelligence: Intelligence::Basic,
 };
 
-/// Bytes of a key or value of a request with many, besides those of the request.
+/// Bytes that each key or value of a request with many adds to the request's own.
 const BYTES_OF_ITEM: usize = 64;
 
-/// The answer to a request that had to wait.
+/// The response to a request that had to wait.
 struct Answered {
     asked: RequestContext,
     response: Response,
@@ -64,18 +64,19 @@ struct Answered {
     bytes: usize,
 }
 
-/// Somebody who has come, and what there is for it.
+/// A connection after accept, with the state that serving it needs.
 pub(crate) struct Arrival {
     pub(crate) stream: TcpStream,
     pub(crate) tally: Tally,
     pub(crate) security: Arc<Security>,
-    /// There as soon as the server serves.
+    /// Set as soon as the server serves.
     pub(crate) caches: watch::Receiver<Option<Arc<Caches>>>,
     pub(crate) threshold: Threshold,
 }
 
-/// Serves a client until it goes, or says what cannot be read, or the server ends. Until it steps over the threshold its client
-/// is not known. Before the server serves, clients wait, and who speaks HTTP is told so.
+/// Serves a connection until its client closes it or sends bytes that cannot be read, or the server ends. Until the
+/// connection has passed its handshake gate, its client is not authenticated. Before the server serves, Hot Rod requests
+/// wait, and HTTP requests get an error response.
 pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) {
     let Arrival { stream, tally, security, mut caches, threshold } = arrival;
     let (peer, mut known_by) = (stream.peer_addr().ok(), Instant::now() + security.handshake_timeout);
@@ -98,7 +99,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
             is_authenticated: false,
             is_health_port: false,
         };
-        // What few connections need does not make the state of all of them larger.
+        // Boxed, because few connections need it and it would enlarge the state of all.
         if let Err(error) = Box::pin(visitor.serve(known_by, &mut ending)).await {
             tracing::debug!(%error, "a connection in HTTP has ended");
         }
@@ -118,7 +119,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
     security.requirement.register_connection(&session.0.outlet.end());
     let mut connection = Connection::new(session, admission, (from, to), input, &tally);
     let Some(first) = before(known_by, &mut ending, connection.meet()).await else { return };
-    // Who is turned away stays a stranger.
+    // A client that failed to authenticate stays on the handshake threads.
     if !connection.is_lost {
         threshold.step_over().await;
     }
@@ -134,7 +135,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
     }
 }
 
-/// What a stranger is waited for, unless it takes too long or the server ends.
+/// Waits for a step before authentication. Ends with an error after the handshake timeout, or when the server ends.
 async fn before<T>(
     deadline: Instant,
     ending: &mut watch::Receiver<Stage>,
@@ -146,7 +147,7 @@ async fn before<T>(
     }
 }
 
-/// Waits for the caches; nothing if the server ends before they are there.
+/// Waits for the caches. Returns `None` if the server ends first.
 async fn opening(
     caches: &mut watch::Receiver<Option<Arc<Caches>>>,
     ending: &mut watch::Receiver<Stage>,
@@ -157,7 +158,7 @@ async fn opening(
     }
 }
 
-/// Waits for the first bytes, which are left where they are. Says what they begin with.
+/// Waits for the first bytes and leaves them in the input. Returns the first one.
 async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result<u8> {
     loop {
         if let Some(first) = input.first() {
@@ -169,8 +170,8 @@ async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result
     }
 }
 
-/// Whether a connection may begin one more request. Of its requests as many as `waiting` have no answer yet; they have `bytes`,
-/// and the response to each is expected to have `expected` bytes. Its client has not taken `unwritten` bytes.
+/// Whether a connection may start one more request. `waiting` of its requests, with `bytes` in all, have no response yet;
+/// each response is expected to have `expected` bytes. The client has not read `unwritten` bytes of the output.
 const fn has_room_for_one(waiting: usize, bytes: usize, expected: usize, unwritten: usize) -> bool {
     waiting < WAITING_MAX
         && unwritten < UNWRITTEN_MAX
@@ -184,31 +185,32 @@ struct Connection<'a> {
     unasked: mpsc::Receiver<Unasked>,
     from: Incoming<'a>,
     to: Outgoing<'a>,
-    /// What its client has tried, until it is known who that is.
+    /// The state of the authentication, until the client is authenticated.
     admission: Option<PreAuthSession>,
     requests: Ahead,
     input: BytesMut,
     output: Output,
-    /// Bytes that were written to the client in all.
+    /// Bytes that were written to the client in total.
     sent: u64,
-    /// The same and those in the output, when they were counted last: responses and events.
+    /// These and the bytes in the output, responses and events, at the last count.
     encoded: u64,
-    /// Bytes that are reserved for responses in the output, each with how many bytes are sent in all when it is written.
+    /// Bytes that are reserved for responses in the output, each with the value of `sent` from which on the response is
+    /// written.
     held: VecDeque<(u64, Box<Held>)>,
-    /// The other bytes in the output.
+    /// The bytes in the output that are not reserved.
     unwritten: Counted,
-    /// The time that the client has to take what is in the output.
+    /// The time that the client has to read the output.
     taking: Option<Transfer>,
     /// Requests that wait for other members.
     waiting: JoinSet<Answered>,
-    /// Bytes of these, large ones apart.
+    /// Bytes of these requests, without large ones.
     waiting_bytes: usize,
     unanswered: Counted,
-    /// Bytes that each of their responses is expected to have.
+    /// Bytes that the response to each of them is expected to have.
     expected: usize,
     receiving: Receiving,
     alarm: Alarm,
-    /// The client has said something that cannot be read, and is told so before the end.
+    /// The client has sent bytes that cannot be read. It gets an error response before the connection closes.
     is_lost: bool,
 }
 
@@ -247,8 +249,9 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the first request, which is still to be begun, or where it matters until it is known who the client is. Returns
-    /// nothing also if the first request is large and has not come as a whole.
+    /// Waits for the first request or, if authentication is required, until the client is authenticated, and returns the
+    /// request that is still to be started. Returns `None` also if the first request is large and has not arrived
+    /// completely.
     async fn meet(&mut self) -> io::Result<Option<Request>> {
         loop {
             match self.requests.next_alone(&mut self.input) {
@@ -264,8 +267,8 @@ impl<'a> Connection<'a> {
                     self.requests.set_limits(Limits::default());
                     return Ok(first);
                 }
-                // The rest of a large request is read as that of any other request of a client: its bytes are reserved, and it
-                // has its time.
+                // The rest of a large request is read like that of any other request of a client: its bytes are reserved,
+                // and its time is limited.
                 Ok(None)
                     if self.admission.is_none() && self.requests.bytes_needed() > CREDENTIALS_BYTES_MAX =>
                 {
@@ -287,7 +290,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Answers a stranger; true if it is none any more, or has tried often enough. What it does not read is not held for it.
+    /// Answers a request of a client that is not authenticated. Returns true if the client is authenticated or has failed
+    /// too often. Bytes that the client does not read are not kept for it.
     async fn admit(&mut self, request: Request) -> io::Result<bool> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
@@ -305,8 +309,8 @@ impl<'a> Connection<'a> {
         Ok(self.admission.is_none())
     }
 
-    /// Whether more may be begun. Where the server has no room for what the connection has, it goes on with one request at a
-    /// time.
+    /// Whether more requests may be started. If the budgets have no capacity for the bytes of this connection, it continues
+    /// with one request at a time.
     fn has_room(&self) -> bool {
         let (waiting, unwritten) = (self.waiting.len(), self.output.len());
         !self.is_lost
@@ -315,7 +319,7 @@ impl<'a> Connection<'a> {
             && (waiting == 0 || !self.unanswered.is_beyond())
     }
 
-    /// Counts what the connection has. Returns until when its client has time for something.
+    /// Counts the connection's bytes. Returns the deadline of its client for sending or reading, if there is one.
     fn count(&mut self, reads: bool) -> Option<Instant> {
         let unwritten = self.output.len();
         let held = self.held.iter().map(|(_, held)| held.bytes()).sum::<u64>();
@@ -327,7 +331,7 @@ impl<'a> Connection<'a> {
         if unwritten < READ_AT_ONCE {
             self.taking = None;
         } else if let Some(taking) = &mut self.taking {
-            // A client that takes what comes has time for it, also if there is always something.
+            // A client that keeps reading gets time for new output, also if the output never becomes empty.
             taking.extend(more as usize);
         } else {
             self.taking = Some(Transfer::begin(unwritten, transfer_time));
@@ -341,7 +345,7 @@ impl<'a> Connection<'a> {
         let mut is_ending = false;
         loop {
             let is_turn_over = self.begin_all(&mut closure).await;
-            // What has ended is written with what ended where it began.
+            // Responses to requests that had to wait are written together with those of requests that did not.
             while let Some(answered) = self.waiting.try_join_next() {
                 self.tell(answered);
             }
@@ -358,7 +362,7 @@ impl<'a> Connection<'a> {
                 !is_ending && !closure.reads_nothing() && self.has_room() && self.receiving.has_room();
             let until = self.count(reads);
             let (received, unsent) = (self.input.len(), self.output.len());
-            // Whatever there is always more of, requests or events, leaves the others their turn.
+            // `select!` picks at random, so that a constant supply of requests or of events does not exclude the other.
             tokio::select! {
                 Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => self.tell(answered),
                 Some(unasked) = self.unasked.recv(), if self.output.len() < UNWRITTEN_MAX => {
@@ -391,14 +395,15 @@ impl<'a> Connection<'a> {
                         self.output = Output::new();
                     }
                 }
-                // A client that says no more may still want its answers.
+                // A client that has shut down its sending direction may still want its responses.
                 goes_on = self.from.take(&mut self.input, READ_AT_ONCE), if reads => {
                     is_ending = !goes_on?;
                     self.tally.received(self.input.len() - received);
                     closure.heard();
                 }
                 can_close = closure.next(is_done), if !is_ending => {
-                    // What comes after that time is not waited for: a client that does not stop would keep its connection.
+                    // Requests that arrive later are not waited for: otherwise a client that does not stop sending would
+                    // keep its connection.
                     if can_close && (closure.refuses() || !self.has_more().await?) {
                         return self.close(&closure).await;
                     }
@@ -413,7 +418,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Takes what has come without waiting for it; whether something has.
+    /// Reads the bytes that have arrived, without waiting. Returns whether there were any.
     async fn has_more(&mut self) -> io::Result<bool> {
         let before = self.input.len();
         let taken = {
@@ -428,7 +433,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Closes the connection for the server's end. All that was begun is answered.
+    /// Closes the connection because the server ends. All requests that were started have their responses.
     async fn close(&mut self, closure: &Closure<'_>) -> io::Result<()> {
         closure.encode_notice(&mut self.output);
         let closing = async {
@@ -444,8 +449,8 @@ impl<'a> Connection<'a> {
         timeout(CLOSE_LINGER_MAX, closing).await.unwrap_or(Ok(()))
     }
 
-    /// Begins the requests that have arrived whole, as far as there is room for their responses and the connection has its turn.
-    /// Returns whether the turn ended before.
+    /// Starts the requests that have arrived completely, as long as there is capacity for their responses and the
+    /// connection's turn lasts. Returns whether the turn ended first.
     async fn begin_all(&mut self, closure: &mut Closure<'_>) -> bool {
         let (mut batch, mut has_begun_all, mut turn) = (None, false, Turn::default());
         while self.has_room() && !has_begun_all && !closure.reads_nothing() {
@@ -475,8 +480,8 @@ impl<'a> Connection<'a> {
         turn.has_ended
     }
 
-    /// Looks at what has come of a request that is not there as a whole: whether it will be done, and whether there is room
-    /// for it. It may be another one than before.
+    /// Checks the part of an incomplete request that has arrived: whether the request is permitted, and whether the budget
+    /// has capacity for it. It may be another request than at the last call.
     fn look_at_rest(&mut self, is_new: bool) {
         match self.requests.head(&self.input) {
             Ok(Some(head)) => {
@@ -502,7 +507,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Answers a request that is not begun, because the server ends.
+    /// Refuses a request that is not started, because the server ends.
     fn refuse_at_end(&mut self, request: &Request, bytes: usize) {
         self.tally.request(request.body.opcode());
         if bytes >= LARGE_REQUEST_BYTES {
@@ -513,7 +518,7 @@ impl<'a> Connection<'a> {
         self.encode(request.context(), &refusal, None);
     }
 
-    /// There is no room for the request that is not there as a whole. The rest of it is dropped as it comes.
+    /// Refuses an incomplete request for which the budget has no capacity. Its rest is dropped as it arrives.
     fn refuse(&mut self, exceeded: &Exceeded) {
         let (id, asked) = self.requests.begun().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
@@ -524,7 +529,7 @@ impl<'a> Connection<'a> {
         self.receiving.drop_held();
     }
 
-    /// Ends the connection if its client has taken too long for something.
+    /// Closes the connection if its client has exceeded a time limit.
     fn look_at_time(&mut self) -> io::Result<()> {
         if self.taking.is_some_and(|taking| taking.is_over()) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "its client does not take its responses"));
@@ -550,7 +555,7 @@ impl<'a> Connection<'a> {
         self.lose_with(asked, &Response::error(error.id, error.error.status(), text));
     }
 
-    /// Nothing more is read. The client is told why before the end.
+    /// Reads no more requests. The client gets this response before the connection closes.
     fn lose_with(&mut self, asked: RequestContext, why: &Response) {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);
@@ -560,11 +565,11 @@ impl<'a> Connection<'a> {
         self.receiving.rest();
     }
 
-    /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
+    /// Starts a request. A request that completes at the first poll, above all a read of a local entry, is answered here.
     async fn begin(&mut self, (request, bytes): (Request, usize), batch: &mut Batch) {
         let opcode = request.body.opcode();
         self.tally.request(opcode);
-        // It is counted until it is answered: with what was reserved for it, or as it is.
+        // The bytes of the request count until it is answered: with the reservation of a large request, or as they are.
         let large = if bytes < LARGE_REQUEST_BYTES { Vec::new() } else { self.receiving.take() };
         let bytes = if large.is_empty() { bytes + request.body.items() * BYTES_OF_ITEM } else { 0 };
         if let Some(recent) = self.requests.recent(&request)
@@ -614,11 +619,11 @@ impl<'a> Connection<'a> {
                 let is_gathered = held.is_some();
                 self.encode(asked, &response, held);
                 if !is_gathered {
-                    // The largest of the last ones, about.
+                    // Roughly the largest of the recent responses.
                     self.expected = (self.output.len() - before).max(self.expected - self.expected / 8);
                 }
             }
-            // Its client would wait for ever.
+            // Without a response the client would wait for ever.
             Err(error) => {
                 tracing::error!(%error, "a request has panicked");
                 self.is_lost = true;

@@ -1,7 +1,7 @@
-//! The converters that clients can name in listeners: what an event says beside, or instead of, its key and version
+//! The converters that clients can name in listeners: the data of an event besides, or instead of, its key and version
 //! (facts section 2.7).
 //!
-//! What an application has made for another server cannot run here.
+//! Converters of an application that were made for another server cannot run here.
 
 use bytes::Bytes;
 use consort_cache::EntryEvent;
@@ -13,17 +13,17 @@ use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_NAME, put_bytes, put_tag};
 
 use crate::media::Format;
 
-/// The converter by which an event has the value before it, too.
+/// The converter that adds the previous value to an event.
 pub(crate) const WITH_PREVIOUS: &str = "key-value-with-previous-converter-factory";
 
-/// What Java's clients know such an event as.
+/// The name of such an event's type in Java's clients.
 const TYPE: &str = "org.infinispan.global.commons.KeyValueWithPrevious";
 
-/// A converter that clients name.
+/// A converter that clients can name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Converter {
     form: Form,
-    /// Whether the client is given keys and values as the cache has them.
+    /// Whether the client gets keys and values in the cache's types.
     pub(crate) is_raw: bool,
 }
 
@@ -31,14 +31,14 @@ pub(crate) struct Converter {
 enum Form {
     /// Key, value and version as bytes behind one another.
     Version {
-        /// Whether what is gone is told with the value and the version that it had. Any parameter asks for it.
+        /// Whether the event of a removal has the removed value and its version. Any parameter requests it.
         with_gone: bool,
     },
-    /// Key, value and the value before it, as one in the client's format.
+    /// Key, value and previous value, as one object in the client's format.
     Previous(Written),
 }
 
-/// The formats in which several can be one.
+/// The formats in which several values can be one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Written {
     Message,
@@ -59,7 +59,7 @@ pub(crate) enum ConverterError {
 }
 
 impl Converter {
-    /// The converter that is meant by a client for which values are of this type.
+    /// Returns the converter for a client with values of this type.
     pub(crate) fn of(
         factory: &Factory,
         is_raw: bool,
@@ -78,13 +78,13 @@ impl Converter {
         Ok(Self { form, is_raw })
     }
 
-    /// Whether it needs to know what was there before.
+    /// Whether it needs the previous value.
     pub(crate) const fn needs_previous(self) -> bool {
         matches!(self.form, Form::Version { with_gone: true } | Form::Previous(_))
     }
 
-    /// What is said of an event. Its value is missing if the key has none after it, or if it was overwritten before it could
-    /// be told.
+    /// The data of an event. It has no value if the key has none after the change, or if the value was overwritten before
+    /// the event was sent.
     pub(crate) fn made(self, event: &EntryEvent<Bytes, Bytes>) -> EventData {
         let bytes = match self.form {
             Form::Version { with_gone } => with_version(event, with_gone),
@@ -104,7 +104,7 @@ fn with_version(event: &EntryEvent<Bytes, Bytes>, with_gone: bool) -> Bytes {
 
 fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: Written) -> Bytes {
     let previous = event.previous.as_ref().map(|previous| &previous.value);
-    // What expires is told as the value, as Infinispan does it.
+    // An expired value is reported as the value, as Infinispan does.
     let (value, previous) = match event.kind {
         Expired => (previous, None),
         _ => (event.value.as_ref(), previous),
@@ -117,7 +117,7 @@ fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: Written) -> Bytes {
     }
 }
 
-/// One in which each part is a message of its own, of which nothing is none.
+/// A message in which each part is a message of its own; a missing part has no field.
 fn message(parts: [Option<&Bytes>; 3]) -> Bytes {
     let mut message = Vec::new();
     for (field, part) in (1..).zip(parts) {
@@ -132,7 +132,7 @@ fn message(parts: [Option<&Bytes>; 3]) -> Bytes {
     wrapped.into()
 }
 
-/// What is no JSON, as a key may be, is a text.
+/// A part that is no JSON, such as a key, becomes a text.
 fn json(parts: [Option<&Bytes>; 3]) -> Bytes {
     let [key, value, previous] = parts.map(|part| {
         let Some(part) = part else { return serde_json::Value::Null };

@@ -1,13 +1,13 @@
-//! What a counter is and how it changes (facts section 2.14; bounds as Infinispan keeps them).
+//! The value of a counter and its changes (facts section 2.14; bounds as in Infinispan).
 //!
-//! What would pass a bound stops there, and counts as reached until something moves it the other way. Without bounds, or
-//! with those of 64 bits, a counter stops at the ends of its numbers.
+//! A change that would pass a bound stops at the bound, and the bound counts as reached until a change moves the value away
+//! from it. Without bounds, or with bounds of 64 bits, a counter stops at the ends of its numbers.
 
 use bytes::{Buf, BufMut, Bytes};
 use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
 use consort_hotrod::ops::event::CounterState;
 
-/// A value, and whether it is at a bound that something would have passed.
+/// A value, and whether a change would have passed a bound.
 pub(crate) type Value = (i64, CounterState);
 
 /// A counter.
@@ -15,10 +15,10 @@ pub(crate) type Value = (i64, CounterState);
 pub(crate) struct Counter {
     pub(crate) config: CounterConfig,
     pub(crate) now: Value,
-    /// What it had before the last change, for those who listen.
+    /// The value before the last change, for listeners.
     pub(crate) before: Value,
-    /// A client has removed it, and nothing has changed it since. It has its initial value and is defined, as in Infinispan,
-    /// until its name is needed for another counter.
+    /// A client has removed the counter, and no change has followed. It has its initial value and stays defined, as in
+    /// Infinispan, until its name is needed for another counter.
     pub(crate) is_removed: bool,
 }
 
@@ -26,11 +26,11 @@ pub(crate) struct Counter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OutOfBounds;
 
-/// What a change makes of a counter, if it is something else, and what is answered.
+/// The result of a change: the new counter if it differs, and the response.
 pub(crate) type Changed = (Option<Counter>, Result<i64, OutOfBounds>);
 
 impl Counter {
-    /// One that has its initial value; `None` if that is not within its bounds.
+    /// A counter with its initial value; `None` if that value is not within its bounds.
     pub(crate) fn new(config: CounterConfig) -> Option<Self> {
         let initial = (config.initial, CounterState::Valid);
         let counter = Self { config, now: initial, before: initial, is_removed: false };
@@ -39,7 +39,7 @@ impl Counter {
         ((lower..=upper).contains(&config.initial) && is_weak_enough).then_some(counter)
     }
 
-    /// Whether it can be compared and set.
+    /// Whether it supports compare-and-set.
     pub(crate) const fn is_strong(&self) -> bool {
         !matches!(self.config.kind, CounterKind::Weak { .. })
     }
@@ -60,7 +60,7 @@ impl Counter {
         })
     }
 
-    /// Adds, and answers what it has then; a weak one answers nothing of worth.
+    /// Adds, and returns the new value; that of a weak counter has no meaning.
     pub(crate) fn added(self, delta: i64) -> Changed {
         let (lower, upper) = self.bounds();
         let sum = self.now.0.saturating_add(delta);
@@ -80,12 +80,12 @@ impl Counter {
         (self.with(now), answer)
     }
 
-    /// Has another value if it has the expected one, and answers what it had.
+    /// Sets another value if the current one is as expected, and returns the previous value.
     pub(crate) fn swapped(self, expected: i64, update: i64) -> Changed {
         if self.now.0 == expected { self.set(update) } else { (None, Ok(self.now.0)) }
     }
 
-    /// Has another value, and answers what it had.
+    /// Sets another value, and returns the previous one.
     pub(crate) fn set(self, value: i64) -> Changed {
         let (lower, upper) = self.bounds();
         if !(lower..=upper).contains(&value) {
@@ -94,19 +94,19 @@ impl Counter {
         (self.with((value, CounterState::Valid)), Ok(self.now.0))
     }
 
-    /// Has what it had at first.
+    /// Resets it to the initial value.
     pub(crate) fn reset(self) -> Changed {
         (self.with((self.config.initial, CounterState::Valid)), Ok(self.config.initial))
     }
 
-    /// Has what it had at first, and is removed.
+    /// Resets it to the initial value and marks it as removed.
     pub(crate) fn removed(self) -> Changed {
         let now = (self.config.initial, CounterState::Valid);
         let removed = Self { now, before: self.now, is_removed: true, ..self };
         ((!self.is_removed).then_some(removed), Ok(self.config.initial))
     }
 
-    /// As members keep it.
+    /// The stored form.
     pub(crate) fn to_bytes(self) -> Bytes {
         let mut bytes = Vec::with_capacity(SIZE);
         let (kind, first, second) = match self.config.kind {
@@ -126,7 +126,7 @@ impl Counter {
         bytes.into()
     }
 
-    /// What a member has kept; `None` if another version of this program has written it.
+    /// Reads the stored form; `None` if another version of this program has written it.
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         if bytes.len() != SIZE || bytes.get_u8() != LAYOUT {
             return None;

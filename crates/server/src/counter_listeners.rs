@@ -1,14 +1,15 @@
-//! Clients that hear of counters (facts section 2.14).
+//! Listeners of counters (facts section 2.14).
 //!
-//! A client has one listener for all counters that it wants to hear of, on one connection. Changes that come faster than
-//! they are told may be told as one: from what the counter had when it was told of last to what it has.
+//! A client has one listener for all its counters, on one connection. Changes that are faster than the connection may
+//! arrive as one event: from the value of the last event to the current one.
 //!
 //! On a connection there is an order:
 //!
-//! * The answer to who adds a listener comes before its events: Java's clients know of it with the answer only.
-//! * What a client changes and hears of on the same connection is told before the change is answered. Java's clients of 15.0
-//!   and before make an exception of the answer that a bound is reached, and what has come with it they look at when
-//!   something else comes.
+//! * The response to the addition of a listener precedes its events, because Java's clients know the listener only with the
+//!   response.
+//! * The event of a client's own change on the same connection precedes the response to that change. Java's clients of 15.0
+//!   and before turn a response with a reached bound into an exception, and process an event that has come with it only
+//!   when they receive more bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,23 +29,24 @@ use crate::counters::Counters;
 use crate::gathering::Responses;
 use crate::unasked::{Outlet, Telling, Unasked};
 
-/// What a listener was told of a counter.
+/// The last event of a counter for a listener.
 #[derive(Default)]
 struct Last {
-    /// What it had then.
+    /// The value in it.
     value: Option<Value>,
-    /// Changes when an event of it has been written, or turned out to be none.
+    /// Signals that an event of the counter has been written, or was not needed.
     told: watch::Sender<()>,
 }
 
 /// Counters by their names.
 type Heard = Arc<Mutex<BTreeMap<Bytes, Last>>>;
 
-/// A listener that was added.
+/// A registered listener.
 struct Standing {
     heard: Heard,
     telling: Telling,
-    /// The request that has added it, and what its events wait for the end of, until that is answered.
+    /// The id of the request that has added it, and the sender for whose end its events wait. `None` once the request is
+    /// answered.
     unanswered: Option<(u64, watch::Sender<()>)>,
 }
 
@@ -85,8 +87,8 @@ impl CounterListeners {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listener hears of a counter from now on. The answer says whether it is new on this connection; its events wait until
-    /// [`CounterListeners::answered`] has that request.
+    /// Starts the events of a counter for a listener. The response says whether the listener is new on this connection. Its
+    /// events wait until [`CounterListeners::answered`] gets this request.
     pub(crate) async fn add(
         &self,
         counters: &Counters,
@@ -135,7 +137,7 @@ impl CounterListeners {
                 return Err(error.into());
             }
         };
-        // It may have been removed meanwhile. What is there is not told.
+        // The listener may have been removed meanwhile. The current value causes no event.
         if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
             for events in events {
                 let (state, _) = oneshot::channel();
@@ -150,15 +152,15 @@ impl CounterListeners {
         Ok(Answer::of(Status::Success))
     }
 
-    /// This request of the connection has its answer in the output.
+    /// Notes that the response to this request is in the connection's output.
     pub(crate) fn answered(&self, request: u64) {
         for standing in self.all().values_mut() {
             standing.unanswered.take_if(|(id, _)| *id == request);
         }
     }
 
-    /// Does what is asked of counters, but for listeners. If that changes one of which this connection hears, its event is
-    /// written before.
+    /// Answers a request that is not about listeners. If it changes a counter that has a listener on this connection, its
+    /// event is written first.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -173,23 +175,24 @@ impl CounterListeners {
         if has_changed {
             let all_told = async {
                 for told in &mut hearing {
-                    // A listener that is removed is told no more.
+                    // A removed listener gets no more events.
                     let _ = told.changed().await;
                 }
             };
-            // What takes longer comes later.
+            // Events that take longer follow the response.
             let _ = timeout(TOLD_FIRST_MAX, all_told).await;
         }
         Ok(answer)
     }
 
-    /// What changes when this connection is told of a counter, for each listener that hears of it.
+    /// For each listener of a counter on this connection, the receiver that signals a written event.
     fn hearing(&self, name: &[u8]) -> Vec<watch::Receiver<()>> {
         let of = |standing: &Standing| Some(heard(&standing.heard).get(name)?.told.subscribe());
         self.all().values().filter_map(of).collect()
     }
 
-    /// A listener hears of a counter no more, of none if it has no name. The answer says whether it was the last one.
+    /// Ends the events of a counter for a listener, or of all its counters if the name is empty. The response says whether
+    /// it was the listener's last counter.
     pub(crate) fn remove(&self, name: &Text, id: &Bytes) -> Answer {
         let mut all = self.all();
         let is_over = all.get(id).is_some_and(|standing| {

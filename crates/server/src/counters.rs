@@ -1,9 +1,9 @@
 //! Counters that all servers share (facts section 2.14).
 //!
-//! Each is an entry of a cache with two owners, so that it outlives a server, and every change is a conditional write: it
-//! is exact also for weak counters. Clients go to the primary of what they know of a counter's name, and so its segment is
-//! taken from that. Persistent counters are in another cache, which all servers have and which outlives them
-//! ([`crate::data`]). As in Infinispan, a counter that was removed has its initial value again and stays defined, and it
+//! Each is an entry of a cache with two owners, so that it survives the loss of a server. Every change is a conditional
+//! write, so that weak counters are exact, too. Clients send a request to the primary of the hash of the counter's name, so
+//! that hash chooses the entry's segment. Persistent counters are in another cache, which all servers have and which
+//! outlives them ([`crate::data`]). As in Infinispan, a removed counter has its initial value again and stays defined. It
 //! counts until [`COUNTERS_MAX`] is reached: then the names of removed counters are freed for others.
 
 use std::borrow::Cow;
@@ -27,31 +27,31 @@ use crate::gathering::Responses;
 use crate::register::{Keeping, Register};
 use crate::served::Served;
 
-/// The cache of those that no server keeps, and that of persistent ones.
+/// The cache of volatile counters, and that of persistent ones.
 pub(crate) const COUNTERS: &str = "___consort_counters";
 pub(crate) const KEPT: &str = "___consort_persistent_counters";
 
 /// All counters.
 pub(crate) struct Counters {
-    /// The cache by whose owners clients choose a server.
+    /// The cache whose owners determine the server that clients choose.
     pub(crate) served: Arc<Served>,
     all: Register,
-    /// Whether this server keeps anything.
+    /// Whether this server has a directory for persistent counters.
     can_keep: bool,
     lanes: Lanes,
-    /// How many were defined when one was made here last.
+    /// The number of defined counters when one was last created here.
     defined: AtomicU64,
-    /// When the names of removed ones were freed last, if that has freed none. Held while they are freed.
+    /// The time of the last attempt to free names of removed counters, if it freed none. Locked during an attempt.
     freed_none_at: Mutex<Option<Instant>>,
 }
 
-/// The settings of the cache of those that no server keeps.
+/// The configuration of the cache of volatile counters.
 pub(crate) fn config() -> CacheConfig {
     let grouper = Grouper::new("hot-rod-counter", |name| Cow::Owned(known_as(name).to_le_bytes().to_vec()));
     CacheConfig { grouping: Grouping::Custom(grouper), ..CacheConfig::new(COUNTERS) }
 }
 
-/// What clients know of a counter's name: Java's hash of the array of its bytes.
+/// The hash by which clients choose the server of a counter: Java's hash of the array of the name's bytes.
 fn known_as(name: &[u8]) -> i32 {
     name.iter().fold(1, |hash: i32, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte.cast_signed())))
 }
@@ -79,12 +79,12 @@ impl Counters {
         Self { served, all, can_keep, lanes: Lanes::default(), defined, freed_none_at }
     }
 
-    /// Changes of all counters, of which so many may wait.
+    /// Events of all counters, of which this many may be unread.
     pub(crate) async fn listen(&self, events_max: usize) -> Result<[Events<Bytes, Bytes>; 2], CacheError> {
         self.all.listen(events_max).await
     }
 
-    /// Does what is asked, but for listeners. Whether that has changed a counter is said besides.
+    /// Answers a request that is not about listeners. Also returns whether it has changed a counter.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -128,7 +128,7 @@ impl Counters {
             }
             Action::Remove => {
                 let (_, has_changed) = self.changed(name, |counter| Ok(counter.removed())).await?;
-                // A counter that is not defined is as a client wants it that removes it.
+                // To remove a counter that is not defined counts as success.
                 return Ok((Answer::of(Status::Success), has_changed));
             }
             Action::AddListener(_) | Action::RemoveListener(_) => {
@@ -138,7 +138,7 @@ impl Counters {
         Ok((answer, false))
     }
 
-    /// A counter as it is now.
+    /// Returns the current state of a counter.
     pub(crate) async fn get(&self, name: &Bytes) -> Result<Option<Counter>, Refusal> {
         let Some(value) = self.all.newest(name).await? else { return Ok(None) };
         Counter::from_bytes(&value).ok_or_else(unreadable).map(Some)
@@ -177,8 +177,8 @@ impl Counters {
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
     }
 
-    /// Frees the names of removed counters. Returns how many that were; none also if there were none a moment ago, because
-    /// this reads all counters.
+    /// Frees the names of removed counters and returns their number. Because this reads all counters, it returns 0 at once
+    /// if a recent attempt has freed none.
     async fn free_removed(&self) -> Result<usize, Refusal> {
         let mut freed_none_at = self.freed_none_at.lock().await;
         if freed_none_at.is_some_and(|at| at.elapsed() < COUNTERS_FREED_EVERY) {
@@ -208,7 +208,7 @@ impl Counters {
         Ok(freed)
     }
 
-    /// Warns when the number of counters comes near the limit, and again with each further tenth of what is left.
+    /// Warns when the number of counters comes near the limit, and again with each further tenth of the remaining ones.
     fn warn_of_limit(&self, defined: u64) {
         let (max, from) = (COUNTERS_MAX as u64, COUNTERS_WARNED_FROM as u64);
         let step = ((max - from) / 10).max(1);
@@ -224,12 +224,12 @@ impl Counters {
         }
     }
 
-    /// How many counters are defined in the cluster; nothing if other servers do not say it soon.
+    /// The number of defined counters in the cluster; `None` if other servers do not respond in time.
     pub(crate) async fn defined(&self) -> Option<u64> {
         timeout(COUNTERS_ASKED_WITHIN, self.all.size()).await.ok()?.ok()
     }
 
-    /// Changes a counter by what it is, and says what came of it, and whether it has changed.
+    /// Changes a counter depending on its state. Returns the result, and whether the counter has changed.
     async fn changed(
         &self,
         name: Bytes,
@@ -249,7 +249,7 @@ fn putting(counter: Counter) -> Change {
     Change::Put { value: counter.to_bytes(), lifetime: Lifetime::FOREVER }
 }
 
-/// What has a value that can be compared and set.
+/// Returns the counter if it supports compare-and-set, and an error otherwise.
 fn strong(counter: Counter) -> Result<Counter, Refusal> {
     let refused = || Refusal::new("the counter is weak: it can be added to and reset");
     counter.is_strong().then_some(counter).ok_or_else(refused)
@@ -259,7 +259,7 @@ fn strong(counter: Counter) -> Result<Counter, Refusal> {
 mod tests {
     use super::*;
 
-    /// As `java.util.Arrays.hashCode` has it.
+    /// As `java.util.Arrays.hashCode`.
     #[test]
     fn names_are_known_as_java_hashes_them() {
         assert_eq!(known_as(b""), 1);

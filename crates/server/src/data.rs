@@ -1,5 +1,5 @@
-//! What a server keeps for the time after all of them have ended: a directory, with one within it for each of the caches
-//! that outlive them.
+//! The persistent data of a server: a directory, and within it one directory for each of the internal caches that outlive a
+//! full restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use tokio::time::{Instant, sleep};
 
 use crate::bounds::ALONE_LOOKED_AT_EVERY;
 
-/// What is kept, and for how long others are waited for who have it, too.
+/// The directory for persistent data, and the recovery timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) directory: PathBuf,
     /// The directory's lock, which stores of caches share.
     lock: Arc<DirectoryLock>,
-    /// Without it they are waited for until they are there.
+    /// Without a timeout, a start waits for the missing servers without limit.
     pub(crate) alone_after: Option<Duration>,
 }
 
-/// What servers keep cannot be used. Nothing of it was changed.
+/// The persistent data cannot be used. They are unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the data {place}: {error}")]
 pub struct DataError {
-    /// Which data: those in a directory, or those of the cluster.
+    /// The data with the error: those in a directory, or those of the cluster.
     place: String,
     error: String,
 }
 
 impl Data {
-    /// What is kept in this directory, which no other server may have.
+    /// Locks a directory, which no other server may use.
     pub(crate) async fn in_directory(
         directory: PathBuf,
         alone_after: Option<Duration>,
@@ -50,7 +50,7 @@ impl Data {
         Persistence::directory(directory).locked_by(self.lock.clone())
     }
 
-    /// What is wrong, and where.
+    /// Makes an error that names the data.
     fn error(&self, error: OpenError) -> DataError {
         let (directory, error) = match error {
             OpenError::Store { cache, error } => (self.directory.join(&*cache), error.to_string()),
@@ -60,7 +60,7 @@ impl Data {
     }
 }
 
-/// Opens a cache that outlives all servers, on those that have a directory for it.
+/// Opens a cache that outlives all servers. Servers with a directory for data store it.
 pub(crate) async fn open(
     manager: &CacheManager,
     name: &str,
@@ -79,7 +79,7 @@ pub(crate) async fn open(
     })
 }
 
-/// Opens a cache that outlives all servers. Where other servers have had it last, it is opened when they are there, too.
+/// Opens a cache that outlives all servers. If the last topology had other servers, opening waits for them.
 pub(crate) async fn open_with_all(
     manager: &CacheManager,
     name: &str,

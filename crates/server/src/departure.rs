@@ -1,7 +1,7 @@
-//! Until a cache that is removed is on no other server.
+//! Waits until a removed cache is closed on all other servers.
 //!
-//! The others close it when they hear of it. Who made a cache of its name before that would find one that has the old
-//! entries.
+//! The other servers close a cache when they learn of its removal. A client that creates a cache of the same name before
+//! that would find a cache with the old entries.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::bounds::GONE_WITHIN;
 use crate::caches::Caches;
 
-/// A cache that a client of this server removes, while this is there.
+/// Marks a cache that a client of this server removes, until this is dropped.
 pub(crate) struct BeingRemoved<'a> {
     all: &'a Mutex<BTreeSet<String>>,
     name: String,
@@ -31,8 +31,8 @@ impl Drop for BeingRemoved<'_> {
     }
 }
 
-/// Waits until no other member has a cache, whose definition is gone. One that still has it after [`GONE_WITHIN`] is waited for
-/// no longer: it is said which.
+/// Waits until no other member has a cache whose definition is removed. After [`GONE_WITHIN`] it no longer waits for a
+/// member that still has the cache, and logs its name.
 pub(crate) async fn elsewhere(caches: &Caches, name: &str) {
     let manager = caches.manager();
     let Some(served) = caches.get(name).filter(|served| !served.is_local()) else { return };

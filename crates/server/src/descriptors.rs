@@ -1,9 +1,9 @@
-//! How many connections the process has descriptors for.
+//! The limit of connections by the descriptors of the process.
 
 use crate::bounds::{CONNECTIONS_MAX, DESCRIPTORS_RESERVED};
 
-/// How many connections a server takes: as many as it may, and fewer if the limit of descriptors leaves less. Of these,
-/// a part stays for files and for members: at most a quarter of a small limit.
+/// Returns the greatest number of connections: the configured limit, or less if the limit of descriptors requires it. A
+/// part of the descriptors stays for files and for members: at most a quarter of a small limit.
 pub(crate) fn connections_max() -> usize {
     match limit() {
         Some(limit) => connections_within(limit),
@@ -16,7 +16,7 @@ fn connections_within(limit: u64) -> usize {
     usize::try_from(limit - reserved).unwrap_or(usize::MAX).min(CONNECTIONS_MAX)
 }
 
-/// The soft limit of descriptors; nothing if there is none.
+/// The soft limit of descriptors; `None` if there is none.
 fn limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

@@ -1,9 +1,9 @@
-//! The door: whoever comes is met here, also before the server serves, which may have to wait for others of its cluster.
+//! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for
+//! other servers of its cluster, readiness probes get 503 and Hot Rod requests wait.
 //!
-//! Connections have limits, each of which keeps something for others: descriptors for files and members
-//! ([`crate::descriptors`]), connections for those that are not known yet, as who watches the server is
-//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::addresses`]). Who watches the server can have a
-//! port of its own ([`crate::health_port`]).
+//! Each limit on connections keeps capacity for another use: descriptors for files and members ([`crate::descriptors`]),
+//! connections for clients that are not authenticated yet, such as monitoring ([`CONNECTIONS_RESERVED`]), and connections
+//! for other addresses ([`crate::addresses`]). Health requests can have a port of their own ([`crate::health_port`]).
 
 use std::convert::Infallible;
 use std::io;
@@ -31,7 +31,7 @@ use crate::shutdown::Stage;
 use crate::strangers::{Serving, Strangers};
 use crate::telemetry::{Tally, Telemetry};
 
-/// Where clients come in, and those that are here.
+/// The listening sockets and the connections of a server.
 pub(crate) struct Door {
     listener: TcpListener,
     health: Option<HealthPort>,
@@ -39,18 +39,18 @@ pub(crate) struct Door {
     telemetry: Arc<Telemetry>,
     strangers: Strangers,
     connections: JoinSet<()>,
-    /// Connections that there may be at a time.
+    /// The limit of connections.
     connections_max: usize,
     addresses: Addresses,
-    /// There as soon as the server serves.
+    /// Set as soon as the server serves.
     caches: watch::Sender<Option<Arc<Caches>>>,
     stage: watch::Sender<Stage>,
-    /// Until when nobody is accepted: there is no descriptor.
+    /// No connection is accepted until then, because the process is out of descriptors.
     paused_until: Option<Instant>,
     complaints: OfDoor,
 }
 
-/// What is told in the log, each of it once in a while.
+/// Rate-limited log lines of the acceptor.
 #[derive(Default)]
 struct OfDoor {
     full: RateLimitedLog,
@@ -85,12 +85,12 @@ impl Door {
         }
     }
 
-    /// From now on clients are served, those that wait first.
+    /// Serves clients from now on, first those that already wait.
     pub(crate) fn open(&self, caches: Arc<Caches>) {
         self.caches.send_replace(Some(caches));
     }
 
-    /// Takes in whoever comes, until this is dropped.
+    /// Accepts connections until this future is dropped.
     pub(crate) async fn attend(&mut self) -> Infallible {
         let mut turn: usize = 0;
         loop {
@@ -112,7 +112,7 @@ impl Door {
                 () = sleep_until(paused_until.unwrap_or_else(Instant::now)), if paused_until.is_some() => {
                     self.paused_until = None;
                 }
-                // Then the oldest one ends whose client is not known.
+                // Then the oldest connection without an authenticated client is closed.
                 () = sleep_until(full_until.unwrap_or_else(Instant::now)), if full_until.is_some() => {}
                 Some(serving) = self.strangers.next() => self.go_on(serving),
                 Some(_) = self.connections.join_next() => {}
@@ -124,14 +124,15 @@ impl Door {
         }
     }
 
-    /// Until when nobody is accepted, because there is no room and those whose client is not known have just come.
+    /// Until when no connection is accepted, because there is no capacity and all connections without an authenticated
+    /// client are new.
     fn full_until(&self) -> Option<Instant> {
         let is_full = self.connections.len() + self.strangers.len() >= self.connections_max;
         let until = if is_full { self.strangers.may_end_one_at() } else { self.strangers.has_room_at() };
         until.filter(|until| *until > Instant::now())
     }
 
-    /// Out of descriptors, as a rule: that passes as others go.
+    /// The process is usually out of descriptors. Closed connections free them.
     fn pause(&mut self, error: &io::Error) {
         self.paused_until = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
         if let Some(count) = self.complaints.accepting.count(std::time::Instant::now()) {
@@ -139,8 +140,8 @@ impl Door {
         }
     }
 
-    /// Meets a connection, unless its address has as many as it may have. If there are as many as may be, the oldest one
-    /// ends of those whose client is not known.
+    /// Accepts a connection, unless its address has reached its limit. If the total limit is reached, the oldest connection
+    /// without an authenticated client is closed.
     fn arrive(&mut self, stream: TcpStream, peer: SocketAddr) {
         let origin = Origin::of(peer.ip());
         let Some(counted) = self.addresses.add(origin) else {
@@ -175,7 +176,7 @@ impl Door {
         self.note_ended(ended);
     }
 
-    /// Connections have ended so that others can come in.
+    /// Counts and logs connections that were closed to make place for others.
     fn note_ended(&self, ended: impl IntoIterator<Item = Origin>) {
         for origin in ended {
             self.telemetry.turned_away.one();
@@ -196,7 +197,8 @@ impl Door {
         }
     }
 
-    /// Goes on with a connection whose client is known, if there is one. Some connections are kept for those that are not.
+    /// Serves an authenticated connection, if there is one. Some connections are reserved for clients that are not
+    /// authenticated.
     fn go_on(&mut self, serving: Option<Serving>) {
         let Some(serving) = serving else { return };
         let reserved = CONNECTIONS_RESERVED.min(self.connections_max / 4);
@@ -207,8 +209,8 @@ impl Door {
         }
     }
 
-    /// Takes in no more clients. Performs the requests of those that are here until they have gone over to other servers, if there
-    /// are any, and then waits until what was asked is answered, but not for clients that do not take it.
+    /// Accepts no more connections. If there are other servers, the server first executes requests until its clients have
+    /// moved to them. Then it waits until all requests are answered, but not for clients that do not read their responses.
     pub(crate) async fn close(self, has_others: bool) {
         let Self { listener, health, mut strangers, mut connections, stage, .. } = self;
         drop((listener, health));
@@ -225,20 +227,20 @@ impl Door {
     }
 }
 
-/// An option that the system refuses is not worth a connection.
+/// Logs an option that the system refuses, and keeps the connection.
 fn set_options(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
         .with_interval(KEEPALIVE_EVERY)
         .with_retries(KEEPALIVE_ATTEMPTS);
-    // Responses are written together as they are; waiting for more of them would only cost time.
+    // Responses are already written in batches, so that Nagle's algorithm would only add delay.
     let results = [stream.set_nodelay(true), SockRef::from(stream).set_tcp_keepalive(&keepalive)];
     for error in results.into_iter().filter_map(Result::err) {
         tracing::debug!(%error, "an option of a connection is refused");
     }
 }
 
-/// Waits until no connection is left whose client is known. Others have asked nothing yet, or speak HTTP.
+/// Waits until no authenticated connection is left. The others have sent no request yet, or speak HTTP.
 async fn moved(strangers: &mut Strangers, connections: &mut JoinSet<()>) {
     while !connections.is_empty() {
         tokio::select! {
@@ -290,7 +292,7 @@ mod tests {
     trait Both: AsyncRead + AsyncWrite + Unpin {}
     impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
 
-    /// Who comes: within TLS if the server has it.
+    /// Connects clients to a server, with TLS if the server has it.
     struct Visitors {
         at: SocketAddr,
         roots: Option<Roots>,
@@ -331,8 +333,7 @@ mod tests {
         ping.into_bytes()
     }
 
-    /// A door for so many connections and so many of an address, and who comes: by the port of clients, and by that for
-    /// health.
+    /// An acceptor with this limit of connections, and clients of its two ports: that for requests and that for health.
     async fn narrow(connections_max: usize) -> (Door, [Visitors; 2]) {
         let [clients, health] =
             [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];
@@ -381,7 +382,7 @@ mod tests {
                 let mut client = visitors.connect().await;
                 client.write_all(&ping()).await.unwrap();
                 let mut answer = BytesMut::new();
-                // Who is turned away sees the end.
+                // A client that is turned away reads the end of the stream.
                 if client.read_buf(&mut answer).await.is_ok_and(|count| count > 0) {
                     served += 1;
                 }
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!(door.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
     }
 
-    /// Who watches a server that does not serve yet is answered; a client that has asked is answered once it serves.
+    /// Before the server serves, HTTP requests get responses; a Hot Rod request gets its response once the server serves.
     async fn early(name: &str, tls: Option<(TlsSettings, Roots)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();

@@ -1,8 +1,8 @@
-//! Caches that are defined and that this server could not open: their names, and why.
+//! Caches that are defined and that this server could not open: their names and the errors.
 //!
-//! Such a cache is not served here, and its files stay as they are. The log, the health and the metrics name it, and the
+//! Such a cache is not served here, and its files stay unchanged. The log, the health and the metrics name it, and the
 //! server is not ready, so that a rolling update stops before the next server is restarted. The server tries again to open
-//! it, because the cause (no free descriptor, a disk that is not mounted, a permission) can go away while it runs.
+//! it, because the cause (no free descriptor, a disk that is not mounted, a permission) can go away at runtime.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,16 +13,16 @@ use bytes::Bytes;
 
 use crate::bounds::{FAILED_LOGGED_EVERY, FAILED_TRIED_EVERY};
 
-/// One of them.
+/// A cache that could not be opened.
 struct FailedCache {
-    /// The definition with which it was tried last.
+    /// The definition of the last attempt.
     definition: Bytes,
     error: String,
     tried_at: Instant,
     logged_at: Instant,
 }
 
-/// All of them, by their names.
+/// The failed caches, by their names.
 #[derive(Default)]
 pub(crate) struct FailedCaches(Mutex<BTreeMap<String, FailedCache>>);
 
@@ -31,7 +31,7 @@ impl FailedCaches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cache could not be opened. It is logged when its error is new, and from then on once a minute.
+    /// Notes that a cache could not be opened. Logs a new error at once, and then once a minute.
     pub(crate) fn note(
         &self,
         now: Instant,
@@ -65,8 +65,8 @@ impl FailedCaches {
         }
     }
 
-    /// Why a cache with this definition could not be opened a moment ago: then it is not tried again yet, as opening a store
-    /// may read all of its files.
+    /// The error of a recent attempt to open a cache with this definition. Then the server does not try again yet, because
+    /// opening a store may read all of its files.
     pub(crate) fn recent(&self, now: Instant, name: &str, definition: &Bytes) -> Option<String> {
         let caches = self.lock();
         let failed = caches.get(name)?;
@@ -81,7 +81,7 @@ impl FailedCaches {
         }
     }
 
-    /// Forgets those that are no longer defined.
+    /// Removes those that are no longer defined.
     pub(crate) fn retain(&self, is_defined: impl Fn(&str) -> bool) {
         let gone: Vec<String> = self.lock().keys().filter(|name| !is_defined(name)).cloned().collect();
         for name in gone {
@@ -94,7 +94,7 @@ impl FailedCaches {
         self.lock().iter().map(|(name, failed)| (name.clone(), failed.error.clone())).collect()
     }
 
-    /// How many they are.
+    /// Their number.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }

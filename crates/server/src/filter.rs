@@ -1,6 +1,7 @@
-//! The filters that clients can name in walks and listeners, and what owners make of entries for walks.
+//! The filters that clients can name in iterations and listeners, and the transform by which owners apply them in
+//! iterations.
 //!
-//! There are no others: what an application has made for another server cannot run here.
+//! There are no others: filters of an application that were made for another server cannot run here.
 
 use bytes::{Buf, BufMut, Bytes};
 use consort_cache::{CacheBuilder, EntryEvent, EventKind, Stored, Walk};
@@ -12,17 +13,17 @@ use consort_hotrod::{Metadata, Timed};
 use crate::map::of_stored;
 use crate::query::{CONTINUOUS, FILTER, ITERATION};
 
-/// The transform by which owners filter entries and say more of them than their values.
+/// The transform by which owners filter entries and add metadata to their values.
 const TRANSFORM: &str = "hot-rod";
 
-/// A filter that clients name.
+/// A filter that clients can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Filter {
     KeyPrefix(Bytes),
     ValuePrefix(Bytes),
 }
 
-/// Why a factory cannot be had.
+/// The reason for which a factory is not available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
     #[error(
@@ -35,7 +36,7 @@ pub(crate) enum FactoryError {
 }
 
 impl Filter {
-    /// The filter that is meant.
+    /// Returns the filter that the factory names.
     pub(crate) fn of(factory: &Factory) -> Result<Self, FactoryError> {
         let name = factory.name.as_str();
         let make: fn(Bytes) -> Self = match name {
@@ -49,13 +50,13 @@ impl Filter {
         }
     }
 
-    /// Whether it needs to know values, also those that were there before.
+    /// Whether it needs values, including previous ones.
     pub(crate) const fn needs_values(&self) -> bool {
         matches!(self, Self::ValuePrefix(_))
     }
 
-    /// Whether it lets a change through: one of what it lets through, or one that makes something of it that it does. A value
-    /// that nobody knows any more may have been one of those.
+    /// Whether the listener gets a change: one of an entry that the filter passes, before or after the change. If the
+    /// previous value is unknown, it may have passed.
     pub(crate) fn lets_change(&self, event: &EntryEvent<Bytes, Bytes>) -> bool {
         use EventKind::{Created, Existing, Expired, Removed};
         let Self::ValuePrefix(prefix) = self else { return self.lets(&event.key, &[]) };
@@ -66,7 +67,7 @@ impl Filter {
             || !is_new && lets(event.previous.as_ref().map(|previous| &previous.value))
     }
 
-    /// Whether it lets an entry through.
+    /// Whether the filter passes an entry.
     pub(crate) fn lets(&self, key: &[u8], value: &[u8]) -> bool {
         match self {
             Self::KeyPrefix(prefix) => begins_with(key, prefix),
@@ -75,8 +76,8 @@ impl Filter {
     }
 }
 
-/// Whether something that a client has sent begins with something else that it has sent. Java's clients wrap texts and
-/// bytes, with their length before them (facts section 6.1): then what is in them counts.
+/// Whether a client's bytes begin with a prefix that the client has sent. Java's clients wrap texts and bytes, with their
+/// length before them (facts section 6.1); then the wrapped bytes count.
 fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     match (wrapped(bytes), wrapped(prefix)) {
         (Some((kind, bytes)), Some((other, prefix))) if kind == other => bytes.starts_with(prefix),
@@ -84,7 +85,7 @@ fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     }
 }
 
-/// What is in a wrapped text or in wrapped bytes, if that is all there is.
+/// The kind and the content of a wrapped text or of wrapped bytes, if nothing follows them.
 fn wrapped(bytes: &[u8]) -> Option<(u8, &[u8])> {
     const TEXT: u8 = 0x4a;
     const BYTES: u8 = 0x52;
@@ -107,7 +108,7 @@ fn wrapped(bytes: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// What a client wants of entries.
+/// The entries and their parts that a client requests.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Wanted {
     pub(crate) filter: Option<Filter>,
@@ -121,14 +122,14 @@ const BY_KEY: u8 = 4;
 const BY_VALUE: u8 = 8;
 
 impl Wanted {
-    /// What a walk's factory says.
+    /// Reads an iteration's factory.
     pub(crate) fn of(factory: Option<&Factory>, with_metadata: bool) -> Result<Self, FactoryError> {
         let without_values = factory.is_some_and(|factory| factory.name.as_str() == TO_EMPTY_BYTES);
         let filter = factory.filter(|_| !without_values).map(Filter::of).transpose()?;
         Ok(Self { filter, with_metadata, without_values })
     }
 
-    /// The walk that gives it.
+    /// Applies the transform to an iteration.
     pub(crate) fn of_walk(&self, walk: Walk<(Bytes, Bytes)>) -> Walk<(Bytes, Bytes)> {
         if *self == Self::default() { walk } else { walk.transform(TRANSFORM, self.to_bytes()) }
     }
@@ -157,7 +158,7 @@ impl Wanted {
         Some(Self { filter, with_metadata, without_values })
     }
 
-    /// What an owner makes of an entry.
+    /// The transform's result for an entry; `None` if the filter drops it.
     fn made(&self, key: &[u8], entry: Stored) -> Option<Bytes> {
         if !self.filter.as_ref().is_none_or(|filter| filter.lets(key, &entry.value)) {
             return None;
@@ -169,7 +170,7 @@ impl Wanted {
         with_metadata(entry, &value)
     }
 
-    /// The metadata and the value in what an owner has made; `None` if another version of this program has made it.
+    /// Reads the metadata and the value from an owner's result; `None` if another version of this program has written it.
     pub(crate) fn read(&self, mut made: Bytes) -> Option<(Option<Metadata>, Bytes)> {
         if !self.with_metadata {
             return Some((None, made));
@@ -180,7 +181,7 @@ impl Wanted {
 
 const METADATA_MAX: usize = 8 + 2 * (1 + 8 + 4);
 
-/// What owners say of an entry whose metadata is wanted: that, and behind it what is made of the value.
+/// The result of a transform with metadata: the metadata, and behind it the transformed value.
 pub(crate) fn with_metadata(entry: Stored, value: &[u8]) -> Option<Bytes> {
     let metadata = of_stored(entry).metadata?;
     let mut made = Vec::with_capacity(METADATA_MAX + value.len());
@@ -196,7 +197,7 @@ pub(crate) fn with_metadata(entry: Stored, value: &[u8]) -> Option<Bytes> {
     Some(made.into())
 }
 
-/// The metadata in that, which leaves what is behind it.
+/// Takes the metadata from such a result, and leaves the bytes behind it.
 pub(crate) fn take_metadata(made: &mut Bytes) -> Option<Metadata> {
     let version = made.try_get_i64().ok()?;
     let mut timed = || {
@@ -209,7 +210,7 @@ pub(crate) fn take_metadata(made: &mut Bytes) -> Option<Metadata> {
     Some(Metadata { lifespan, max_idle, version })
 }
 
-/// Makes known on this member what walks of clients need.
+/// Registers the transform of clients' iterations on this member.
 pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.transform(TRANSFORM, |key, entry, wanted| Wanted::from_bytes(wanted)?.made(key, entry))
 }

@@ -1,4 +1,4 @@
-//! What reads foreign bytes here, for fuzz targets. Nobody else has a use for it.
+//! Entry points for fuzz targets: the parsers of this server for untrusted bytes. They have no other users.
 
 use std::sync::OnceLock;
 
@@ -17,24 +17,24 @@ use crate::security::{Tokens, tls};
 use crate::transactions::Record;
 use crate::{definition, http, query, schemas, transactions};
 
-/// Reads the values of a multimap's key, and writes them again; `None` if these bytes are something else.
+/// Reads the values of a multimap's key, and writes them again; `None` if these bytes are no bucket.
 pub fn bucket(bytes: &Bytes) -> Option<(Vec<Bytes>, Bytes)> {
     let bucket = Bucket::from_bytes(bytes)?;
     let written = bucket.to_bytes();
     Some((bucket.into_values(true), written))
 }
 
-/// Reads the head of a request in HTTP, with what its client shows of itself and what it asks for. Returns all of that as a
-/// text, and the head's length; `None` if it goes on.
+/// Reads the head of a request in HTTP, with its credentials and its target. Returns all of that as a text, and the head's
+/// length; `None` if the head is incomplete.
 ///
 /// # Errors
 ///
-/// What its client is told.
+/// The error response to the client.
 pub fn http_head(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     http::read_whole(bytes)
 }
 
-/// How many formats [`convert`] knows. The last one is protostream's, the one before it JSON.
+/// The number of formats that [`convert`] knows. The last one is protostream's, the one before it JSON.
 pub const FORMATS: usize = Format::ALL.len();
 
 /// The schema of entities that [`convert`] knows.
@@ -43,24 +43,24 @@ pub const SCHEMA: &str = "syntax = \"proto3\"; package s; enum E { A = 0; B = 1;
     bytes b = 7; double d = 8; float f = 9; map<string, M> x = 10; map<sint32, E> y = 11; repeated fixed32 z = 12;\n\
     bool o = 13; N n = 14; } message N { repeated N ns = 1; sfixed64 q = 2; }";
 
-/// What bytes of one format are in another, by their places among all formats; `None` if they cannot become that. Entities are
-/// of [`SCHEMA`].
+/// Converts bytes of one format to another, by their indexes among all formats; `None` if that is not possible. Entities
+/// are of [`SCHEMA`].
 pub fn convert(bytes: &Bytes, from: usize, to: usize) -> Option<Bytes> {
     Format::ALL[from].convert(bytes.clone(), &Format::ALL[to], types()).ok()
 }
 
-/// Those of [`SCHEMA`].
+/// The types of [`SCHEMA`].
 fn types() -> &'static Types {
     static TYPES: OnceLock<Types> = OnceLock::new();
     TYPES.get_or_init(|| schemas::types_of(Bytes::from_static(SCHEMA.as_bytes())))
 }
 
-/// Whether a text is a query, whatever it asks for; and what owners are told of it over entities of [`SCHEMA`], with a parameter
-/// `p`.
+/// Parses a query. Returns whether it is valid, whatever its target, and its plan for owners over entities of [`SCHEMA`],
+/// with a parameter `p`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The error in the query.
 pub fn query(text: &str) -> (bool, Result<Vec<u8>, String>) {
     let parameters = [("p".to_owned(), Wrapped::from(7))].into();
     let read = Statement::parse(text);
@@ -69,93 +69,92 @@ pub fn query(text: &str) -> (bool, Result<Vec<u8>, String>) {
     (is_read, compiled.map(|compiled| compiled.plan.to_bytes()).map_err(|error| error.to_string()))
 }
 
-/// Reads what owners are told of a query, and writes it again, with the row that is made of an entity; `None` if it is
-/// something else.
+/// Reads the plan of a query for owners, and writes it again, with the row of an entity; `None` if it is no plan.
 pub fn plan(bytes: &[u8], entity: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let plan = Plan::from_bytes(bytes)?;
     Some((plan.to_bytes(), plan.row(entity, 1)))
 }
 
-/// Reads what clients send as a query and what they are answered. Whether it is the one, and the other.
+/// Returns whether the bytes are a query as clients send it, and whether they are a response to one.
 pub fn exchange(bytes: &Bytes) -> (bool, bool) {
     (QueryRequest::read(bytes).is_ok(), QueryResponse::read(bytes).is_ok())
 }
 
-/// Reads what a cache of this name is to be like in XML, JSON or YAML, and writes it as servers tell it each other; `None` if
-/// it is refused.
+/// Reads a cache's definition in XML, JSON or YAML, and writes it in the form that servers exchange; `None` if it is
+/// refused.
 pub fn definition(cache: &str, text: &str) -> Option<String> {
     definition::from_text(cache, text).ok().map(|definition| definition::to_text(&definition))
 }
 
-/// Reads a document with several caches, and writes each as servers tell it each other; `None` if it is refused.
+/// Reads a document with several caches, and writes each in the form that servers exchange; `None` if it is refused.
 pub fn definitions(text: &str) -> Option<Vec<(String, String)>> {
     let read = definition::CacheDefinitions::parse("", text).ok()?;
     let written = |one: &definition::Definition| (one.config.name.to_string(), definition::to_text(one));
     Some(read.all.iter().map(written).collect())
 }
 
-/// What is wrong with a schema of protobuf, if anything is.
+/// Returns the errors of a protobuf schema, if there are any.
 pub fn schema(text: &str) -> Option<String> {
     schemas::error_of(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// The name of the user whose token this is, if one of the keys in a PEM text has signed it for the audience `shop`.
+/// Returns the name of a token's user, if one of the keys in a PEM text has signed the token for the audience `shop`.
 ///
 /// # Errors
 ///
-/// Why the keys cannot be used, or why the token is refused.
+/// The reason for which the keys cannot be used, or the token is refused.
 pub fn token_owner(keys: &[u8], token: &str) -> Result<String, String> {
     let tokens = Tokens::from_pem("keys".to_owned(), keys, "shop").map_err(|error| error.to_string())?;
     tokens.owner(token)
 }
 
-/// The user's name in a certificate in DER, and until when it is good in seconds since 1970; 0 if it does not say.
+/// The user's name in a certificate in DER, and the end of its validity in seconds since 1970; 0 if it has none.
 pub fn certificate(der: &[u8]) -> (Option<std::sync::Arc<str>>, i64) {
     (tls::common_name(der), tls::expiry(der))
 }
 
-/// The record of a counter as this version writes it again; `None` if it is none.
+/// Reads a counter's record and writes it in this version's form; `None` if the bytes are no record.
 pub fn counter(bytes: &[u8]) -> Option<Bytes> {
     Counter::from_bytes(bytes).map(Counter::to_bytes)
 }
 
-/// The record of a transaction as this version writes it again; `None` if it is none.
+/// Reads a transaction's record and writes it in this version's form; `None` if the bytes are no record.
 pub fn transaction(bytes: &Bytes) -> Option<Bytes> {
     let record: Record = Postcard.decode(bytes.clone()).ok()?;
     Some(Postcard.encode(&record).ok()?.into_bytes())
 }
 
-/// The key of a transaction's record as this version writes it again; `None` if it is none.
+/// Reads the key of a transaction's record and writes it in this version's form; `None` if the bytes are no key.
 pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
     transactions::xid_from_key(bytes).map(|xid| transactions::record_key(&xid))
 }
 
-/// Whether the filter of this factory lets an entry through.
+/// Whether the filter of this factory passes an entry.
 ///
 /// # Errors
 ///
-/// Why there is no such filter.
+/// The reason for which the filter is not available.
 pub fn filter(factory: &Factory, key: &[u8], value: &[u8]) -> Result<bool, String> {
     Filter::of(factory).map(|filter| filter.lets(key, value)).map_err(|error| error.to_string())
 }
 
-/// Compiles the query of this factory over entities of [`SCHEMA`], as listeners and iterations with a query do, and returns the
-/// plan that servers send to owners.
+/// Compiles the query of this factory over entities of [`SCHEMA`], as listeners and iterations with a query do, and returns
+/// the plan that servers send to owners.
 ///
 /// # Errors
 ///
-/// What is wrong with its parameters or its query.
+/// The error in its parameters or its query.
 pub fn query_factory(factory: &Factory) -> Result<Vec<u8>, String> {
     let compiled = query::compile(factory, types()).map_err(|refusal| refusal.text().to_owned())?;
     Ok(compiled.plan.to_bytes())
 }
 
-/// The filter of an iteration that servers send to owners, read and written again; `None` if the bytes are no filter.
+/// Reads and writes the filter of an iteration that servers send to owners; `None` if the bytes are no filter.
 pub fn wanted(bytes: &[u8]) -> Option<Bytes> {
     Wanted::from_bytes(bytes).map(|wanted| wanted.to_bytes())
 }
 
-/// How many bytes of value follow the metadata that an owner sends; `None` if the metadata is not whole.
+/// The number of value bytes behind the metadata that an owner sends; `None` if the metadata is incomplete.
 pub fn metadata(bytes: &Bytes) -> Option<usize> {
     let mut value = bytes.clone();
     filter::take_metadata(&mut value).map(|_| value.len())

@@ -1,8 +1,8 @@
-//! The bytes of responses with many entries, while they are put together and until clients have taken them.
+//! Capacity for responses with many entries, while they are assembled and until clients have read them.
 //!
-//! How large such a response becomes is known at its end only. So it reserves as much as it may need for its size before it
-//! takes it, and waits where others have that: first of a connection, which may have so many of them at a time, then of the
-//! server ([`crate::memory`]).
+//! The size of such a response is known only at its end. So it reserves the most that it may need for its size class first,
+//! and waits while others hold that: first for a place among its connection's responses, whose number is limited, then for
+//! the server's budget ([`crate::memory`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::memory::{Memory, ResponseSize, reserve};
 #[derive(Clone)]
 pub(crate) struct Responses {
     sizes: [ResponseSize; 4],
-    /// Responses of all sizes.
+    /// Places for responses of all sizes.
     turns: Arc<Semaphore>,
-    /// Responses of the largest size: one at a time.
+    /// The place for a response of the largest size: one at a time.
     large_turns: Arc<Semaphore>,
     in_transit: Budget,
     get_all: Budget,
@@ -29,7 +29,7 @@ pub(crate) struct Responses {
     reserve_time: Duration,
 }
 
-/// Bytes of a response. Dropping it returns them.
+/// The reserved bytes of a response. Dropping it returns them.
 #[derive(Debug)]
 pub(crate) struct Held {
     bytes: Reservation,
@@ -42,19 +42,19 @@ impl Held {
     }
 }
 
-/// A response that is being put together.
+/// A response that is being assembled.
 pub(crate) struct Gathering {
     of: Responses,
-    /// Which of the sizes its bytes are reserved of.
+    /// The size class of its reservation.
     size: usize,
-    /// The largest size that it may have.
+    /// The largest size class that it may have.
     size_max: usize,
-    /// Bytes that it has.
+    /// The bytes that it has.
     bytes: u64,
     held: Held,
 }
 
-/// A response may not have more bytes.
+/// The error for a response beyond the limit.
 fn too_large(limit: u64) -> Refusal {
     Refusal::new(format!(
         "the response has more than {limit} bytes, the limit of one response (responses_over_8_mib): ask for less, or iterate"
@@ -92,22 +92,23 @@ impl Responses {
     }
 
     async fn begin_within(&self, size_max: usize) -> Result<Gathering, Refusal> {
-        // Nobody closes it.
+        // The semaphore is never closed.
         let turn = self.turns.clone().acquire_owned().await.ok();
         let bytes = reserve(&self.sizes[0].budget, self.sizes[0].reserved(), self.reserve_time).await?;
         let held = Held { bytes, _turns: turn.into_iter().collect() };
         Ok(Gathering { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
-    /// Reserves what owners may have sent for a walk before it is part of a response. A request that has it waits for other members
-    /// and for no client: if it needs more room, it gives this back, waits, and walks again.
+    /// Reserves bytes for entries that owners may send for an iteration before they are part of a response. A request with
+    /// this reservation waits for other members but for no client. If it needs more capacity, it returns the reservation,
+    /// waits, and iterates again.
     pub(crate) async fn begin_walk(&self) -> Result<Reservation, Refusal> {
         let bytes = WALK_BYTES_MAX.min(self.in_transit.limit() / WALKS_AT_ONCE_MIN);
         Ok(reserve(&self.in_transit, bytes, self.reserve_time).await?)
     }
 
-    /// Reserves what an iteration may hold until its client's next request, before anything is read for it: `held` and as much more
-    /// as is missing.
+    /// Reserves the bytes that an iteration may hold until its client's next request, before it reads anything: `held` and
+    /// the missing rest.
     pub(crate) async fn hold_iteration(&self, held: &mut Option<Reservation>) -> Result<(), Refusal> {
         let bytes = self.of_iteration((LANES_MAX * FETCH_BYTES) as u64);
         let has = held.as_ref().map_or(0, Reservation::bytes);
@@ -122,18 +123,18 @@ impl Responses {
         Ok(())
     }
 
-    /// How many bytes count of those that an iteration may hold. It is half of the limit at most: an iteration over large entries goes
-    /// on in a small process, too, and with two of them others wait.
+    /// The part that counts of the bytes that an iteration may hold. It is at most half of the limit: an iteration over
+    /// large entries continues in a small process, too, and beside two of them others wait.
     pub(crate) fn of_iteration(&self, bytes: u64) -> u64 {
         bytes.min(self.iterations.limit() / 2)
     }
 
-    /// How many bytes one GET_ALL may have sent here at a time before they are reserved for its response.
+    /// The number of bytes that members may send for one GET_ALL before they are reserved for its response.
     pub(crate) fn get_all_bytes(&self) -> usize {
         GET_ALL_UNRESERVED_MAX.min(self.get_all.limit() as usize / 2)
     }
 
-    /// Reserves so many of them.
+    /// Reserves this many of them.
     pub(crate) async fn begin_get_all(&self, bytes: usize) -> Result<Reservation, Refusal> {
         Ok(reserve(&self.get_all, bytes as u64, self.reserve_time).await?)
     }
@@ -147,7 +148,7 @@ impl Responses {
 }
 
 impl Gathering {
-    /// The size after its own that has room for so many bytes, and what it reserves.
+    /// The next size class with capacity for this many bytes, and its reservation.
     fn next(&self, bytes: u64) -> Option<(usize, u64)> {
         let sizes = (self.size + 1..=self.size_max).map(|size| (size, self.of.sizes[size].reserved()));
         sizes.into_iter().find(|(_, reserved)| *reserved >= bytes)
@@ -158,14 +159,14 @@ impl Gathering {
         self.held.bytes = bytes;
     }
 
-    /// So many bytes more are about to be taken. Waits until there is room for them.
+    /// Adds bytes to the response. Waits for their capacity.
     pub(crate) async fn add(&mut self, more: usize) -> Result<(), Refusal> {
         self.make_room(more).await?;
         self.bytes += more as u64;
         Ok(())
     }
 
-    /// Waits until there is room for so many bytes more, which are not taken yet.
+    /// Waits for capacity for more bytes, without adding them.
     pub(crate) async fn make_room(&mut self, more: usize) -> Result<(), Refusal> {
         let needed = self.bytes + more as u64;
         if needed <= self.held.bytes.bytes() {
@@ -183,7 +184,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Takes so many bytes more if there is room for them at once.
+    /// Adds bytes if there is capacity for them at once. Returns whether it has.
     pub(crate) fn try_take(&mut self, more: usize) -> bool {
         let bytes = self.bytes + more as u64;
         if bytes > self.held.bytes.bytes() && !self.grows_to(bytes) {
@@ -204,8 +205,8 @@ impl Gathering {
         true
     }
 
-    /// Takes so many bytes in all, unless it has had more. If there is no room for them at once it takes none, and returns how many
-    /// are missing.
+    /// Sets the total to this many bytes, unless it is larger. Without capacity at once it adds none, and returns the
+    /// number of missing bytes.
     pub(crate) fn missing_room(&mut self, bytes: usize) -> Option<usize> {
         let more = self.missing(bytes);
         (!self.try_take(more)).then_some(more)
@@ -215,17 +216,17 @@ impl Gathering {
         (bytes as u64).saturating_sub(self.bytes) as usize
     }
 
-    /// The entries of the response are dropped, and are read again from the first one.
+    /// Drops the entries of the response, which are read again from the first one.
     pub(crate) fn restart(&mut self) {
         self.bytes = 0;
     }
 
-    /// It is about to have so many bytes in all, unless it has had more.
+    /// Sets the total to this many bytes, unless it is larger. Waits for their capacity.
     pub(crate) async fn reach(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.add(self.missing(bytes)).await
     }
 
-    /// So many bytes more have been taken. Whether there is room for others; where there is none, the response is to end.
+    /// Adds bytes that are already taken. Returns whether there is capacity for others; if not, the response has to end.
     pub(crate) fn try_add(&mut self, more: usize) -> bool {
         let has_room = self.try_take(more);
         if !has_room {
@@ -235,7 +236,7 @@ impl Gathering {
         has_room
     }
 
-    /// The response has as many bytes as it has.
+    /// Ends the response at its current size.
     pub(crate) fn finish(mut self) -> Box<Held> {
         let unused = self.held.bytes.bytes() - self.bytes.min(self.held.bytes.bytes());
         self.held.bytes.shrink(unused);
@@ -331,7 +332,7 @@ mod tests {
         assert!(memory.responses.usage().peak <= memory.responses.limit());
     }
 
-    /// One that held nothing between two batches, too: it is about to hold as much as any other.
+    /// Also an iteration that held nothing between two batches: it may soon hold as much as any other.
     #[tokio::test]
     async fn an_iteration_has_room_before_it_reads_or_is_refused() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };

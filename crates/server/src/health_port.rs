@@ -1,4 +1,4 @@
-//! A port for who watches the server, where clients cannot be in the way: it answers how the server is, in HTTP without TLS.
+//! A port for monitoring that client connections cannot exhaust. It serves the health in HTTP without TLS.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ use crate::stream::Stream;
 pub(crate) struct HealthPort {
     listener: TcpListener,
     connections: JoinSet<()>,
-    /// In the order in which they came.
+    /// In the order of their arrival.
     tasks: VecDeque<AbortHandle>,
 }
 
@@ -30,7 +30,7 @@ impl HealthPort {
         Self { listener, connections: JoinSet::new(), tasks: VecDeque::new() }
     }
 
-    /// The next connection. Without a port none comes.
+    /// Accepts the next connection. Without a port it waits for ever.
     pub(crate) async fn accept(port: Option<&Self>) -> io::Result<TcpStream> {
         match port {
             Some(port) => Ok(port.listener.accept().await?.0),
@@ -38,7 +38,7 @@ impl HealthPort {
         }
     }
 
-    /// Answers a connection. If there are as many as may be, the oldest one ends.
+    /// Serves a connection. At the limit of connections, the oldest one is closed.
     pub(crate) fn serve(
         &mut self,
         stream: TcpStream,

@@ -1,12 +1,12 @@
-//! Walks of clients over a cache's entries, batch by batch (facts section 2.10).
+//! Iterations of clients over a cache's entries, batch by batch (facts section 2.10).
 //!
-//! An entry that is there throughout comes once, whatever members join or leave, as long as the client's connection lives;
-//! clients that lose it walk again over the segments that they have not been told to be finished. So a walk goes over a
-//! few segments at a time, and says after each of them that they are.
+//! An entry that exists throughout is returned once, whatever members join or leave, as long as the client's connection
+//! exists. After the loss of a connection, a client iterates again over the segments that were not reported as finished. So
+//! an iteration goes over a few segments at a time, and reports them as finished after each of these groups.
 //!
-//! Clients find a key's segment in the bytes that they are given. Where these are not the cache's ([`crate::media`]), a walk
-//! goes over everything, gives the keys that are in the client's segments for the client, and says at the end that all of
-//! them are finished.
+//! Clients compute a key's segment from the bytes that they get. Where these are not the cache's ([`crate::media`]), an
+//! iteration goes over all segments, returns the keys that are in the client's segments by the client's bytes, and reports
+//! all segments as finished at its end.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -27,13 +27,13 @@ use crate::gathering::{Gathering, Responses};
 use crate::media::Conversion;
 use crate::query::IterationQuery;
 
-/// The walks of a connection.
+/// The iterations of a connection.
 pub(crate) struct Iterations {
     all: Mutex<Table>,
 }
 
 struct Table {
-    /// Nobody who has lost a walk with another connection may take one of these for it.
+    /// Ids are unique in the process: a client whose connection was lost must not find another iteration under an old id.
     last: u64,
     walking: BTreeMap<u64, Arc<Walking>>,
 }
@@ -43,7 +43,7 @@ struct Walking {
     progress: tokio::sync::Mutex<Progress>,
 }
 
-/// What a walk gives of entries.
+/// The parts of entries that an iteration returns.
 enum What {
     Entries(Wanted),
     Rows(Box<IterationQuery>),
@@ -57,7 +57,7 @@ impl What {
         }
     }
 
-    /// The metadata and the values in what an owner has made.
+    /// Reads the metadata and the values from an owner's result.
     fn read(&self, made: Bytes) -> Result<Option<(Option<Metadata>, Values)>, Refusal> {
         Ok(match self {
             Self::Entries(wanted) => {
@@ -67,7 +67,7 @@ impl What {
         })
     }
 
-    /// How many values an entry has.
+    /// The number of values per entry.
     fn columns(&self) -> usize {
         match self {
             Self::Entries(_) => 1,
@@ -75,7 +75,7 @@ impl What {
         }
     }
 
-    /// Whether this value is one of the cache's, and not the mark that there is none.
+    /// Whether this is a value of the cache, and not the mark for a missing one.
     fn is_value(&self, value: &Bytes) -> bool {
         match self {
             Self::Entries(wanted) => !wanted.without_values,
@@ -91,12 +91,12 @@ struct Progress {
     conversion: Option<Conversion>,
     wanted: What,
     batch: usize,
-    /// The segments that were asked for, if their keys may be anywhere.
+    /// The requested segments, if their keys may be in any segment of the cache.
     scattered: Option<BitSet>,
-    /// Segments that have not been begun.
+    /// Segments that are not started.
     ahead: Vec<Segment>,
     now: Option<(Vec<Segment>, Entries)>,
-    /// Bytes of entries that owners have sent and that no batch has yet, between two requests of the client.
+    /// The reservation for entries that owners have sent and that are in no batch yet, between two requests of the client.
     held: Option<Reservation>,
 }
 
@@ -124,7 +124,7 @@ impl Iterations {
         Some((id, self.all().walking.get(&id)?.clone()))
     }
 
-    /// Does what is asked of this cache.
+    /// Answers a request for this cache.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -210,16 +210,16 @@ impl Iterations {
     }
 }
 
-/// Why there is no batch.
+/// The reason for which there is no batch.
 enum Unread {
-    /// The server has no room for it. The iteration stays where it is.
+    /// The budget has no capacity for it. The iteration keeps its position.
     NoRoom(Refusal),
-    /// The iteration cannot go on.
+    /// The iteration cannot continue.
     Failed(Refusal),
 }
 
 impl Progress {
-    /// The next batch and its room. Waits for room before anything is read.
+    /// Returns the next batch and its reservation. Waits for capacity before it reads anything.
     async fn answer(&mut self, responses: &Responses) -> Result<(Batch, Gathering), Unread> {
         let mut gathering = responses.begin_batch().await.map_err(Unread::NoRoom)?;
         responses.hold_iteration(&mut self.held).await.map_err(Unread::NoRoom)?;
@@ -228,7 +228,7 @@ impl Progress {
         drop(in_transit);
         let rest = responses.of_iteration(self.rest_bytes(&batch));
         if let Some(held) = &mut self.held {
-            // What is here already counts, also beyond the limit: others wait then.
+            // The entries are already here, so that they count also beyond the limit. Other iterations wait then.
             held.grow_forced(rest.saturating_sub(held.bytes()));
             held.shrink(held.bytes() - rest);
         }
@@ -247,7 +247,7 @@ impl Progress {
         fetched.min(LANES_MAX * largest.max(FETCH_BYTES)) as u64
     }
 
-    /// What comes next; nothing at the end.
+    /// Reads the next batch; it is empty at the end.
     async fn next_batch(&mut self, gathering: &mut Gathering) -> Result<Batch, Refusal> {
         let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
         while entries.len() < self.batch && bytes < BATCH_BYTES_MAX && has_room {
@@ -291,7 +291,8 @@ impl Progress {
                     }
                     let own = key.len() + values.iter().map(Bytes::len).sum::<usize>();
                     bytes += own;
-                    // It is here, and then it is copied to the others, unless it is large.
+                    // The entry counts twice, because it is in memory and is copied into the response; a large one is not
+                    // copied.
                     has_room = gathering.try_add(size_of::<Entry>() + 2 * own);
                     entries.push(Entry { metadata, key, values });
                 }
@@ -369,7 +370,7 @@ mod tests {
             }
             open.push(iteration);
         };
-        // Each may have four answers of 1 MiB.
+        // Each may have four responses of 1 MiB.
         assert_eq!(open.len() as u64, memory.iterations.limit() / (4 * MIB));
         for iteration in &open[1..] {
             assert_eq!(ask(Request::Next(iteration.clone())).await, Status::Success, "it has begun");

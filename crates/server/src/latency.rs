@@ -1,9 +1,9 @@
-//! How long clients' requests take, in counts.
+//! A histogram of the duration of clients' requests.
 //!
-//! A look at the clock costs as much as a good part of a request. So one is taken where a connection begins with what it has
-//! read, and one when all of that is answered, and each request counts with the time between; those that have to wait for
-//! other members have a time of their own, from the same beginning. What a request waits for in the system's buffers, before
-//! it is read and after it is answered, the server does not know.
+//! Reading the clock costs as much as a good part of a request. So a connection reads it when it starts the requests of one
+//! read, and when all of them are answered. Each of these requests counts with the time between. A request that waits for
+//! other members has a time of its own, from the same beginning. The time that a request spends in the system's buffers,
+//! before it is read and after it is answered, is unknown to the server.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use consort_hotrod::Opcode;
 
 use crate::stats::Count;
 
-/// What a request is about.
+/// The class of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// Of one key, which it reads.
+    /// Reads one key.
     Read,
-    /// Of one key, which it may write.
+    /// May write one key.
     Write,
-    /// Anything else: many keys, walks, streams, listeners, counters, administration.
+    /// All others: many keys, iterations, streams, listeners, counters, administration.
     Other,
 }
 
-/// How many there are.
+/// The number of classes.
 const CLASSES: usize = Class::ALL.len();
 
 impl Class {
@@ -52,8 +52,8 @@ impl Class {
     }
 }
 
-/// Up to which time a request counts in a bucket, in microseconds, and as metrics tell it in seconds. From what a read in
-/// memory takes to what clients wait before they give up; beyond the last is one more.
+/// The upper bounds of the buckets, in microseconds and as the metrics print them in seconds: from the duration of a read
+/// in memory to the timeouts of clients. One more bucket is for longer requests.
 pub(crate) const BOUNDS: [(u64, &str); 12] = [
     (10, "0.00001"),
     (25, "0.000025"),
@@ -75,7 +75,7 @@ fn bucket(time: Duration) -> usize {
     BOUNDS.iter().position(|(bound, _)| time <= Duration::from_micros(*bound)).unwrap_or(BOUNDS.len())
 }
 
-/// Requests by the time that they have taken.
+/// Requests by their duration.
 #[derive(Default)]
 pub(crate) struct Times([OfClass; CLASSES]);
 
@@ -85,17 +85,17 @@ struct OfClass {
     nanoseconds: Count,
 }
 
-/// What is known of a class.
+/// The figures of a class.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Histogram {
     /// Requests within each bound, and beyond the last.
     pub(crate) buckets: [i64; BUCKETS],
-    /// What all of them together have taken.
+    /// The sum of their durations.
     pub(crate) nanoseconds: i64,
 }
 
 impl Times {
-    /// So many requests of a class have taken this.
+    /// Adds this many requests of a class with this duration.
     pub(crate) fn add(&self, class: Class, count: u32, time: Duration) {
         let of = &self.0[class as usize];
         of.buckets[bucket(time)].add(count as usize);
@@ -119,22 +119,22 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Nothing yet; now it begins.
+    /// Begins an empty batch now.
     pub(crate) fn begin() -> Self {
         Self { began: Instant::now(), answered: [0; CLASSES] }
     }
 
-    /// When all of its requests have begun.
+    /// The time at which all of its requests began.
     pub(crate) const fn began(&self) -> Instant {
         self.began
     }
 
-    /// One more is answered.
+    /// Counts one more answered request.
     pub(crate) const fn answered(&mut self, opcode: Opcode) {
         self.answered[Class::of(opcode) as usize] += 1;
     }
 
-    /// All that are not left to wait are answered.
+    /// Ends the batch: all of its requests that do not wait are answered.
     pub(crate) fn end(self, times: &Times) {
         if self.answered == [0; CLASSES] {
             return;

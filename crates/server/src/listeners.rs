@@ -1,10 +1,10 @@
-//! Clients that hear of changes, near caches among them (facts sections 2.7, 2.12 and 9).
+//! Listeners of clients, those of near caches included (facts sections 2.7, 2.12 and 9).
 //!
-//! A listener belongs to the connection that has added it, and hears of the changes of the whole cluster, each once
-//! (`crate::unasked`). Any connection to this server removes it.
+//! A listener belongs to the connection that has added it. It gets the events of the whole cluster, each once
+//! (`crate::unasked`). Any connection to this server can remove it.
 //!
-//! What a client with a listener reads with metadata is read at the key's primary, because that is what near caches keep:
-//! then every later change is told after the read has noted its key.
+//! If a client has a listener, its reads with metadata go to the key's primary, because near caches keep their results:
+//! then every later change causes its event after the read has noted its key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,13 +34,13 @@ pub(crate) struct Listeners {
     everywhere: Everywhere,
     has_any: AtomicBool,
     outlet: Outlet,
-    /// For the filters of near caches.
+    /// The budget for filters of near caches.
     filters: Budget,
 }
 
 type OfConnection = BTreeMap<Bytes, Standing>;
 
-/// Which connection of this server has a listener: clients with several connections remove it by any of them.
+/// The connection of each listener of this server: clients with several connections remove a listener on any of them.
 #[derive(Clone, Default)]
 pub(crate) struct Everywhere(Arc<Mutex<BTreeMap<Bytes, Weak<Mutex<OfConnection>>>>>);
 
@@ -49,9 +49,11 @@ impl Everywhere {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The listeners of clients of this server and the near caches among them, by the names that the clients gave for caches.
+    /// The number of listeners of this server's clients, and of near caches among them, by the cache names that the clients
+    /// sent.
     pub(crate) fn count(&self) -> BTreeMap<Text, (usize, usize)> {
-        // No connection's lock is taken under the one of all: connections take them in the other order.
+        // The lock of a connection is not taken while the lock of the directory is held: connections take them in the other
+        // order.
         let connections: Vec<Arc<Mutex<OfConnection>>> =
             self.all().values().filter_map(Weak::upgrade).collect();
         let (mut seen, mut counts) = (BTreeSet::new(), BTreeMap::<Text, (usize, usize)>::new());
@@ -66,7 +68,7 @@ impl Everywhere {
         counts
     }
 
-    /// Removes a listener of a cache, whoever has added it. Whether there was one.
+    /// Removes a listener of a cache, whichever connection has added it. Returns whether it existed.
     fn remove(&self, cache: &Text, id: &Bytes) -> bool {
         let Some(listeners) = self.all().get(id).and_then(Weak::upgrade) else { return false };
         let is_removed = {
@@ -79,7 +81,7 @@ impl Everywhere {
         is_removed
     }
 
-    /// A connection has a listener no more.
+    /// Removes a listener of a connection from the directory.
     fn forget(&self, id: &Bytes, of: &Arc<Mutex<OfConnection>>) {
         let mut all = self.all();
         if all.get(id).is_some_and(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(of))) {
@@ -95,18 +97,18 @@ impl Drop for Listeners {
     }
 }
 
-/// A listener that was added.
+/// A registered listener.
 struct Standing {
     cache: Text,
-    /// Whether it keeps a near cache up to date, with a filter or without.
+    /// Whether it keeps a near cache up to date, with or without a bloom filter.
     is_near: bool,
     near: Option<Arc<Mutex<BloomFilter>>>,
-    /// Those of the filter.
+    /// The bytes of the filter.
     _bytes: Option<Reservation>,
     telling: Telling,
 }
 
-/// What decides which events a listener is told, and how.
+/// Decides which events a listener gets, and in which form.
 struct Sieve {
     interests: Interests,
     filter: Option<Filter>,
@@ -122,8 +124,8 @@ fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
 }
 
 impl Sieve {
-    /// An event as the client knows it. Of a key that it cannot know it has nothing, and a value that it cannot know is left
-    /// out.
+    /// Converts an event to the client's types; `None` if the key cannot be converted. A value that cannot be converted is
+    /// left out.
     fn known(&self, event: EntryEvent<Bytes, Bytes>) -> Option<EntryEvent<Bytes, Bytes>> {
         let is_raw = self.converter.is_some_and(|converter| converter.is_raw);
         let Some(conversion) = self.conversion.as_ref().filter(|_| !is_raw) else { return Some(event) };
@@ -143,7 +145,7 @@ impl Sieve {
         Ok(watch.event_content(&event)?.map(|told| (kind, EventData::Raw(told))))
     }
 
-    /// What is told of an event without a query.
+    /// The kind and the data of an event without a query.
     fn told_of(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
         let event = self.known(event)?;
         let kind = self.kind(&event)?;
@@ -162,7 +164,7 @@ impl Sieve {
             }
             consort_cache::EventKind::Modified => (EventKind::Modified, Interests::MODIFIED),
             consort_cache::EventKind::Removed => (EventKind::Removed, Interests::REMOVED),
-            // The first version knows no other event for this.
+            // Version 2.0 has no event for expiration.
             consort_cache::EventKind::Expired if self.version < ProtocolVersion::V2_1 => {
                 (EventKind::Removed, Interests::EXPIRED)
             }
@@ -175,7 +177,7 @@ impl Sieve {
     }
 }
 
-/// What a client wants to be told of a cache.
+/// A client's request for the events of a cache.
 struct Wish {
     id: Bytes,
     includes_state: bool,
@@ -188,7 +190,7 @@ struct Wish {
 
 impl Wish {
     fn of(listener: Listener, watch: Option<ListenerQuery>, value_type: &MediaType) -> Result<Self, Refusal> {
-        // A query is both of them.
+        // A query replaces both filter and converter.
         let own = |factory: Option<Factory>| factory.filter(|_| watch.is_none());
         let (filter, converter) = (own(listener.filter), own(listener.converter));
         let filter = filter.as_ref().map(Filter::of).transpose();
@@ -205,7 +207,7 @@ impl Wish {
         })
     }
 
-    /// What the cache is asked to tell of what changes: no more than is needed.
+    /// Restricts the events of the cache to those that the listener needs.
     fn of_changes(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
         let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
         let tells_gone = self.converter.is_some_and(Converter::needs_previous);
@@ -240,7 +242,7 @@ impl Listeners {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what is asked of this cache.
+    /// Adds or removes a listener of this cache.
     pub(crate) async fn answer(
         &self,
         cache: &RawCache,
@@ -282,7 +284,7 @@ impl Listeners {
         self.all().values().filter(|standing| standing.cache == *cache).find_map(|one| one.near.clone())
     }
 
-    /// Something of a cache is read with its metadata. Whether a listener of the connection is told when it changes.
+    /// Notes a read with metadata. Returns whether a listener of the connection gets later changes of the key.
     pub(crate) fn note_read(&self, cache: &Text, key: &[u8]) -> bool {
         if !self.has_any.load(Ordering::Acquire) {
             return false;
@@ -344,7 +346,7 @@ impl Listeners {
             }
         };
         let (state, is_told) = oneshot::channel();
-        // It may have been removed meanwhile.
+        // The listener may have been removed meanwhile.
         if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
             let conversion = conversion.cloned();
             let version = header.version;
@@ -364,7 +366,7 @@ impl Listeners {
             });
         }
         if includes_state {
-            // Nobody tells it if the listener has ended.
+            // The sender is dropped if the listener has ended.
             let _ = is_told.await;
         }
         Ok(Answer::of(Status::Success))

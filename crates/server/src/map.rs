@@ -18,12 +18,12 @@ use crate::room::{self, Room};
 use crate::served::Served;
 use crate::stats::Stats;
 
-/// Since 1970.
+/// The time since 1970.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// How long an entry lives: as its client says, or as the cache has it for those that do not say it.
+/// The lifetime of an entry: the client's, or the cache's default where the client sends none.
 pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, default: Lifetime) -> Lifetime {
     let span = |span: Span, default| span.duration(version, default, unix_time);
     Lifetime {
@@ -32,7 +32,7 @@ pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, defaul
     }
 }
 
-/// The same bytes in memory of their own, if they are few.
+/// Copies the bytes into memory of their own, if they are few.
 pub(crate) fn kept(bytes: Bytes) -> Bytes {
     if bytes.len() < COPIED_BELOW { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
@@ -68,26 +68,26 @@ pub(crate) fn of_stored(stored: Stored) -> Previous {
     Previous { metadata: Some(metadata(version, lifetime, age, idle)), value }
 }
 
-/// How a write is told of.
+/// The form of the response to a write.
 struct Told {
-    /// If the key has nothing, though it should.
+    /// The status if the key has no entry although the operation requires one.
     absent: Status,
-    /// Whether what it had is wanted.
+    /// Whether the client requests the previous value.
     wants_previous: bool,
     is_removal: bool,
-    /// Whether something is put only where nothing is.
+    /// Whether the operation only adds a new entry.
     is_new: bool,
 }
 
 impl Told {
-    /// Of what was written, which is counted.
+    /// Makes the response, and counts the write.
     fn tell(&self, stats: &Stats, written: Written) -> Answer {
         if self.is_removal {
             stats.note_removal(written.is_done);
         } else if written.is_done {
             stats.stores.one();
         }
-        // What is put where nothing was has no previous value, whatever is wanted.
+        // A new entry has no previous value, also if the client requests one.
         let wants_previous = self.wants_previous && !(self.is_new && written.is_done);
         let previous = written.previous.map(of_stored);
         let with_previous =
@@ -102,7 +102,7 @@ impl Told {
     }
 }
 
-/// A write that is asked for: of which key, what, and how it is told.
+/// A requested write: its key, the write, and the form of the response.
 struct Writing<'a> {
     key: &'a Bytes,
     write: Write,
@@ -110,7 +110,7 @@ struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    /// None if something else is asked for. Values are as they came.
+    /// `None` if the request is no write. Values are as the client sent them.
     fn asked(served: &Served, request: &'a Request, version: ProtocolVersion, flags: Flags) -> Option<Self> {
         let wants_previous = flags.contains(Flags::FORCE_RETURN_PREVIOUS);
         let put = |to: &Assignment| Change::Put {
@@ -124,7 +124,7 @@ impl<'a> Writing<'a> {
             Request::ReplaceIfUnmodified(to, unmodified) => {
                 (Condition::Version(meant(*unmodified)), put(to), Status::NotFound)
             }
-            // A removal that finds nothing is not done.
+            // A removal without an entry is not done.
             Request::Remove(_) => (Condition::Present, Change::Remove, Status::NotFound),
             Request::RemoveIfUnmodified(_, unmodified) => {
                 (Condition::Version(meant(*unmodified)), Change::Remove, Status::NotFound)
@@ -144,7 +144,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Does what is asked of a cache, which this limited handle reads.
+/// Answers a request for a cache, which this limited handle reads.
 pub(crate) async fn answer(
     responses: &Responses,
     served: &Served,
@@ -157,20 +157,20 @@ pub(crate) async fn answer(
         return read(responses, reads, &served.stats, request).await;
     };
     let key = kept(key.clone());
-    // A large value is not copied again if nobody else has it.
+    // Without other references, the bytes of a large value are not copied again.
     drop(request);
     if let Change::Put { value, .. } = &mut write.change {
         *value = kept(std::mem::take(value));
     }
     if write.wants_previous && served.is_plain() {
-        // What few requests need does not make the state of all of them larger.
+        // Boxed, because few requests need it and it would enlarge the state of all.
         let (written, held) = Box::pin(write_with_room(responses, served, key, write, flags)).await?;
         return Ok(told.tell(&served.stats, written).holding_some(held));
     }
     Ok(told.tell(&served.stats, served.write(key, write, flags).await?))
 }
 
-/// Writes a key and returns its previous value, for which it reserves room first.
+/// Writes a key and returns its previous value, for which it reserves bytes first.
 async fn write_with_room(
     responses: &Responses,
     served: &Served,
@@ -188,8 +188,8 @@ async fn write_with_room(
     }
 }
 
-/// The answer to what is over at once: a read whose key is here, or a write of which nobody else is told. Nothing if others
-/// are needed, or if something else is asked for.
+/// Answers a request that completes at once: a read of a local key, or a write without a response of another member.
+/// Returns `None` for all other requests.
 pub(crate) fn answer_here(
     served: &Served,
     request: &Request,
@@ -197,7 +197,7 @@ pub(crate) fn answer_here(
     flags: Flags,
 ) -> Option<Answer> {
     let (Request::Get(key) | Request::ContainsKey(key)) = request else {
-        // Writes of which nobody is to be told are few.
+        // Writes without events are few.
         let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION);
         return if is_silent {
             None
@@ -233,12 +233,12 @@ async fn read(
 ) -> Result<Answer, Refusal> {
     match (read_by(cache, &request).await, &request) {
         (Ok(response), _) => Ok(of_read(stats, &request, response)),
-        // That it is there is all that is asked.
+        // The existence of the large value is the whole response.
         (Err(error), Request::ContainsKey(_)) if room::size_of_large(&error).is_some() => {
             stats.note_read(true);
             Ok(Answer::of(Status::Success))
         }
-        // What few requests need does not make the state of all of them larger.
+        // Boxed, because few requests need it and it would enlarge the state of all.
         (Err(error), _) => Box::pin(read_with_room(responses, cache, stats, request, error)).await,
     }
 }
@@ -256,7 +256,7 @@ async fn read_by(cache: &RawCache, request: &Request) -> Result<Option<Response>
     })
 }
 
-/// Reads a key again that could not be read for lack of room.
+/// Reads a key again after a read that failed because it had no reservation.
 async fn read_with_room(
     responses: &Responses,
     cache: &RawCache,

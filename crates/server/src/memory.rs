@@ -1,5 +1,5 @@
-//! The bytes that all clients of a server together make it hold. Each kind of them has a budget, and all budgets are within
-//! one total, which can be part of a budget of the whole process ([`crate::ServerBuilder::memory`]).
+//! The bytes that all clients of a server together make it hold. Each kind has a budget, and all budgets are within one
+//! total, which can be part of a budget of the whole process ([`crate::ServerBuilder::memory`]).
 //!
 //! A limit per connection or per request does not bound memory, because clients choose how many of them there are.
 
@@ -12,9 +12,9 @@ use crate::bounds::{
     CLIENTS_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, STRANGERS_BYTES_MAX, TRANSFER_TIME_MIN,
 };
 
-/// A response takes its bytes from the budget for its size, so that large responses leave room for small ones. A response that
-/// turns out to be larger waits for room in the next one. It holds at most the bytes of the smaller size meanwhile, and no
-/// response of the largest size waits for another one: they cannot wait for each other in a circle.
+/// A response takes its bytes from the budget of its size class, so that large responses leave capacity for small ones. A
+/// response that turns out to be larger waits for capacity in the next class. Meanwhile it holds at most the bytes of the
+/// smaller class, and no response of the largest class waits for another one: they cannot wait for each other in a circle.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseSize {
     /// Bytes of such a response.
@@ -23,13 +23,13 @@ pub(crate) struct ResponseSize {
 }
 
 impl ResponseSize {
-    /// What such a response reserves. Servers with little memory have smaller responses.
+    /// The bytes that such a response reserves. Servers with little memory have smaller responses.
     pub(crate) fn reserved(&self) -> u64 {
         self.bytes.min(self.budget.limit())
     }
 }
 
-/// The sizes of responses, and how many sixths of the bytes of all responses each has.
+/// The size classes of responses, and how many sixths of the bytes of all responses each has.
 const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
     ("responses_to_64_kib", 64 * 1024, 1),
     ("responses_to_1_mib", 1024 * 1024, 1),
@@ -42,36 +42,36 @@ const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
 pub(crate) struct Memory {
     /// The budget of the process that the clients' budget is part of.
     pub(crate) process: Option<Budget>,
-    /// All that follow.
+    /// The parent of all budgets that follow.
     pub(crate) clients: Budget,
-    /// Requests: those that have not arrived as a whole, and those that are not answered.
+    /// Requests that have not arrived completely, and those that are not answered.
     pub(crate) requests: Budget,
-    /// Those of them that are larger than what is read at a time.
+    /// Those of them that are larger than one read.
     pub(crate) large_requests: Budget,
-    /// Responses that clients have not taken.
+    /// Responses that clients have not read.
     pub(crate) responses: Budget,
     pub(crate) response_sizes: [ResponseSize; 4],
     /// Entries that other members may have sent here for bulk reads, queries and iterations before they are part of a response.
     pub(crate) in_transit: Budget,
-    /// The same for GET_ALL, which does not wait for requests that walk.
+    /// The same for GET_ALL, which does not wait for requests that iterate.
     pub(crate) get_all: Budget,
     /// Entries that iterations hold between two requests of their clients.
     pub(crate) iterations: Budget,
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
-    /// Connections of which it is not known yet whose they are.
+    /// Connections whose client is not authenticated yet.
     pub(crate) strangers: Budget,
-    /// Values that clients read in pieces: they are kept until they are read, also where caches have others by then.
+    /// Values that clients read in pieces. They are kept until they are read, also if the cache has another value by then.
     pub(crate) read_streams: Budget,
     /// The filters of near caches.
     pub(crate) filters: Budget,
-    /// Events for listeners, as far as they are too large for their connection's own room.
+    /// Events for listeners that exceed the bytes of their connection.
     pub(crate) events: Budget,
     /// The definitions of caches while they are read.
     pub(crate) definitions: Budget,
-    /// How long is waited for room.
+    /// The time that a request waits for capacity.
     pub(crate) reserve_time: Duration,
-    /// How long a request or a response may take besides the time that its bytes need.
+    /// The time for a request or a response besides the time of its bytes.
     pub(crate) transfer_time: Duration,
 }
 
@@ -81,7 +81,7 @@ impl Default for Memory {
     }
 }
 
-/// Three quarters: a kind of bytes that takes all it may leaves room for the others.
+/// Three quarters: a kind of bytes that uses all of its budget leaves capacity for the others.
 const fn most_of(bytes: u64) -> u64 {
     bytes / 4 * 3
 }
@@ -142,7 +142,7 @@ impl Memory {
     }
 }
 
-/// Reserves bytes as soon as there is room, or says after this time which limit is in the way.
+/// Reserves bytes as soon as there is capacity. After this time it fails, and names the exceeded limit.
 pub(crate) async fn reserve(budget: &Budget, bytes: u64, time: Duration) -> Result<Reservation, Exceeded> {
     match timeout(time, budget.reserve(bytes)).await {
         Ok(reserved) => reserved,

@@ -1,7 +1,7 @@
 //! Multimaps: a key has any number of values (facts section 2.15).
 //!
-//! A key's values are one value of the cache ([`crate::bucket`]), and every change of them is a conditional write, so that
-//! it is atomic across servers. They live as long as the cache's entries do: what clients say of that is not heard, as in
+//! The values of a key are one value of the cache ([`crate::bucket`]). Every change of them is a conditional write, so that
+//! it is atomic across servers. They have the cache's default lifetime: a lifetime in a client's request is ignored, as in
 //! Infinispan.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -19,18 +19,18 @@ use crate::map::{kept, of_entry};
 use crate::room::Room;
 use crate::served::Served;
 
-/// By which owners say how many values a key has, or whether it has one of them.
+/// The transform by which owners return the number of a key's values, or whether the key has one of them.
 const TRANSFORM: &str = "hot-rod-multimap";
 
 const HOW_MANY: u8 = b'n';
 const HAS: u8 = b'v';
 
-/// Makes known on this member what walks over multimaps need.
+/// Registers the transform of iterations over multimaps on this member.
 pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.costly_transform(TRANSFORM, |_, entry, wanted| made(&entry.value, wanted))
 }
 
-/// What an owner makes of what a key has. What is no bucket is not seen.
+/// The transform's result for a stored value; `None` if the value is no bucket.
 fn made(value: &Bytes, wanted: &[u8]) -> Option<Bytes> {
     match wanted.split_first()? {
         (&HOW_MANY, []) => bucket::count(value).map(|count| Bytes::copy_from_slice(&count.to_be_bytes())),
@@ -47,7 +47,7 @@ fn another_kind() -> Refusal {
     Refusal::new("the key has a value that was not put by a multimap")
 }
 
-/// Does what is asked.
+/// Answers a request.
 pub(crate) async fn answer(
     responses: &Responses,
     served: &Served,
@@ -109,7 +109,7 @@ pub(crate) async fn answer(
     })
 }
 
-/// What a key has, and the bytes that were reserved for it if another server had it and it is large.
+/// The stored value of a key, and the bytes that were reserved for it if it is large and another server had it.
 async fn found(
     responses: &Responses,
     served: &Served,
@@ -124,15 +124,15 @@ async fn found(
     }
 }
 
-/// The values in what a key has.
+/// The values in a stored value.
 async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refusal> {
     let bytes = value.len();
     let into_values = move || Bucket::from_bytes(&value).map(|bucket| bucket.into_values(with_duplicates));
     computed(bytes, into_values).await.ok_or_else(another_kind)
 }
 
-/// The bytes of a response with all values of a key: each is a part of what the cache has, and is copied unless it is large.
-/// Of a large value of another server they were reserved before it came.
+/// Reserves the bytes of a response with all values of a key. Each is a slice of the cache's value, and is copied unless it
+/// is large. For a large value of another server they were reserved before its transfer.
 async fn held(responses: &Responses, value: &Bytes, room: Option<Box<Held>>) -> Result<Box<Held>, Refusal> {
     if let Some(held) = room {
         return Ok(held);
@@ -149,7 +149,7 @@ fn having(bucket: &Bucket, lifetime: Lifetime) -> Change {
     Change::Put { value: bucket.to_bytes(), lifetime }
 }
 
-/// Fails if a key has more than it may after one more value was added. What it has already can still be removed.
+/// Fails if a key with one more value would exceed its limits. Values beyond the limits can still be removed.
 fn check_size(bucket: &Bucket) -> Result<(), String> {
     if bucket.len() > VALUES_OF_KEY_MAX {
         return Err(format!(
@@ -193,7 +193,7 @@ async fn remove(served: &Served, from: Assignment, allows_duplicates: bool) -> R
     served.lanes.compute(&served.cache, &key, make).await
 }
 
-/// All values of all keys.
+/// The number of all values of all keys.
 async fn size(cache: &RawCache) -> Result<u64, Refusal> {
     let mut walk = cache.entries().transform(TRANSFORM, Bytes::from_static(&[HOW_MANY]));
     let mut size = 0;

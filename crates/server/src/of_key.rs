@@ -1,16 +1,16 @@
-//! Which of a request's keys something is said of: clients that ask for thousands at once are told one text.
+//! Error texts about one key of a request, because clients that send thousands of keys get one text.
 
 use std::fmt::{self, Write};
 
-/// Bytes of a key that are shown at most: enough to know it again, and a line of a log still.
+/// Bytes of a key that are displayed at most: enough to recognize it, and short enough for a line of a log.
 const SHOWN_MAX: usize = 64;
 
-/// What is said of one key of a request, by its place among them, from 0 on.
+/// Adds a key of a request to a text, with its index from 0 on.
 pub(crate) fn of_key(nth: usize, key: &[u8], said: impl fmt::Display) -> String {
     format!("of the request's keys, that at {nth}, {}: {said}", Shown(key))
 }
 
-/// A key for people: as text in quotation marks, where it is some; `\x82` and so on is what is none.
+/// Displays a key: as text in quotation marks, with `\x82` and so on for bytes that are no text.
 pub(crate) struct Shown<'k>(pub(crate) &'k [u8]);
 
 impl fmt::Display for Shown<'_> {

@@ -1,8 +1,8 @@
-//! Large values in pieces: the form of 2.6, where a request or an answer has all of them, and that of 4.1, where each is a
-//! request (facts section 2.11).
+//! Large values in pieces: the form of 2.6, where one request or response has all pieces, and that of 4.1, where each piece
+//! is a request (facts section 2.11).
 //!
-//! Values are in the cache as a whole, and as large as others: no piece is seen before the last. What a client reads is
-//! one value throughout, whoever writes the key meanwhile.
+//! A value is in the cache as a whole, and as large as others: no piece is visible before the last. A client reads one
+//! value throughout, whatever is written to the key meanwhile.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn told(response: Response) -> Answer {
     Answer::success(ResponseBody::Stream(response))
 }
 
-/// The write that is meant.
+/// The write for a value in pieces.
 fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map::Request {
     let to = Assignment { key, expiration, value };
     match version {
@@ -39,7 +39,7 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
     }
 }
 
-/// Does what is asked of a cache, or of one of the connection's streams.
+/// Answers a request for a cache, or for one of the connection's streams.
 pub(crate) async fn answer(
     (streams, responses): (&Streams, &Responses),
     served: Option<&Arc<Served>>,
@@ -95,7 +95,7 @@ pub(crate) async fn answer(
     })
 }
 
-/// A value in other types, if that is asked for.
+/// Converts a value to other types, if the request asks for that.
 fn converted(
     conversion: Option<&Conversion>,
     value: Bytes,
@@ -107,7 +107,7 @@ fn converted(
     }
 }
 
-/// What a key has, and the bytes that are reserved for it.
+/// The stored value of a key, and the bytes that are reserved for it.
 type Found = (Option<(consort_hotrod::Metadata, Bytes)>, Option<Box<Held>>);
 
 async fn found(
@@ -130,7 +130,7 @@ async fn found(
     Ok((Some((metadata, value)), room.into_held()))
 }
 
-/// Puts a value whose pieces were all in one request.
+/// Writes a value whose pieces were all in one request.
 async fn put(
     responses: &Responses,
     served: &Served,
@@ -148,7 +148,7 @@ async fn put(
     Ok(Answer { body, ..answer })
 }
 
-/// Puts a value whose last piece is there. Clients of 4.1 read no previous value, whatever they have asked for.
+/// Writes a value whose last piece has arrived. Clients of 4.1 read no previous value, also if they request one.
 async fn finish(responses: &Responses, mut written: Written) -> Result<Answer, Refusal> {
     let value = written.value().await?;
     let Writing { served, target, version, flags, conversion } = &written.writing;

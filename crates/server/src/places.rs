@@ -1,7 +1,7 @@
-//! Where the files of caches are that clients have made with a store: each in a directory of its own within the server's.
+//! The directories of caches with a store that clients have created: each cache has one within the server's directory.
 //!
-//! A cache that is made again after it was removed has another directory, on every server: one that was away meanwhile does not
-//! take the old cache's files for the new one's.
+//! A cache that is recreated after its removal has another directory, on every server, so that a server that was
+//! unreachable meanwhile does not use the old cache's files for the new one.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,15 +11,16 @@ use std::path::{Path, PathBuf};
 use crate::bounds::NAME_IN_PLACE_MAX;
 use crate::data::Data;
 
-/// The directory of them all.
+/// The parent directory.
 const CACHES: &str = "caches";
 
-/// A new cache's, by which all servers call its directory.
+/// A random name for a new cache's directory, the same on all servers.
 pub(crate) fn new() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// The directory of a cache. Its name is there for people; whatever it is, it names no other directory.
+/// The directory of a cache. The cache's name in it is for people and, whatever it contains, cannot lead to another
+/// directory.
 pub(crate) fn directory(data: &Path, cache: &str, place: &str) -> PathBuf {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let name: String =
@@ -28,7 +29,7 @@ pub(crate) fn directory(data: &Path, cache: &str, place: &str) -> PathBuf {
     data.join(CACHES).join(format!("{name}.{place}"))
 }
 
-/// Removes the directory of a cache that is no more, if there is one.
+/// Removes the directory of a removed cache, if it exists.
 pub(crate) async fn remove(directory: PathBuf) {
     let path = directory.clone();
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
@@ -40,8 +41,8 @@ pub(crate) async fn remove(directory: PathBuf) {
     }
 }
 
-/// Logs the directories that belong to no defined cache. Their cache was removed while this server was away, or its
-/// definition was lost: which of both it is this server cannot know, and so it keeps the files.
+/// Logs the directories that belong to no defined cache. Either their cache was removed while this server was unreachable,
+/// or its definition was lost. This server cannot know which, and so it keeps the files.
 pub(crate) async fn log_others(data: &Data, known: BTreeSet<PathBuf>) {
     let parent = data.directory.join(CACHES);
     let left = tokio::task::spawn_blocking(move || others(&parent, &known)).await.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Makes the caches that a server was told to have from its start on.
+//! Creates the caches that a server's configuration predefines.
 
 use std::sync::{Arc, Weak};
 
@@ -8,11 +8,11 @@ use crate::caches::{Caches, IfThere};
 use crate::definition::CacheDefinitions;
 use crate::register::Keeping;
 
-/// Caches of a file could not be made.
+/// Predefined caches could not be created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PredefinedError {
-    /// Caches of these names are there, and are different. Nothing was made.
+    /// Caches of these names exist with another configuration. No cache was created.
     #[error("{file}: caches that are there are different: {}; one is removed and made again to be changed", caches.join(", "))]
     Different {
         /// The file with their definitions.
@@ -20,14 +20,14 @@ pub enum PredefinedError {
         /// The caches.
         caches: Vec<String>,
     },
-    /// One could not be made. Those before it in the file have been.
+    /// A cache could not be created. Those before it in the file were.
     #[error("{file}: cache '{cache}': {reason}")]
     NotMade {
         /// The file with its definition.
         file: String,
         /// The cache.
         cache: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The server has ended.
@@ -38,7 +38,7 @@ pub enum PredefinedError {
     },
 }
 
-/// Makes those that are not there, here at once and on the other servers soon. Returns their names.
+/// Creates those that do not exist, here at once and on the other servers soon. Returns their names.
 pub(crate) async fn make(
     caches: &Caches,
     definitions: &CacheDefinitions,
@@ -65,7 +65,7 @@ pub(crate) async fn make(
         match caches.create(definition, IfThere::TakenIfSame, Keeping::Lasting).await {
             Ok(true) => made.push(cache.to_owned()),
             Ok(false) => {}
-            // A client, or another server with another file, was faster.
+            // A client, or another server with another file, has just created it.
             Err(AdminError::Different(cache)) => {
                 return Err(PredefinedError::Different { file: file(), caches: vec![cache] });
             }
@@ -78,7 +78,7 @@ pub(crate) async fn make(
     Ok(made)
 }
 
-/// By which a server is told to have further caches.
+/// The handle with which further caches of a server are predefined.
 #[derive(Clone, Debug)]
 pub struct CachesHandle(Weak<Caches>);
 
@@ -87,11 +87,11 @@ impl CachesHandle {
         Self(Arc::downgrade(caches))
     }
 
-    /// Makes those that are not there, on all servers. Returns their names. Caches that are no longer among them stay.
+    /// Creates those that do not exist, on all servers. Returns their names. Caches that are no longer in the file stay.
     ///
     /// # Errors
     ///
-    /// [`PredefinedError`], which tells whether some were made nevertheless.
+    /// [`PredefinedError`], which says whether some were created nevertheless.
     pub async fn make(&self, definitions: &CacheDefinitions) -> Result<Vec<String>, PredefinedError> {
         let ended = || PredefinedError::Ended { file: definitions.file.clone() };
         let caches = self.0.upgrade().ok_or_else(ended)?;

@@ -1,9 +1,8 @@
-//! The bytes of requests: what a connection has received of one that has not arrived as a whole, and those that are not
-//! answered.
+//! The bytes of requests: those of a connection's incomplete request, and those of requests without a response.
 //!
-//! A large request has its bytes reserved as soon as its length is known, before it is read: what is not reserved stays with
-//! the client. So requests that have come in part cannot wait for each other's room, but those with many entries, whose
-//! lengths come one after the other; these fail after a while.
+//! The bytes of a large request are reserved as soon as its length is known, before they are read: bytes without a
+//! reservation stay with the client. So incomplete requests cannot wait for each other's bytes. The exception are requests
+//! with many entries, whose lengths arrive one after the other; these fail after a timeout.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -18,13 +17,13 @@ use crate::transfer::Transfer;
 
 type Reserving = Pin<Box<dyn Future<Output = Result<Reservation, Exceeded>> + Send>>;
 
-/// Below this, bytes of a connection are not counted: what every connection may have.
+/// Bytes that every connection may have without being counted.
 const UNCOUNTED: usize = 16 * 1024;
 
-/// Bytes are counted in steps, so that it is not done for each request.
+/// The step in which bytes are counted, so that not each request changes the budget.
 const STEP: usize = 64 * 1024;
 
-/// What a connection has received of a request that has not arrived as a whole.
+/// The bytes of a connection's incomplete request.
 pub(crate) struct Receiving {
     requests: Budget,
     large_requests: Budget,
@@ -53,19 +52,19 @@ impl Receiving {
         usize::try_from(reserved).unwrap_or(usize::MAX)
     }
 
-    /// Nothing of a request is here.
+    /// No byte of a request is here.
     pub(crate) fn rest(&mut self) {
         if self.transfer.take().is_some() {
             self.drop_held();
         }
     }
 
-    /// Something of a request is here, which has at least `length` bytes, of which `kept` are to be here at the same time.
-    /// It may be another one than before.
+    /// Notes a part of an incomplete request of at least `length` bytes, of which `kept` are to be in memory at the same
+    /// time. It may be another request than before.
     ///
     /// # Errors
     ///
-    /// If there is never room for it.
+    /// If the budget can never have the capacity.
     pub(crate) fn receive(&mut self, length: usize, kept: usize, is_new: bool) -> Result<(), Exceeded> {
         match &mut self.transfer {
             Some(transfer) if !is_new => transfer.reach(length),
@@ -78,12 +77,12 @@ impl Receiving {
         let (budget, wanted) = if kept <= READ_AT_ONCE {
             (&self.requests, READ_AT_ONCE)
         } else {
-            // One that grows piece by piece does not reserve each of them.
+            // A request that grows entry by entry does not reserve for each of them.
             let twice = reserved.saturating_mul(if reserved > READ_AT_ONCE { 2 } else { 1 });
             (&self.large_requests, kept.max(twice))
         };
         let more = (wanted - reserved) as u64;
-        // Small ones go before large ones that wait.
+        // Small requests overtake large ones that wait.
         match budget.try_reserve(more) {
             Ok(more) => self.held.push(more),
             Err(exceeded) if exceeded.limit < more => return Err(exceeded),
@@ -95,16 +94,16 @@ impl Receiving {
         Ok(())
     }
 
-    /// Whether more may be read of it.
+    /// Whether more of the request may be read.
     pub(crate) const fn has_room(&self) -> bool {
         self.reserving.is_none()
     }
 
-    /// Waits for room.
+    /// Waits for capacity.
     ///
     /// # Errors
     ///
-    /// If there was none for too long.
+    /// If there is none within the reservation time.
     pub(crate) async fn wait(&mut self) -> Result<(), Exceeded> {
         let Some(reserving) = &mut self.reserving else { return Ok(()) };
         let reserved = poll_fn(|cx| reserving.as_mut().poll(cx)).await;
@@ -113,29 +112,29 @@ impl Receiving {
         Ok(())
     }
 
-    /// Nothing of the request is kept, but it still comes.
+    /// Drops the bytes of the request, while its rest still arrives.
     pub(crate) fn drop_held(&mut self) {
         self.held = Vec::new();
         self.reserving = None;
     }
 
-    /// The bytes of a large request that has arrived.
+    /// Takes the reservations of a large request that has arrived completely.
     pub(crate) fn take(&mut self) -> Vec<Reservation> {
         std::mem::take(&mut self.held)
     }
 
-    /// Until when the client has time to send the rest, if anything of a request is here and the server reads.
+    /// The deadline by which the client has to send the rest, if a part of a request is here and the server reads.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         self.transfer.as_mut()?.run(reads)
     }
 
-    /// Whether the client has taken too long.
+    /// Whether the client has exceeded its time.
     pub(crate) fn is_over(&self) -> bool {
         self.transfer.is_some_and(|transfer| transfer.is_over())
     }
 }
 
-/// Bytes that are there whatever the limits say, of a connection that then takes no more. They are counted in steps.
+/// Bytes that exist regardless of the budget, of a connection that then reads no more. They are counted in steps.
 pub(crate) struct Counted {
     budget: Budget,
     held: Option<Reservation>,
@@ -147,7 +146,7 @@ impl Counted {
         Self { budget, held: None, is_beyond: false }
     }
 
-    /// So many bytes are there now.
+    /// Sets the current number of bytes.
     pub(crate) fn set(&mut self, bytes: usize) {
         let wanted = if bytes <= UNCOUNTED { 0 } else { bytes.next_multiple_of(STEP) as u64 };
         let Some(held) = &mut self.held else {
@@ -170,7 +169,7 @@ impl Counted {
         }
     }
 
-    /// Whether there was no room for them.
+    /// Whether the budget had no capacity for them.
     pub(crate) const fn is_beyond(&self) -> bool {
         self.is_beyond
     }

@@ -1,6 +1,6 @@
-//! What all servers have under names, be it until the last of them ends or beyond that.
+//! A map from names to values that all servers share. An entry is volatile, until the last server ends, or persistent.
 //!
-//! That is two caches, because what is kept belongs to a cache as a whole. A name is in one of them.
+//! It consists of two caches, because persistence is a property of a cache as a whole. A name is in one of them.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use consort_cache::{CacheError, Change, Condition, Events, Lifetime, Lookup, Raw
 use crate::answer::Refusal;
 use crate::gathering::Gathering;
 
-/// How long something is there.
+/// The lifetime of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keeping {
-    /// Also when all servers have ended and begun again, as far as they keep anything.
+    /// Survives a full restart, if the servers have directories for data.
     Lasting,
-    /// As long as one server is there.
+    /// Exists as long as one server runs.
     Passing,
 }
 
@@ -34,14 +34,14 @@ impl Register {
         [&self.lasting, &self.passing]
     }
 
-    /// The cache that has a name; the one that passes for names that are nowhere. Every server has what lasts, so that this
+    /// The cache that has a name; the volatile one for unknown names. Every server has the persistent entries, so that this
     /// costs no message.
     pub(crate) async fn home(&self, name: &[u8]) -> Result<&RawCache, CacheError> {
         Ok(if self.lasting.contains(name).await? { &self.lasting } else { &self.passing })
     }
 
-    /// What lasts under a name, which every server has: as its last write has left it, and known without waiting unless it is
-    /// just on its way here.
+    /// The persistent value of a name, which every server has: the result of its last write, without waiting unless that
+    /// write is still on its way here.
     pub(crate) fn lasting_here(&self, name: &[u8]) -> Lookup<Bytes> {
         self.lasting.get_here(name)
     }
@@ -50,13 +50,13 @@ impl Register {
         self.home(name).await?.get(name).await
     }
 
-    /// The same as its last write has left it.
+    /// The value of a name after all writes that have completed.
     pub(crate) async fn newest(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
         self.home(name).await?.with_read_from(ReadFrom::Primary).get(name).await
     }
 
-    /// Adds a value unless the name has one; whether it has been added. Of two that are added at the same time with
-    /// different keeping none may be.
+    /// Adds a value unless the name has one. Returns whether it was added. Of two values that are added at the same time
+    /// with different lifetimes, it may be that neither is added.
     pub(crate) async fn add(&self, name: &Bytes, value: Bytes, keeping: Keeping) -> Result<bool, CacheError> {
         let (own, other) = match keeping {
             Keeping::Lasting => (&self.lasting, &self.passing),
@@ -78,12 +78,12 @@ impl Register {
         Ok(is_alone)
     }
 
-    /// Gives a name another value if it has this one. Whether it had.
+    /// Replaces the value of a name if it is the expected one. Returns whether it was.
     pub(crate) async fn replace(&self, name: &[u8], value: &[u8], by: &[u8]) -> Result<bool, CacheError> {
         self.home(name).await?.replace_if_value(name, value, by).await
     }
 
-    /// Whether it was there: of several who remove it one is told so.
+    /// Removes a name. Returns whether it existed: of several concurrent removals, one returns true.
     pub(crate) async fn remove(&self, name: &[u8]) -> Result<bool, CacheError> {
         let mut was_there = false;
         for cache in self.both() {
@@ -96,13 +96,13 @@ impl Register {
         Ok(self.lasting.size().await? + self.passing.size().await?)
     }
 
-    /// The names of all, as a part of a response.
+    /// All names, as a part of a response.
     pub(crate) async fn names_within(&self, gathering: &mut Gathering) -> Result<Vec<Bytes>, Refusal> {
         let mut names = Vec::new();
         for cache in self.both() {
             let mut walk = cache.keys();
             while let Some(name) = walk.next().await.transpose()? {
-                // It is here, and then it is copied to the others.
+                // Each name counts twice, because it is in memory and is copied into the response.
                 gathering.add(2 * (name.len() + size_of::<Bytes>())).await?;
                 names.push(name);
             }
@@ -122,7 +122,7 @@ impl Register {
         Ok(entries)
     }
 
-    /// Changes of both, of which so many may wait.
+    /// Events of both caches, of which this many may be unread.
     pub(crate) async fn listen(&self, events_max: usize) -> Result<[Events<Bytes, Bytes>; 2], CacheError> {
         let listen = |cache: &RawCache| cache.listen().events_max(events_max).start();
         Ok([listen(&self.lasting).await?, listen(&self.passing).await?])

@@ -1,6 +1,6 @@
-//! Room for large values that another server has. A request for one key has the bytes of such a value reserved before the value is
-//! sent here: the other server says first how large it is. Smaller values are bounded by the number of requests of a
-//! connection and by what it has not taken.
+//! Capacity for large values of other servers. For a request for one key, the bytes of such a value are reserved before it
+//! is transferred: the other server first sends its size. Smaller values are bounded by the number of requests of a
+//! connection and by the limit of its unread bytes.
 
 use consort_cache::{CacheError, CacheOptions, OperationError, RawCache};
 
@@ -8,10 +8,10 @@ use crate::answer::Refusal;
 use crate::bounds::UNRESERVED_BYTES_MAX;
 use crate::gathering::{Held, Responses};
 
-/// The handle by which a key is read until its value has room here.
+/// Chooses the handle for a read until there is capacity for the key's value.
 pub(crate) struct Room<'c> {
     cache: &'c RawCache,
-    /// With room for the value.
+    /// The handle with capacity for the value.
     again: Option<RawCache>,
     held: Option<Box<Held>>,
     /// Bytes of the response besides the value.
@@ -28,7 +28,7 @@ pub(crate) fn within(cache: &RawCache, response_bytes_max: u32) -> RawCache {
     cache.with_options(CacheOptions { response_bytes_max, ..*cache.options() })
 }
 
-/// The size of a value for which there is no room.
+/// The size of a value for which there is no capacity.
 pub(crate) const fn size_of_large(error: &CacheError) -> Option<u32> {
     match error {
         CacheError::Operation(OperationError::LargeResponse { bytes, .. }) => Some(*bytes),
@@ -37,35 +37,35 @@ pub(crate) const fn size_of_large(error: &CacheError) -> Option<u32> {
 }
 
 impl<'c> Room<'c> {
-    /// For a value read by this handle, which is a limited one.
+    /// For a value that is read by this handle, which is a limited one.
     pub(crate) const fn new(cache: &'c RawCache) -> Self {
         Self { cache, again: None, held: None, besides: 0 }
     }
 
-    /// The response has at most so many bytes besides a large value.
+    /// Sets the greatest number of bytes that the response has besides a large value.
     pub(crate) fn besides(self, besides: usize) -> Self {
         Self { besides, ..self }
     }
 
-    /// The handle that has room for what is known of the value.
+    /// The handle with capacity for the value, as far as its size is known.
     pub(crate) fn cache(&self) -> &RawCache {
         self.again.as_ref().unwrap_or(self.cache)
     }
 
-    /// Makes room if an operation has failed for lack of it, and waits for it. The operation is to be tried again then.
+    /// If an operation failed for lack of capacity, reserves more and waits for it. Then the operation is to be repeated.
     pub(crate) async fn make(&mut self, responses: &Responses, error: CacheError) -> Result<(), Refusal> {
         let Some(bytes) = size_of_large(&error) else { return Err(error.into()) };
-        // Where others write larger and larger values meanwhile, it is ahead of them in the end.
+        // Doubling ends the repetition also where others write larger and larger values meanwhile.
         let known = self.again.as_ref().map_or(0, |again| again.options().response_bytes_max);
         let bytes = bytes.max(known.saturating_mul(2));
-        // A request that waits for room holds none.
+        // A request that waits for capacity holds none.
         self.held = None;
         self.held = Some(responses.hold(bytes as usize + self.besides).await?);
         self.again = Some(within(self.cache, bytes));
         Ok(())
     }
 
-    /// What was reserved.
+    /// The reservation.
     pub(crate) fn into_held(self) -> Option<Box<Held>> {
         self.held
     }

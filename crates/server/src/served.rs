@@ -1,4 +1,4 @@
-//! One of the caches that clients use, with all that goes with it.
+//! One of the caches that clients use, with the state that belongs to it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::schemas::Schemas;
 use crate::stats::Stats;
 use crate::transactions::Transactions;
 
-/// How long entries live of which clients do not say it, in milliseconds; 0 is for ever.
+/// The default lifespan and max-idle time of entries, in milliseconds; 0 is without limit.
 #[derive(Default)]
 pub(crate) struct Lifespans {
     lifespan: AtomicU64,
@@ -48,42 +48,43 @@ impl Lifespans {
 /// A cache that clients use.
 pub(crate) struct Served {
     pub(crate) cache: RawCache,
-    /// The same, for reads of keys whose values have to have room here ([`crate::room`]).
+    /// A handle of the same cache, for reads of keys whose large values need a reservation ([`crate::room`]).
     pub(crate) limited: RawCache,
     pub(crate) stats: Stats,
     pub(crate) lanes: Lanes,
     pub(crate) encoding: Encoding,
-    /// If clients can change several of its keys as one.
+    /// Set if clients can change several keys of this cache in one transaction.
     pub(crate) transactions: Option<Arc<Transactions>>,
-    /// If it has schemas, which are checked.
+    /// Set if the cache holds schemas, which are checked.
     pub(crate) schemas: Option<Schemas>,
-    /// As the servers tell it each other; nothing of caches that are their own.
+    /// The definition in the form that servers exchange; empty for internal caches.
     pub(crate) definition: RwLock<Bytes>,
     pub(crate) lifespans: Lifespans,
-    /// Where its files are.
+    /// The directory of the cache's files.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) topology: Option<watch::Receiver<Option<Topology>>>,
-    /// What clients were told last, and of which topology and which endpoints it was made.
+    /// The last topology for clients, with the topology id and the endpoint age from which it was made.
     pub(crate) told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
 }
 
 impl Served {
-    /// How long entries live of which clients do not say it.
+    /// The default lifetime of entries.
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.lifespans.get()
     }
 
-    /// A handle by which what is written lives so long, unless it says otherwise.
+    /// A handle whose writes have the default lifetime, unless a write has its own.
     pub(crate) fn handle(&self) -> RawCache {
         self.cache.with_options(CacheOptions { lifetime: self.lifetime(), ..*self.cache.options() })
     }
 
-    /// As servers tell it each other now.
+    /// The current definition in the form that servers exchange.
     pub(crate) fn definition(&self) -> Bytes {
         self.definition.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Becomes like this definition, if that differs from its own only in what can be changed meanwhile. Whether it has.
+    /// Applies this definition, if it differs from the current one only in attributes that can change at runtime. Returns
+    /// whether it has.
     pub(crate) fn adopt(&self, text: &Bytes) -> bool {
         let mut own = self.definition.write().unwrap_or_else(PoisonError::into_inner);
         let read =
@@ -100,12 +101,12 @@ impl Served {
         true
     }
 
-    /// Whether only this server has it.
+    /// Whether only this server has the cache.
     pub(crate) const fn is_local(&self) -> bool {
         self.topology.is_none()
     }
 
-    /// A look at the topology that is installed here, if one is.
+    /// Calls `look` with the topology that is installed here; `None` without one.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
         self.topology.as_ref()?.borrow().as_ref().map(look)
     }
@@ -133,16 +134,16 @@ impl Served {
         }
     }
 
-    /// Whether keys are written as the cache does it, also many of them at once.
+    /// Whether the cache itself writes keys, also many of them at once: it has neither transactions nor schemas.
     pub(crate) const fn is_plain(&self) -> bool {
         self.transactions.is_none() && self.schemas.is_none()
     }
 
-    /// Writes a key; with transactions when none has it, and a schema with what is wrong with it.
+    /// Writes a key: in a transactional cache when no transaction holds it, and a schema together with its errors.
     pub(crate) async fn write(&self, key: Bytes, write: Write, flags: Flags) -> Result<Written, CacheError> {
         match self.silent(flags) {
             None => self.write_by(&self.cache, key, write).await,
-            // What few requests need does not make the state of all of them larger.
+            // Boxed, because few requests need it and it would enlarge the state of all.
             Some(silent) => Box::pin(async move { self.write_by(&silent, key, write).await }).await,
         }
     }
@@ -155,7 +156,8 @@ impl Served {
         }
     }
 
-    /// A handle by which nobody is told of writes, if a client asks for that. Of schemas other servers have to hear.
+    /// A handle whose writes cause no events, if the client requests that. Changes of schemas always cause events, because
+    /// other servers depend on them.
     pub(crate) fn silent(&self, flags: Flags) -> Option<RawCache> {
         let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) && self.schemas.is_none();
         let silent = || {

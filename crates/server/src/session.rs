@@ -1,4 +1,4 @@
-//! What a connection has begun and not ended: it goes with it.
+//! The state that a connection has begun and not ended. It ends with the connection.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// And what its client is told unasked.
+    /// Also returns the receiver of the events for the connection's output.
     pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Unasked>) {
         let (outlet, unasked) = Outlet::new(caches.memory.events.clone());
         let session = Self {

@@ -1,4 +1,4 @@
-//! What a cache has been asked on this server (facts section 2.4).
+//! Counts of a cache's requests on this server (facts section 2.4).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -24,10 +24,10 @@ impl Count {
     }
 }
 
-/// The statuses of errors: their bytes begin with this one.
+/// The first error status.
 const FIRST_ERROR: u8 = 0x80;
 
-/// As many statuses of errors as are counted apart. All that exist have one of the first bytes.
+/// The number of error statuses that are counted separately. All that exist are within the first of them.
 const ERRORS: usize = 16;
 
 /// Requests that were answered with an error, by status.
@@ -43,7 +43,7 @@ impl Errors {
         &self.0[usize::from(status.byte().saturating_sub(FIRST_ERROR)).min(ERRORS - 1)]
     }
 
-    /// Those that have occurred.
+    /// The errors that have occurred.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Status, i64)> {
         let errors = Status::ALL.iter().copied().filter(|status| status.is_error());
         errors.map(|status| (status, self.of(status).get())).filter(|(_, count)| *count > 0)
@@ -74,17 +74,17 @@ impl Stats {
         }
     }
 
-    /// A read that found something, or not.
+    /// Notes a read, with or without an entry.
     pub(crate) fn note_read(&self, is_hit: bool) {
         if is_hit { self.hits.one() } else { self.misses.one() }
     }
 
-    /// A removal that found something, or not.
+    /// Notes a removal, with or without an entry.
     pub(crate) fn note_removal(&self, is_hit: bool) {
         if is_hit { self.remove_hits.one() } else { self.remove_misses.one() }
     }
 
-    /// As clients read them.
+    /// The statistics in the form for clients.
     pub(crate) fn told(&self, cache: &RawCache) -> Vec<(Text, Text)> {
         let entries = i64::try_from(cache.local_len()).unwrap_or(i64::MAX);
         let (hits, misses) = (self.hits.get(), self.misses.get());

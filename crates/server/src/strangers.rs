@@ -1,10 +1,9 @@
-//! Threads for clients that nobody knows yet.
+//! The threads for clients that are not authenticated yet.
 //!
-//! Before it is known who a client is, or that it is one, it costs a server something all the same: a handshake, some
-//! messages, the hash of a password, and its end. Thousands may want that at once. On the threads of those that are known
-//! they would all be before them in line, so that happens on a few of their own, which have to be content with what the
-//! others leave of the CPUs. A connection moves from there to the others when its first request has come, or it is known
-//! whose it is. HTTP stays.
+//! TLS handshakes, the messages of an authentication and password hashes cost CPU before a client is authenticated, and
+//! thousands of clients may connect at once. On the threads of authenticated clients they would delay these. So a few
+//! low-priority threads run them. A connection moves to the other threads when its first request has arrived, or when its
+//! client is authenticated. Connections in HTTP stay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,19 +24,19 @@ use tokio::time::Instant;
 use crate::addresses::Origin;
 use crate::bounds::{STRANGER_BYTES_MAX, STRANGER_KEPT_FOR, STRANGERS_MIN, STRANGERS_SHARE};
 
-/// All that is done for a connection, from its beginning to its end.
+/// The future that serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How far the threads step back (nice): where all CPUs are busy they have a tenth of one, so that clients that come back all
+/// The niceness of the threads: where all CPUs are busy they get about a tenth of one, so that clients that reconnect all
 /// at once still get in.
 const NICENESS: i32 = 10;
 
-/// The point up to which a connection is a stranger's.
+/// Marks the end of a connection's handshake: until then the handshake threads serve it.
 #[derive(Clone, Default)]
 pub(crate) struct Threshold(Arc<AtomicBool>);
 
 impl Threshold {
-    /// The connection goes on after this once it is polled by somebody else.
+    /// Completes the handshake. The connection continues after this once another runtime polls it.
     pub(crate) async fn step_over(&self) {
         poll_fn(|_| if self.0.swap(true, Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -47,23 +46,23 @@ impl Threshold {
     }
 }
 
-/// Connections of strangers, and the threads that serve them.
+/// The connections before the end of their handshake, and the threads that serve them.
 pub(crate) struct Strangers {
-    /// There until it is dropped.
+    /// `None` only while this is dropped.
     runtime: Option<Runtime>,
     connections: JoinSet<Option<Serving>>,
-    /// The bytes of all of them.
+    /// The bytes of all these connections.
     budget: Budget,
-    /// In the order in which they came.
+    /// By the order of their arrival.
     all: BTreeMap<u64, Stranger>,
     by_task: HashMap<Id, u64>,
     by_origin: BTreeMap<Origin, BTreeSet<u64>>,
     next_number: u64,
-    /// How long each has before it ends for another one.
+    /// The minimum age of a connection that is closed for another one.
     pub(crate) kept_for: Duration,
 }
 
-/// A connection of a stranger.
+/// A connection before the end of its handshake.
 struct Stranger {
     task: AbortHandle,
     origin: Origin,
@@ -73,7 +72,7 @@ struct Stranger {
 }
 
 impl Strangers {
-    /// Nobody yet.
+    /// Starts the threads, without connections.
     ///
     /// # Errors
     ///
@@ -102,8 +101,8 @@ impl Strangers {
         self.all.len()
     }
 
-    /// One more, until the threshold. What it reads and writes is awaited by the runtime in which its stream was made.
-    /// Returns where the connections came from that ended so that there is room for it.
+    /// Adds a connection, until the end of its handshake. The runtime in which its stream was made polls the stream's I/O.
+    /// Returns the origins of the connections that were closed to free capacity for it.
     pub(crate) fn meet(&mut self, origin: Origin, serving: impl FnOnce(Threshold) -> Serving) -> Vec<Origin> {
         let mut ended = Vec::new();
         let bytes = loop {
@@ -136,24 +135,25 @@ impl Strangers {
         ended
     }
 
-    /// The oldest connection of the origin that has most of them.
+    /// The oldest connection of the origin that has the most of them.
     fn oldest(&self) -> Option<u64> {
         let most = self.by_origin.values().max_by_key(|of| (of.len(), Reverse(of.first().copied())))?;
         most.first().copied()
     }
 
-    /// When one more may come in: nothing if that is now, for there is room. Otherwise one has to end for it.
+    /// The time from which on a connection can be added only by closing another one; `None` if there is capacity now.
     pub(crate) fn has_room_at(&self) -> Option<Instant> {
         let is_full = self.budget.used() + STRANGER_BYTES_MAX as u64 > self.budget.limit();
         if is_full && self.all.len() >= STRANGERS_MIN { self.may_end_one_at() } else { None }
     }
 
-    /// When one may end for another one; nothing if there is none.
+    /// The earliest time at which a connection may be closed for another one; `None` if there is no connection.
     pub(crate) fn may_end_one_at(&self) -> Option<Instant> {
         Some(self.all.get(&self.oldest()?)?.since + self.kept_for)
     }
 
-    /// Ends the oldest connection of the origin that has most of them. Returns that origin; nothing if there are none.
+    /// Closes the oldest connection of the origin that has the most of them. Returns that origin; `None` if there are no
+    /// connections.
     pub(crate) fn end_one(&mut self) -> Option<Origin> {
         let number = self.oldest()?;
         let ended = self.forget(number)?;
@@ -173,12 +173,12 @@ impl Strangers {
         Some(stranger)
     }
 
-    /// Waits until there is one stranger less: a connection that is to be gone on with elsewhere, or nothing if it has ended.
-    /// Nothing at once if there are none.
+    /// Waits until a connection leaves: returns one whose handshake is complete, to be served elsewhere, or `Some(None)` if
+    /// it has ended. Returns `None` at once if there are no connections.
     pub(crate) async fn next(&mut self) -> Option<Option<Serving>> {
         let (task, serving) = match self.connections.join_next_with_id().await? {
             Ok(met) => met,
-            // One that has panicked has ended, too.
+            // A task that has panicked has ended, too.
             Err(error) => (error.id(), None),
         };
         if let Some(number) = self.by_task.get(&task).copied() {
@@ -187,7 +187,7 @@ impl Strangers {
         Some(serving)
     }
 
-    /// Ends all of them, and waits until they have.
+    /// Ends all connections, and waits until they have ended.
     pub(crate) async fn shutdown(&mut self) {
         self.connections.shutdown().await;
     }
@@ -202,9 +202,9 @@ impl Drop for Strangers {
     }
 }
 
-/// Makes this thread one that has its turn after others.
+/// Lowers the priority of this thread.
 fn step_back() {
-    // Elsewhere this would be the whole process.
+    // On other systems this would set the priority of the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::debug!(%error, "a thread for clients that are not known has the priority of others");
@@ -217,7 +217,7 @@ mod tests {
     use crate::bounds::STRANGERS_BYTES_MAX;
     use crate::memory::Memory;
 
-    /// Where it is polled.
+    /// The name of the thread that polls it.
     fn thread() -> String {
         std::thread::current().name().unwrap_or_default().to_owned()
     }
@@ -230,7 +230,7 @@ mod tests {
         Origin::of(std::net::Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Thousands of silent connections hold no more than the budget, and do not keep others out.
+    /// Thousands of silent connections hold no more than the budget, and do not exclude others.
     #[tokio::test]
     async fn connection_beyond_the_budget_ends_the_oldest_one_of_the_origin_that_has_most() {
         let mut strangers = strangers();

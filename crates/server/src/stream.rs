@@ -1,6 +1,6 @@
-//! A client's bytes, within TLS or as they are.
+//! A client's byte stream, with or without TLS.
 //!
-//! Nothing is reserved for a client that says nothing, either way: what comes is awaited without a buffer.
+//! A silent client costs no buffer in either direction: the server waits for bytes without one.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,20 +20,20 @@ type Tls = TlsStream<TcpStream>;
 /// A client's stream.
 pub(crate) enum Stream {
     Plain(TcpStream),
-    /// Both directions need the whole of it. They are of one task, which never waits with the lock.
+    /// Both directions need the whole TLS state. They belong to one task, which never waits while it holds the lock.
     Tls(Box<Mutex<Tls>>),
 }
 
-/// What comes.
+/// The receiving direction.
 pub(crate) enum Incoming<'a> {
     Plain(ReadHalf<'a>),
     Tls(&'a Mutex<Tls>),
 }
 
-/// What goes.
+/// The sending direction.
 pub(crate) enum Outgoing<'a> {
     Plain(WriteHalf<'a>),
-    /// And whether something has gone into TLS that has not come out of it.
+    /// Also whether bytes have been written to TLS and not flushed.
     Tls(&'a Mutex<Tls>, bool),
 }
 
@@ -49,25 +49,25 @@ impl Stream {
     }
 }
 
-/// A step with the whole stream.
+/// Calls `step` with the whole stream.
 fn step<T>(stream: &Mutex<Tls>, step: impl FnOnce(Pin<&mut Tls>) -> T) -> T {
     let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
     step(Pin::new(&mut *stream))
 }
 
 impl Incoming<'_> {
-    /// Waits until something has come, and takes it, or so many bytes of it and a few more; false at the end. It can be
-    /// given up while it waits.
+    /// Waits until bytes have arrived, and takes about `at_once` of them; false at the end of the stream. It is
+    /// cancel-safe.
     pub(crate) async fn take(&mut self, input: &mut BytesMut, at_once: usize) -> io::Result<bool> {
         match self {
             Self::Plain(stream) => {
-                // Who always has something more for us must not keep others from their turn: a read that is put off for that
-                // reason looks like one for which nothing has come.
+                // A client that sends all the time must not keep others from their turn. Tokio's budget makes such a read
+                // pending, which looks like a read without bytes.
                 consume_budget().await;
                 stream.readable().await?;
                 input.reserve(at_once);
-                // Unlike `try_read_buf`, this remembers that nothing is left where there was less than fits, which saves
-                // asking for it once more.
+                // Unlike `try_read_buf`, this remembers that the socket is empty after a short read, which saves a system
+                // call.
                 let mut reading = pin!(stream.read_buf(input));
                 poll_fn(|cx| match reading.as_mut().poll(cx) {
                     Poll::Ready(read) => Poll::Ready(read.map(|count| count > 0)),
@@ -92,12 +92,12 @@ impl Incoming<'_> {
 }
 
 impl Outgoing<'_> {
-    /// Whether there is something to write, of this or of what it has taken.
+    /// Whether there are bytes to write or to flush.
     pub(crate) fn has_to_write(&self, output: &impl Buf) -> bool {
         output.has_remaining() || matches!(self, Self::Tls(_, true))
     }
 
-    /// Writes some of it. It can be given up while it waits: what is not in the output any more is written later.
+    /// Writes some of the output. It is cancel-safe: bytes that are no longer in the output are written later.
     pub(crate) async fn write(&mut self, output: &mut impl Buf) -> io::Result<()> {
         match self {
             Self::Plain(stream) => match stream.write_buf(output).await? {
@@ -110,7 +110,7 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Nothing more comes.
+    /// Shuts down the sending direction.
     pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.shutdown().await,

@@ -1,9 +1,9 @@
-//! The streams of a connection: values that its client reads or writes in pieces, and has not ended.
+//! The streams of a connection: values that its client reads or writes in pieces, and has not closed.
 //!
-//! A value that is read is the one that the cache had when the stream began; its pieces are parts of it. Java's client may
-//! ask for more than it was told there is, and so a stream that was read to its end is still one, with nothing in it, until
-//! its client ends it or others need the place. What is written is gathered here, and in the cache with the last piece.
-//! Streams that nobody asks for any more are dropped, by a task that runs while there are any.
+//! A stream reads the value that the cache had at its start, in slices. Java's client may read beyond the announced length.
+//! So a stream that was read to its end stays open and returns empty pieces, until its client closes it or another stream
+//! needs its place. A written value is collected here, and enters the cache with its last piece. A task drops abandoned
+//! streams; it runs while there are any streams.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,10 +25,10 @@ use crate::media::Conversion;
 use crate::memory::{Memory, reserve};
 use crate::served::Served;
 
-/// Why a stream does not go on.
+/// The reason for which a stream fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum StreamError {
-    /// By the exception's name Java's clients tell it from other errors.
+    /// Java's clients recognize this error by the exception's name.
     #[error("java.io.StreamCorruptedException: there is no stream {0} on this connection, or no more")]
     Unknown(i32),
     #[error("this connection has {STREAMS_MAX} streams already")]
@@ -41,32 +41,32 @@ pub(crate) enum StreamError {
     Ending,
 }
 
-/// The values that all clients of this server write to streams and that have not ended.
+/// The budget of values that clients of this server write to open streams.
 #[derive(Clone)]
 pub(crate) struct Unfinished {
     bytes: Budget,
-    /// Values that are read from streams.
+    /// Values that clients read from streams.
     read: Budget,
     reserve_time: Duration,
-    /// Values with room for the largest.
+    /// The number of values with capacity for the largest one.
     rooms: Arc<AtomicUsize>,
 }
 
 impl Unfinished {
-    /// Values whose bytes are part of these budgets.
+    /// Creates it with the budgets of this server.
     pub(crate) fn within(memory: &Memory) -> Self {
         let (bytes, read) = (memory.streams.clone(), memory.read_streams.clone());
         Self { bytes, read, reserve_time: memory.reserve_time, rooms: Arc::default() }
     }
 
-    /// Whether one more value may have room for the largest.
+    /// Takes one of the places for values with capacity for the largest one. Returns whether one was free.
     fn take_room(&self) -> bool {
         let within = |rooms: usize| (rooms < ROOMS_MAX).then_some(rooms + 1);
         self.rooms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 }
 
-/// The bytes that a client has written to a stream. They count in the budget as long as this lives.
+/// The bytes that a client has written to a stream. They count in the budget until this is dropped.
 struct Gathered {
     value: Vec<u8>,
     of: Unfinished,
@@ -79,7 +79,7 @@ impl Gathered {
         Self { value: Vec::new(), of, bytes: None, has_room: false }
     }
 
-    /// Counts as many bytes more.
+    /// Counts more bytes.
     fn count(&mut self, more: u64) -> Result<(), Exceeded> {
         match &mut self.bytes {
             Some(bytes) => bytes.try_grow(more),
@@ -104,10 +104,10 @@ impl Gathered {
         Ok(())
     }
 
-    /// The value, without the room that it does not need.
+    /// Returns the value, without excess capacity.
     async fn finish(&mut self) -> Result<Bytes, StreamError> {
         let value = std::mem::take(&mut self.value);
-        // What is left over is given back in place, unless that is more than a half.
+        // Excess capacity is released in place, unless it is more than a half.
         let is_moved = value.len() < value.capacity() / 2;
         if is_moved && value.len() > MOVED_HERE_MAX {
             let moving = tokio::task::spawn_blocking(|| value.into_boxed_slice());
@@ -127,22 +127,22 @@ impl Drop for Gathered {
 pub(crate) struct Writing {
     pub(crate) served: Arc<Served>,
     pub(crate) target: Target,
-    /// The version of the request that began it, which says what its spans mean.
+    /// The version of the request that opened the stream. It defines how its lifespans are read.
     pub(crate) version: ProtocolVersion,
-    /// Those of the request that began it.
+    /// The flags of the request that opened the stream.
     pub(crate) flags: Flags,
-    /// How its value becomes the cache's.
+    /// How the value is converted for the cache.
     pub(crate) conversion: Option<Conversion>,
 }
 
-/// What was written, until it is in the cache.
+/// A completely written value, until it is in the cache.
 pub(crate) struct Written {
     pub(crate) writing: Writing,
     gathered: Gathered,
 }
 
 impl Written {
-    /// The value, which is to be taken once.
+    /// Takes the value; call it once.
     pub(crate) async fn value(&mut self) -> Result<Bytes, StreamError> {
         self.gathered.finish().await
     }
@@ -152,7 +152,7 @@ enum Open {
     Read {
         rest: Bytes,
         piece: usize,
-        /// The value may be in no cache any more.
+        /// The value may be in no cache any more, so that its bytes are counted here.
         _bytes: Reservation,
     },
     Write(Box<Written>),
@@ -160,7 +160,7 @@ enum Open {
 
 #[derive(Default)]
 struct Table {
-    /// Nobody who has lost a stream with another connection may take one of these for it.
+    /// Ids are unique in the process: a client whose connection was lost must not find another stream under an old id.
     last: i32,
     open: BTreeMap<i32, (Instant, Open)>,
     sweeper: Option<AbortHandle>,
@@ -176,7 +176,7 @@ fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops streams when they have idled for long, until there are none.
+/// Drops idle streams after their time, until there are none.
 async fn sweep(table: Weak<Mutex<Table>>) {
     loop {
         let Some(next) = table.upgrade().and_then(|table| lock(&table).drop_idle(Instant::now())) else {
@@ -187,7 +187,7 @@ async fn sweep(table: Weak<Mutex<Table>>) {
 }
 
 impl Table {
-    /// When the next one will have idled for long; nothing if there is none, and the sweeper ends.
+    /// Drops idle streams. Returns the time at which the next one expires; `None` if there is none, and the task ends.
     fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
         self.open.retain(|_, (used, _)| *used + STREAM_IDLE_MAX > now);
         let next = self.open.values().map(|(used, _)| *used + STREAM_IDLE_MAX).min();
@@ -226,8 +226,8 @@ impl Streams {
         Ok(id)
     }
 
-    /// Begins to read a value in pieces of so many bytes: the first of them, and the stream if there are more. Waits until
-    /// there is room for the value.
+    /// Opens a stream that reads a value in pieces of this size. Returns the first piece, and the stream if there are more.
+    /// Waits for capacity for the value.
     pub(crate) async fn read(
         &self,
         mut value: Bytes,
@@ -243,7 +243,7 @@ impl Streams {
         Ok((Some(id), first))
     }
 
-    /// The next piece of a value, and whether it is the last. After that there is an empty one.
+    /// Returns the next piece of a value, and whether it is the last. Later pieces are empty.
     pub(crate) fn next(&self, id: i32) -> Result<(Bytes, bool), StreamError> {
         let mut table = lock(&self.table);
         let Some((used, Open::Read { rest, piece, .. })) = table.open.get_mut(&id) else {
@@ -254,7 +254,7 @@ impl Streams {
         Ok((next, rest.is_empty()))
     }
 
-    /// Begins to write a value.
+    /// Opens a stream that writes a value.
     pub(crate) fn write(&self, writing: Writing) -> Result<i32, StreamError> {
         self.open(Open::Write(Box::new(Written {
             writing,
@@ -262,7 +262,7 @@ impl Streams {
         })))
     }
 
-    /// Takes a piece of a value; the value if it was the last. An error ends the stream.
+    /// Appends a piece to a value. Returns the value if the piece was the last. An error closes the stream.
     pub(crate) fn take(&self, id: i32, piece: &[u8], is_last: bool) -> Result<Option<Written>, StreamError> {
         let mut table = lock(&self.table);
         let Entry::Occupied(mut found) = table.open.entry(id) else { return Err(StreamError::Unknown(id)) };
@@ -281,7 +281,7 @@ impl Streams {
         Ok(Some(*written))
     }
 
-    /// Ends a stream, whether there is one or not.
+    /// Closes a stream, if it exists.
     pub(crate) fn end(&self, id: i32) {
         lock(&self.table).open.remove(&id);
     }
@@ -351,7 +351,7 @@ mod tests {
         streams.end(ids[0]);
         assert!(streams.read(value.clone(), 1).await.is_ok());
         assert_eq!(streams.read(value.clone(), 1).await, Err(StreamError::TooMany));
-        // One that was read to its end makes room, too.
+        // A stream that was read to its end gives up its place, too.
         assert_eq!(streams.next(ids[1]).unwrap(), (value.slice(1..), true));
         assert!(streams.read(value, 1).await.is_ok());
         assert_eq!(streams.next(ids[1]), Err(StreamError::Unknown(ids[1])));
@@ -409,7 +409,7 @@ mod tests {
         let (first, _) = one.read(value.clone(), 4).await.unwrap();
         let error = other.read(value.clone(), 4).await.unwrap_err().to_string();
         assert!(error.contains("read_streams has"), "{error}");
-        // A value that is one piece is not kept.
+        // A value of one piece needs no stream.
         assert!(other.read(value.clone(), 10).await.is_ok());
         one.end(first.unwrap());
         assert!(other.read(value, 4).await.is_ok());
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(memory.read_streams.used(), 0);
     }
 
-    /// S002-15: nobody waits while a value that has come so far is moved.
+    /// S002-15: no request waits while a large part of a value is moved.
     #[test]
     fn s002_15_a_large_value_stays_where_it_is_while_it_grows() {
         let (all, piece) = (unfinished(), [7; 60 * 1024]);
@@ -448,7 +448,7 @@ mod tests {
         assert!(rooms.iter().all(|gathered| gathered.value.capacity() == VALUE_BYTES_MAX));
         let mut other = grown();
         assert!(!other.has_room && other.value.capacity() < 2 * piece.len());
-        // It has its room as soon as it needs more and there is one.
+        // The value gets its capacity as soon as it needs more and a place is free.
         rooms.pop();
         other.push(&piece).unwrap();
         assert!(other.has_room && other.value == [&piece[..], &piece].concat());

@@ -1,7 +1,7 @@
-//! What all connections of a server together have done.
+//! The counts of all connections of a server together.
 //!
-//! Connections count into one of several shards, each with memory lines of its own, so that threads that serve different
-//! clients seldom write the same line. They are added up when somebody asks.
+//! Connections count into one of several shards, each with cache lines of its own, so that threads that serve different
+//! clients seldom write the same line. A read of the counts adds the shards up.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use consort_hotrod::{Opcode, Status};
 use crate::latency::{Class, Histogram, Times};
 use crate::stats::{Count, Errors};
 
-/// As many as threads serve clients on most machines.
+/// As many as the threads that serve clients on most machines.
 const SHARDS: usize = 16;
 
-/// An operation is a byte.
+/// The number of operations: an operation is one byte.
 const OPERATIONS: usize = 256;
 
 #[repr(align(128))]
@@ -47,19 +47,19 @@ pub(crate) struct Telemetry {
     shards: [Shard; SHARDS],
     /// Connections that were accepted.
     pub(crate) accepted: Count,
-    /// Those that have ended.
+    /// Connections that have ended.
     pub(crate) ended: Count,
-    /// Those that were turned away because there were too many.
+    /// Connections that were turned away because there were too many.
     pub(crate) turned_away: Count,
-    /// Attempts to show who one is that have failed.
+    /// Failed authentications.
     pub(crate) rejections: Count,
     /// Requests in HTTP.
     pub(crate) http_requests: Count,
-    /// Errors that answered requests which name no cache of clients that is open here.
+    /// Errors in responses to requests that name no client cache that is open here.
     pub(crate) errors_without_cache: Errors,
 }
 
-/// What is known of all connections.
+/// The sums over all connections.
 #[derive(Default)]
 pub(crate) struct Sums {
     pub(crate) requests: Vec<(Opcode, i64)>,
@@ -80,24 +80,24 @@ impl Telemetry {
         }
     }
 
-    /// How long requests of a class have taken.
+    /// The durations of the requests of a class.
     pub(crate) fn times(&self, class: Class) -> Histogram {
         let mut sums = Histogram::default();
         self.shards.iter().for_each(|shard| shard.times.add_to(class, &mut sums));
         sums
     }
 
-    /// Requests that have begun and wait: for other members, locks or stores.
+    /// Requests that are started and wait: for other members, locks or stores.
     pub(crate) fn waits(&self) -> i64 {
-        // In this order, so that none has ended before it has begun.
+        // In this order, so that no request counts as ended before it counts as begun.
         let ended: i64 = self.shards.iter().map(|shard| shard.waits_ended.get()).sum();
         let begun: i64 = self.shards.iter().map(|shard| shard.waits_begun.get()).sum();
         begun - ended
     }
 
-    /// Connections that are there.
+    /// Open connections.
     pub(crate) fn connections(&self) -> i64 {
-        // In this order, so that none has ended before it has come.
+        // In this order, so that no connection counts as ended before it counts as accepted.
         let ended = self.ended.get();
         self.accepted.get() - ended
     }
@@ -107,7 +107,7 @@ const fn place(opcode: Opcode) -> usize {
     opcode.request() as usize
 }
 
-/// Where a connection counts; its end is counted when it is dropped.
+/// The shard of a connection. Dropping it counts the connection's end.
 pub(crate) struct Tally {
     telemetry: Arc<Telemetry>,
     shard: usize,
@@ -117,7 +117,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// That of a connection that is accepted.
+    /// The shard of the next accepted connection.
     pub(crate) fn of_next(telemetry: &Arc<Telemetry>) -> Self {
         let shard = telemetry.accepted.get().unsigned_abs() as usize % SHARDS;
         telemetry.accepted.one();
@@ -133,7 +133,7 @@ impl Tally {
         self.shard().requests[place(opcode)].one();
     }
 
-    /// Where it is counted how long requests take.
+    /// The histogram of the shard.
     pub(crate) fn times(&self) -> &Times {
         &self.shard().times
     }
@@ -167,7 +167,7 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        // What waited goes with its connection.
+        // Waiting requests end with their connection.
         let left = self.waits_begun.get() - self.waits_ended.get();
         self.shard().waits_ended.add(usize::try_from(left).unwrap_or(0));
         self.telemetry.ended.one();

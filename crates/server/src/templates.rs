@@ -1,5 +1,5 @@
-//! Templates that clients make. Each is an entry among the definitions, under a name that no cache can have; what is made of it
-//! is a cache like others, and knows no more of it.
+//! Templates of clients. Each is an entry among the definitions, under a name that no cache can have. A cache that is
+//! created from one is a cache like others, without a link to it.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use crate::caches::Caches;
 use crate::definition::{self, Definition, DefinitionError};
 use crate::register::Keeping;
 
-/// What the keys of templates begin with.
+/// The prefix of templates' keys.
 const KEY: &str = "___template ";
 
 fn key(template: &str) -> Bytes {
@@ -17,7 +17,7 @@ fn key(template: &str) -> Bytes {
 }
 
 impl Caches {
-    /// Makes one, on all servers.
+    /// Adds a template, on all servers.
     pub(crate) async fn add_template(
         &self,
         name: &str,
@@ -46,7 +46,7 @@ impl Caches {
         if is_new { Ok(()) } else { Err(AdminError::TemplateExists(name.to_owned())) }
     }
 
-    /// Takes one away, if it is there; caches stay as they are.
+    /// Removes a template, if it exists; caches stay unchanged.
     pub(crate) async fn remove_template(&self, name: &str) -> Result<(), AdminError> {
         if definition::is_template(name) {
             return Err(AdminError::OwnTemplate(name.to_owned()));
@@ -55,13 +55,13 @@ impl Caches {
         Ok(())
     }
 
-    /// What a cache is like that is made of one.
+    /// The definition of a cache that is created from a template.
     pub(crate) async fn template(&self, cache: &str, name: &str) -> Result<Option<Definition>, AdminError> {
         let Some(text) = self.definitions.newest(&key(name)).await? else { return Ok(None) };
         Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
     }
 
-    /// The names of all templates among those of all definitions, and of those that come with the server.
+    /// The names of all templates among the keys of the definitions, and of the built-in ones.
     pub(crate) fn templates_among(names: &[Bytes]) -> Vec<String> {
         let made = names
             .iter()

@@ -1,4 +1,4 @@
-//! What clients are told of a cache's owners (facts section 1.6).
+//! The topology of a cache for clients (facts section 1.6).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,23 +7,23 @@ use consort_cache::{Segment, Topology};
 use consort_hotrod::hash::hash;
 use consort_hotrod::{CacheTopology, Intelligence, Owners, RequestHeader, ServerAddress};
 
-/// Where clients reach the members, by their addresses' texts.
+/// Endpoints by the text of the members' addresses.
 pub(crate) type Endpoints = BTreeMap<String, Endpoint>;
 
-/// Where clients reach a member.
+/// The address of a member for clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) address: ServerAddress,
-    /// The server is about to end: clients are to go on with others.
+    /// The server is about to end, and clients are to continue with others.
     pub(crate) is_leaving: bool,
 }
 
-/// What follows the address of a server that is about to end. Servers that do not know it take the address for unknown, and tell
-/// clients no topology meanwhile.
+/// The suffix of the address of a server that is about to end. Servers of versions without it cannot read the address, and
+/// send no topology to clients meanwhile.
 const LEAVING: &str = " leaving";
 
 impl Endpoint {
-    /// As it is told to the other servers.
+    /// The form in which servers exchange it.
     pub(crate) fn to_text(&self) -> String {
         let ServerAddress { host, port } = &self.address;
         format!("{host} {port}{}", if self.is_leaving { LEAVING } else { "" })
@@ -36,8 +36,8 @@ impl Endpoint {
     }
 }
 
-/// A cache's topology as clients read it; `None` as long as it is not known where they reach all its members, or if all of them
-/// are about to end.
+/// A cache's topology in the form for clients; `None` while the address of a member is unknown, or if all members are about
+/// to end.
 pub(crate) fn told(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTopology> {
     let mut places = BTreeMap::new();
     let mut servers = Vec::new();
@@ -53,10 +53,10 @@ pub(crate) fn told(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTo
     let owners = |segment: Segment| {
         let mut owners: Owners =
             hash.owners(segment).filter_map(|owner| places.get(owner).copied()).collect();
-        // One byte counts them.
+        // The response counts them in one byte.
         owners.truncate(usize::from(u8::MAX));
         if owners.is_empty() {
-            // Any server takes requests for it: each some of those segments.
+            // Any server accepts requests for the segment: each server gets some of these segments.
             owners.push(u32::from(segment.0) % count);
         }
         owners
@@ -66,18 +66,18 @@ pub(crate) fn told(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTo
     Some(CacheTopology { id, servers, owners: Some(owners) })
 }
 
-/// Whether a client does anything with topologies.
+/// Whether a client uses topologies.
 pub(crate) fn is_wanted(header: &RequestHeader) -> bool {
     header.intelligence != Intelligence::Basic
 }
 
-/// Whether a client is to be told this: if it knows something else.
+/// Whether a client has another topology than this one, and is to get it.
 pub(crate) fn is_news(told: &CacheTopology, header: &RequestHeader) -> bool {
     is_wanted(header) && told.id != header.topology_id
 }
 
-/// An id of what it says: also a cluster that has started anew must not repeat one for something else. Never 0 nor
-/// negative, which clients have before they know any.
+/// An id that is a hash of the content, so that also a restarted cluster does not reuse an id for another topology. Never 0
+/// or negative: clients send such ids before they know a topology.
 fn id_of(servers: &[ServerAddress], owners: &[Owners]) -> i32 {
     let mut text = String::new();
     for server in servers {

@@ -1,5 +1,5 @@
-//! The time that a client may take to send a request as a whole, or to take its responses: a fixed part, and a part for the
-//! bytes at the least rate. While the server itself does not read, the time does not run.
+//! The time limit for a client to send a complete request, or to read its responses: a fixed part, and a part for the bytes
+//! at the least rate. The time does not run while the server itself does not read.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::bounds::TRANSFER_RATE_MIN;
 
-/// A transfer that has begun.
+/// A transfer in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     until: Instant,
@@ -22,7 +22,7 @@ fn time_of(bytes: usize) -> Duration {
 }
 
 impl Transfer {
-    /// Begins now, with so many bytes, and may take so long besides.
+    /// Begins now, with this many bytes and this fixed part of the time.
     pub(crate) fn begin(bytes: usize, time: Duration) -> Self {
         Self::begin_at(Instant::now(), bytes, time)
     }
@@ -31,7 +31,7 @@ impl Transfer {
         Self { until: now + time + time_of(bytes), bytes, stopped: None }
     }
 
-    /// It has at least so many bytes in all.
+    /// Sets the total to at least this many bytes.
     pub(crate) fn reach(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.until += time_of(bytes - self.bytes);
@@ -39,12 +39,12 @@ impl Transfer {
         }
     }
 
-    /// So many bytes come in addition.
+    /// Adds bytes.
     pub(crate) fn extend(&mut self, bytes: usize) {
         self.reach(self.bytes + bytes);
     }
 
-    /// Whether the server reads. Returns until when the client has time, if it does.
+    /// Notes whether the server reads. Returns the client's deadline if it does.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         if reads == self.stopped.is_some() {
             self.turn_at(Instant::now());
@@ -52,7 +52,7 @@ impl Transfer {
         reads.then_some(self.until)
     }
 
-    /// The server reads no more, or again.
+    /// The server stops or resumes reading.
     fn turn_at(&mut self, now: Instant) {
         match self.stopped.take() {
             None => self.stopped = Some(now),
@@ -60,7 +60,7 @@ impl Transfer {
         }
     }
 
-    /// Whether the client has taken too long.
+    /// Whether the client has exceeded its time.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over_at(Instant::now())
     }
@@ -70,12 +70,12 @@ impl Transfer {
     }
 }
 
-/// A timer that is seldom set: transfers of a busy connection begin and end all the time.
+/// A timer that is rarely reset, because transfers of a busy connection begin and end all the time.
 #[derive(Default)]
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// Waits until then, or less.
+    /// Waits until this time, or less.
     pub(crate) async fn at(&mut self, until: Option<Instant>) {
         let Some(until) = until else { return std::future::pending().await };
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(until)));

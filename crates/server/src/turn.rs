@@ -1,12 +1,12 @@
-//! How long a connection begins requests before other connections run.
+//! The time for which a connection starts requests before other connections run.
 //!
-//! A client may send thousands of requests at once. A thread that begins all of them before it does anything else delays the
-//! clients of its other connections by the time of all of them.
+//! A client may send thousands of requests at once. A thread that starts all of them first delays the clients of its other
+//! connections by the time of all of them.
 
 use std::time::{Duration, Instant};
 
-/// CPU time of a turn. It is short beside a round trip on a network, and long beside the cost of a change to another task,
-/// which is about 1 us.
+/// CPU time of a turn. It is short compared with a network round trip, and long compared with a task switch, which costs
+/// about 1 us.
 pub(crate) const TURN_TIME: Duration = Duration::from_micros(200);
 
 /// Requests between two looks at the clock, which cost about 25 ns each. The shortest requests take about 1 us.
@@ -20,7 +20,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether a turn with this beginning is over before the next request.
+    /// Whether a turn that began at this time is over before the next request.
     pub(crate) fn is_over(&mut self, began: Instant) -> bool {
         self.requests += 1;
         self.has_ended = self.requests.is_multiple_of(REQUESTS_BETWEEN_LOOKS) && began.elapsed() >= TURN_TIME;
@@ -39,7 +39,7 @@ mod tests {
             [(); 2 * REQUESTS_BETWEEN_LOOKS as usize].map(|()| turn.is_over(began))
         };
         let mut expected = [false; 2 * REQUESTS_BETWEEN_LOOKS as usize];
-        // A beginning in the future has not taken any time.
+        // A beginning in the future has not used any time.
         assert_eq!(looks(Instant::now() + Duration::from_secs(3_600)), expected);
         expected[REQUESTS_BETWEEN_LOOKS as usize - 1] = true;
         expected[2 * REQUESTS_BETWEEN_LOOKS as usize - 1] = true;

@@ -1,7 +1,7 @@
-//! What a client is told unasked: changes of entries and of counters.
+//! Server push: events of entries and of counters on a client's connection.
 //!
-//! The protocol has no event that says that some are missing. Where that may be so, or if a client does not take its
-//! events, its connection ends: then it empties its near caches, and adds its listeners again.
+//! The protocol has no event that says that some are missing. If events may be missing, or the client does not read its
+//! events, the server closes the connection. Then the client clears its near caches and adds its listeners again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,25 +18,25 @@ use tokio::time::timeout;
 
 use crate::bounds::{UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
 
-/// Something for a connection's output.
+/// A message for a connection's output that answers no request.
 pub(crate) enum Unasked {
-    /// An entry has changed. With the room that it takes until it is written.
+    /// An entry has changed. The event holds its bytes until it is written.
     Entry(event::Event, Wanted, Room),
-    /// A counter has changed; and what changes when that has been written.
+    /// A counter has changed. The sender signals that the event is written.
     Counter(event::CounterEvent, Wanted, watch::Sender<()>),
-    /// What came before this has been written.
+    /// A marker: all messages before it are written.
     Written(oneshot::Sender<()>),
 }
 
-/// Room among the bytes that are on their way. It is given back when it is dropped.
+/// Reserved bytes of an event on its way. Dropping it returns them.
 #[derive(Default)]
 pub(crate) struct Room {
     _of_connection: Option<OwnedSemaphorePermit>,
-    /// For what the connection has no room of its own.
+    /// The part of an event that exceeds the connection's own bytes.
     _reserved: Option<Reservation>,
 }
 
-/// Whether a listener's events are wanted still: none may follow the answer to its removal.
+/// Whether a listener's events are still wanted: none may follow the response to its removal.
 #[derive(Clone)]
 pub(crate) struct Wanted(Arc<AtomicBool>);
 
@@ -47,7 +47,7 @@ impl Wanted {
 }
 
 impl Unasked {
-    /// Writes it, if it is wanted still.
+    /// Encodes it, if it is still wanted.
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
             Self::Entry(event, wanted, _) if wanted.holds() => event.encode(output),
@@ -57,34 +57,34 @@ impl Unasked {
             }
             Self::Entry(..) | Self::Counter(..) => {}
             Self::Written(waiter) => {
-                // Whoever waits for it may have gone.
+                // The task that waits for it may be gone.
                 let _ = waiter.send(());
             }
         }
     }
 }
 
-/// The way from a connection's listeners to its output.
+/// The sender of a connection's events.
 #[derive(Clone)]
 pub(crate) struct Outlet {
     to: mpsc::Sender<Unasked>,
-    /// For keys, and for what converters have made.
+    /// Bytes for keys and for the results of converters.
     bytes: Arc<Semaphore>,
     /// The budget of large events.
     large: Budget,
-    /// Told when the client cannot be told everything, or has to go.
+    /// Notified when events may be missing, or the connection has to be closed.
     lost: Arc<Notify>,
 }
 
 impl Outlet {
-    /// `large` is the budget of what events have beyond [`UNSENT_BYTES_MAX`].
+    /// `large` is the budget for the part of events beyond [`UNSENT_BYTES_MAX`].
     pub(crate) fn new(large: Budget) -> (Self, mpsc::Receiver<Unasked>) {
         let (to, unasked) = mpsc::channel(UNSENT_EVENTS_MAX);
         let bytes = Arc::new(Semaphore::new(UNSENT_BYTES_MAX));
         (Self { to, bytes, large, lost: Arc::new(Notify::new()) }, unasked)
     }
 
-    /// Sends it when there is room.
+    /// Sends an event when there is capacity for it.
     ///
     /// # Errors
     ///
@@ -98,23 +98,23 @@ impl Outlet {
                 room._reserved = Some(self.large.reserve((made.len() - own_bytes) as u64).await?);
             }
         }
-        // Nobody is told anything by a connection that has ended.
+        // Events of a closed connection are dropped.
         let _ = self.to.send(unasked).await;
         Ok(())
     }
 
-    /// What ends the connection when it is told.
+    /// The handle that closes the connection when it is notified.
     pub(crate) fn end(&self) -> Arc<Notify> {
         self.lost.clone()
     }
 
-    /// Until the client cannot be told everything, or has to go.
+    /// Waits until events may be missing, or the connection has to be closed.
     pub(crate) async fn lost(&self) {
         self.lost.notified().await;
     }
 }
 
-/// What tells a listener's events. With it they end.
+/// The task that sends a listener's events. Dropping it ends them.
 pub(crate) struct Telling {
     pub(crate) wanted: Wanted,
     tasks: Vec<JoinHandle<()>>,
@@ -128,18 +128,18 @@ impl Drop for Telling {
 }
 
 impl Telling {
-    /// Of a listener that has not begun.
+    /// A listener whose events have not started.
     pub(crate) fn new() -> Self {
         Self { wanted: Wanted(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
     }
 
-    /// Whether it is of the same listener.
+    /// Whether it belongs to the same listener.
     pub(crate) fn is(&self, wanted: &Wanted) -> bool {
         Arc::ptr_eq(&self.wanted.0, &wanted.0)
     }
 
-    /// Tells these events, too, from now on, as they are made known; or not before the sender of `after` is gone. `state` is
-    /// told when what was there has been written.
+    /// Sends these events, too, from now on as they occur; if `after` is set, only once its sender is dropped. `state` is
+    /// signalled when the initial state has been written.
     pub(crate) fn begin(
         &mut self,
         events: Events<Bytes, Bytes>,
@@ -175,7 +175,7 @@ async fn tell(
             },
             Some(Ok(Event::Complete)) => state.take().map(Unasked::Written),
             Some(Ok(Event::Gap)) => break "changes may be missing",
-            // The cache is gone, and nothing happens to it any more.
+            // The cache is closed and has no more events.
             Some(Err(CacheError::Closed)) | None => return,
             Some(Err(_)) => break "what is there cannot be read",
         };
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// An event for which a converter has made so many bytes.
+    /// An event whose converter result has this many bytes.
     fn event(bytes: usize) -> Unasked {
         let data = EventData::Custom(vec![7; bytes].into());
         let event = event::Event {

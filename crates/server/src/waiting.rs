@@ -1,5 +1,5 @@
-//! What a server waits for when it starts: other servers, as a rule, that are not there. Without these lines nobody would know
-//! whom to start.
+//! The log of a waiting start: it names the servers, usually missing ones, that a start waits for, so that an operator
+//! knows which to start.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,15 +10,15 @@ use tokio::time::sleep;
 
 use crate::bounds::{WAITING_TOLD_AFTER, WAITING_TOLD_EVERY};
 
-/// What is known of a cache that is the servers' own.
+/// The state of an internal cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct OfCache {
     name: &'static str,
-    /// Who is away; nothing if this server has not been taken in.
+    /// The unreachable owners; `None` if this server is not in the topology yet.
     away: Option<Vec<String>>,
 }
 
-/// Says what a start waits for, first when it takes longer than it should and then again and again, until it is over.
+/// Awaits a start. If it takes longer than usual, logs what it waits for, and repeats that until the start is complete.
 pub(crate) async fn told<T>(
     manager: &CacheManager,
     caches: &[&'static str],
@@ -40,9 +40,9 @@ pub(crate) async fn told<T>(
     }
 }
 
-/// What holds a cache up, if something does.
+/// The reason for which a cache does not open, if there is one.
 fn of(manager: &CacheManager, name: &'static str) -> Option<OfCache> {
-    // One that is not even being opened waits for the others.
+    // A cache whose opening has not begun waits for the others.
     let topology = manager.watch_topology(name)?.borrow().clone();
     let away = match topology.map(|topology| topology.availability) {
         None => None,
