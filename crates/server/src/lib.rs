@@ -23,9 +23,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bounds;
 #[doc(hidden)]
-pub mod fuzzing;
 
 mod catalog;
 mod connection;

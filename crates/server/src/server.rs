@@ -14,7 +14,6 @@ use consort_tls::{ClientCertificates, Identity};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::bounds::{CONNECTING_MAX, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::Caches;
 use crate::catalog::cluster_log;
@@ -24,6 +23,7 @@ use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
 use crate::connection::acceptor::Door;
 use crate::connection::addresses::Addresses;
 use crate::connection::handshake_pool::Strangers;
+use crate::limits::{CONNECTING_MAX, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::memory::Memory;
 use crate::metrics::telemetry::Telemetry;
 use crate::ops::transactions;

@@ -20,7 +20,7 @@ use consort_hotrod::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::bounds::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
+use crate::limits::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
 
 /// The stages of a server's end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

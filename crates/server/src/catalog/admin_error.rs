@@ -2,9 +2,9 @@
 
 use consort_cache::{CacheError, NotHandedOver, OpenError};
 
-use crate::bounds::{CACHE_NAME_MAX, CACHES_MAX};
 use crate::catalog::data_directory::DataError;
 use crate::catalog::definition::DefinitionError;
+use crate::limits::{CACHE_NAME_MAX, CACHES_MAX};
 
 /// A cache could not be created, changed or removed.
 #[derive(Debug, thiserror::Error)]

@@ -5,9 +5,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::bounds::AVAILABLE_WITHIN;
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::{Caches, OWN};
+use crate::limits::AVAILABLE_WITHIN;
 use crate::ops::transactions;
 
 fn is_degraded(topology: &Option<Topology>) -> bool {
@@ -80,7 +80,7 @@ impl Caches {
     ///
     /// # Errors
     ///
-    /// If there is no such cache, or one is still degraded after [`crate::bounds::AVAILABLE_WITHIN`].
+    /// If there is no such cache, or one is still degraded after [`crate::limits::AVAILABLE_WITHIN`].
     pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
         let degraded = self.degraded(name)?;
         for (own, topology) in &degraded {

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use consort_cache::{Address, Topology};
 use tokio::time::{Instant, timeout_at};
 
-use crate::bounds::GONE_WITHIN;
 use crate::catalog::caches::Caches;
+use crate::limits::GONE_WITHIN;
 
 /// Marks a cache that a client of this server removes, until this is dropped.
 pub(crate) struct BeingRemoved<'a> {

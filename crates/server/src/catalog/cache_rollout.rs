@@ -6,9 +6,9 @@
 use consort_cache::{Address, Availability, CacheManager, Phase, Topology};
 use tokio::time::{Instant, timeout_at};
 
-use crate::bounds::EVERYWHERE_WITHIN;
 use crate::catalog::caches::Caches;
 use crate::catalog::client_topology::Endpoints;
+use crate::limits::EVERYWHERE_WITHIN;
 use crate::ops::transactions;
 
 /// Waits until all current servers have these caches, each with its share of the entries so far. After

@@ -21,7 +21,6 @@ use futures_core::Stream;
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
-use crate::bounds::{CACHE_NAME_MAX, FAILED_TRIED_EVERY, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::aliases::Aliases;
 use crate::catalog::cache_removal::{self, BeingRemoved};
@@ -33,6 +32,7 @@ use crate::catalog::registry::{Keeping, Register};
 use crate::catalog::schemas::{SCHEMAS, Schemas};
 use crate::catalog::served_cache::Served;
 use crate::catalog::{startup_log, store_directories};
+use crate::limits::{CACHE_NAME_MAX, FAILED_TRIED_EVERY, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
 use crate::media::{Encoding, Types};
 use crate::memory::Memory;
 use crate::metrics::telemetry::Telemetry;

@@ -11,7 +11,7 @@ use consort_cache::{
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use crate::bounds::ALONE_LOOKED_AT_EVERY;
+use crate::limits::ALONE_LOOKED_AT_EVERY;
 
 /// The directory for persistent data, and the recovery timeout.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::bounds::{FAILED_LOGGED_EVERY, FAILED_TRIED_EVERY};
+use crate::limits::{FAILED_LOGGED_EVERY, FAILED_TRIED_EVERY};
 
 /// A cache that could not be opened.
 struct FailedCache {

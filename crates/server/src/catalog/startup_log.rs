@@ -8,7 +8,7 @@ use std::time::Duration;
 use consort_cache::{Availability, CacheManager};
 use tokio::time::sleep;
 
-use crate::bounds::{WAITING_TOLD_AFTER, WAITING_TOLD_EVERY};
+use crate::limits::{WAITING_TOLD_AFTER, WAITING_TOLD_EVERY};
 
 /// The state of an internal cache.
 #[derive(Clone, PartialEq, Eq, Debug)]

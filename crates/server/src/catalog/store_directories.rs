@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::bounds::NAME_IN_PLACE_MAX;
 use crate::catalog::data_directory::Data;
+use crate::limits::NAME_IN_PLACE_MAX;
 
 /// The parent directory.
 const CACHES: &str = "caches";

@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 
-use crate::bounds::CACHE_NAME_MAX;
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::Caches;
 use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::registry::Keeping;
+use crate::limits::CACHE_NAME_MAX;
 
 /// The prefix of templates' keys.
 const KEY: &str = "___template ";

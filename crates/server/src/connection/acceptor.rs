@@ -16,18 +16,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::bounds::{
-    ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
-    KEEPALIVE_ATTEMPTS, KEEPALIVE_EVERY, MOVE_TIME_MAX,
-};
 use crate::catalog::caches::Caches;
 use crate::connection::addresses::{Addresses, Origin};
 use crate::connection::handshake_pool::{Serving, Strangers};
 use crate::connection::{self, Arrival, descriptors};
 use crate::http::health_port::HealthPort;
+use crate::limits::{
+    ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
+    KEEPALIVE_ATTEMPTS, KEEPALIVE_EVERY, MOVE_TIME_MAX,
+};
 use crate::metrics::telemetry::{Tally, Telemetry};
 use crate::security::Security;
-use crate::security::complaint::RateLimitedLog;
+use crate::security::rate_limited_log::RateLimitedLog;
 use crate::shutdown::Stage;
 
 /// The listening sockets and the connections of a server.
@@ -353,7 +353,7 @@ mod tests {
         let watching = async {
             let mut silent = Vec::new();
             for visitors in &visitors {
-                for _ in 0..2 * crate::bounds::HEALTH_CONNECTIONS_MAX {
+                for _ in 0..2 * crate::limits::HEALTH_CONNECTIONS_MAX {
                     silent.push(visitors.connect().await);
                 }
                 for _ in 0..3 {

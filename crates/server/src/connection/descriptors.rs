@@ -1,6 +1,6 @@
 //! The limit of connections by the descriptors of the process.
 
-use crate::bounds::{CONNECTIONS_MAX, DESCRIPTORS_RESERVED};
+use crate::limits::{CONNECTIONS_MAX, DESCRIPTORS_RESERVED};
 
 /// Returns the greatest number of connections: the configured limit, or less if the limit of descriptors requires it. A
 /// part of the descriptors stays for files and for members: at most a quarter of a small limit.

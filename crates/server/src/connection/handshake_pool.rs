@@ -21,8 +21,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
-use crate::bounds::{STRANGER_BYTES_MAX, STRANGER_KEPT_FOR, STRANGERS_MIN, STRANGERS_SHARE};
 use crate::connection::addresses::Origin;
+use crate::limits::{STRANGER_BYTES_MAX, STRANGER_KEPT_FOR, STRANGERS_MIN, STRANGERS_SHARE};
 
 /// The future that serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -214,7 +214,7 @@ fn step_back() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bounds::STRANGERS_BYTES_MAX;
+    use crate::limits::STRANGERS_BYTES_MAX;
     use crate::memory::Memory;
 
     /// The name of the thread that polls it.

@@ -6,7 +6,7 @@ pub(crate) mod decoded_requests;
 pub(crate) mod descriptors;
 pub(crate) mod handshake_pool;
 pub(crate) mod push;
-pub(crate) mod receiving;
+pub(crate) mod request_buffer;
 pub(crate) mod session;
 pub(crate) mod socket;
 pub(crate) mod transfer_time;
@@ -30,27 +30,27 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::bounds::{
-    CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_FIRST, EXPECTED_MAX, LARGE_REQUEST_BYTES, READ_AT_ONCE,
-    TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
-};
 use crate::catalog::caches::Caches;
 use crate::connection::decoded_requests::Ahead;
 use crate::connection::handshake_pool::Threshold;
 use crate::connection::push::Unasked;
-use crate::connection::receiving::{Counted, Receiving};
+use crate::connection::request_buffer::{Counted, Receiving};
 use crate::connection::session::Session;
 use crate::connection::socket::{Incoming, Outgoing};
 use crate::connection::transfer_time::{Alarm, Transfer};
 use crate::connection::turn::Turn;
 use crate::http::{self, HttpConnection};
+use crate::limits::{
+    CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_FIRST, EXPECTED_MAX, LARGE_REQUEST_BYTES, READ_AT_ONCE,
+    TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
+};
 use crate::memory::responses::Held;
 use crate::metrics::latency::{Batch, Class};
 use crate::metrics::telemetry::Tally;
 use crate::ops::dispatch::{answer, answer_here};
 use crate::security::Security;
 use crate::security::access::Authorization;
-use crate::security::admission::{AuthStep, PreAuthSession};
+use crate::security::pre_auth::{AuthStep, PreAuthSession};
 use crate::security::requirement::Requirement;
 use crate::shutdown::{Closure, Stage, closing};
 

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::bounds::{UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
+use crate::limits::{UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
 
 /// A message for a connection's output that answers no request.
 pub(crate) enum Unasked {

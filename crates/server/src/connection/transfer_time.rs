@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::bounds::TRANSFER_RATE_MIN;
+use crate::limits::TRANSFER_RATE_MIN;
 
 /// A transfer in progress.
 #[derive(Clone, Copy, Debug)]

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::bounds::{HEALTH_CONNECTIONS_MAX, STRANGER_TIME_MAX};
 use crate::catalog::caches::Caches;
 use crate::connection::socket::Stream;
 use crate::http::HttpConnection;
+use crate::limits::{HEALTH_CONNECTIONS_MAX, STRANGER_TIME_MAX};
 use crate::security::Security;
 use crate::shutdown::Stage;
 

@@ -6,11 +6,11 @@
 pub(crate) mod health_port;
 
 mod credentials;
-mod early;
 mod exposition;
 mod head;
 mod health;
 mod metrics;
+mod not_ready;
 mod process;
 mod reply;
 
@@ -28,9 +28,9 @@ use self::credentials::Credentials;
 use self::head::{Head, HeadError, Method};
 use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
-use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
 use crate::catalog::caches::Caches;
 use crate::connection::socket::{Incoming, Outgoing};
+use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
 use crate::memory::responses::{Held, Responses};
 use crate::security::authenticator::{Origin, Step};
 use crate::security::requirement::Requirement;
@@ -190,7 +190,7 @@ impl HttpConnection<'_> {
                 (reply, held, head.is_last || is_guess)
             }
             // The connection closes, because the server may serve by the next request.
-            None => (early::reply(&head), None, true),
+            None => (not_ready::reply(&head), None, true),
         };
         Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), held, is_last)))
     }

@@ -9,7 +9,7 @@ use tokio::task::coop::consume_budget;
 
 use super::format::{ConversionError, Format};
 use super::types::Types;
-use crate::bounds::COMPUTED_HERE_BYTES_MAX;
+use crate::limits::COMPUTED_HERE_BYTES_MAX;
 use crate::ops::answer::Answer;
 use crate::ops::compute_pool::computed;
 use crate::ops::key_error::{Shown, of_key};

@@ -27,7 +27,7 @@ use protox::prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescri
 use serde_json::{Map, Value};
 
 use super::types::Types;
-use crate::bounds::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
+use crate::limits::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
 
 const MALFORMED: &str = "it is not a protobuf message";
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use consort_memory::{Budget, Exceeded, Reservation, Usage};
 use tokio::time::timeout;
 
-use crate::bounds::{
+use crate::limits::{
     CLIENTS_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, STRANGERS_BYTES_MAX, TRANSFER_TIME_MIN,
 };
 

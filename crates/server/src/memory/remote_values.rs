@@ -4,7 +4,7 @@
 
 use consort_cache::{CacheError, CacheOptions, OperationError, RawCache};
 
-use crate::bounds::UNRESERVED_BYTES_MAX;
+use crate::limits::UNRESERVED_BYTES_MAX;
 use crate::memory::responses::{Held, Responses};
 use crate::ops::answer::Refusal;
 

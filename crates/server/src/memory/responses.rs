@@ -11,7 +11,7 @@ use consort_cache::{FETCH_BYTES, LANES_MAX};
 use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::bounds::{GATHERINGS_MAX, GET_ALL_UNRESERVED_MAX, WALK_BYTES_MAX, WALKS_AT_ONCE_MIN};
+use crate::limits::{GATHERINGS_MAX, GET_ALL_UNRESERVED_MAX, WALK_BYTES_MAX, WALKS_AT_ONCE_MIN};
 use crate::memory::{Memory, ResponseSize, reserve};
 use crate::ops::answer::Refusal;
 

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
 
-use crate::bounds::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_HERE_MAX};
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::cache_rollout::everywhere;
 use crate::catalog::caches::{Caches, IfThere};
@@ -11,6 +10,7 @@ use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::registry::Keeping;
 use crate::catalog::schemas;
 use crate::connection::session::Session;
+use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_HERE_MAX};
 use crate::memory::reserve;
 use crate::ops::answer::{Answer, Refusal};
 

@@ -5,8 +5,8 @@ use consort_cache::{Change, Condition, KeyError, RawCache, Walk, Write};
 use consort_hotrod::ops::bulk::{Listing, Request, Response};
 use consort_hotrod::{RequestHeader, ResponseBody, Status};
 
-use crate::bounds::{GET_ALL_BYTES, GET_ALL_UNRESERVED_MAX, UNRESERVED_BYTES_MAX};
 use crate::catalog::served_cache::Served;
+use crate::limits::{GET_ALL_BYTES, GET_ALL_UNRESERVED_MAX, UNRESERVED_BYTES_MAX};
 use crate::media::Conversion;
 use crate::memory::remote_values;
 use crate::memory::responses::{Gathering, Responses};

@@ -3,7 +3,7 @@
 
 use tokio::sync::Semaphore;
 
-use crate::bounds::{COMPUTED_HERE_BYTES_MAX, COMPUTING_AT_ONCE, QUERIES_AT_ONCE};
+use crate::limits::{COMPUTED_HERE_BYTES_MAX, COMPUTING_AT_ONCE, QUERIES_AT_ONCE};
 
 static COMPUTING: Semaphore = Semaphore::const_new(COMPUTING_AT_ONCE);
 

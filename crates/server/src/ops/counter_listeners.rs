@@ -22,8 +22,8 @@ use consort_hotrod::{Status, Text};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::bounds::{COUNTERS_LISTENED_MAX, EVENTS_MAX, LISTENERS_MAX, TOLD_FIRST_MAX};
 use crate::connection::push::{Outlet, Telling, Unasked};
+use crate::limits::{COUNTERS_LISTENED_MAX, EVENTS_MAX, LISTENERS_MAX, TOLD_FIRST_MAX};
 use crate::memory::responses::Responses;
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::counter::{Counter, Value};

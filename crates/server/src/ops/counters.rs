@@ -17,11 +17,11 @@ use consort_hotrod::{ResponseBody, Status, Text};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::bounds::{
-    COUNTER_NAME_MAX, COUNTERS_ASKED_WITHIN, COUNTERS_FREED_EVERY, COUNTERS_MAX, COUNTERS_WARNED_FROM,
-};
 use crate::catalog::registry::{Keeping, Register};
 use crate::catalog::served_cache::Served;
+use crate::limits::{
+    COUNTER_NAME_MAX, COUNTERS_ASKED_WITHIN, COUNTERS_FREED_EVERY, COUNTERS_MAX, COUNTERS_WARNED_FROM,
+};
 use crate::memory::responses::Responses;
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::compute::Lanes;

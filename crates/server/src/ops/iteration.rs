@@ -20,7 +20,7 @@ use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start, Val
 use consort_hotrod::{BitSet, Metadata, ResponseBody, Status, Text};
 use consort_memory::Reservation;
 
-use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
 use crate::media::Conversion;
 use crate::memory::responses::{Gathering, Responses};
 use crate::ops::answer::{Answer, Refusal};

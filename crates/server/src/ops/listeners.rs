@@ -20,8 +20,8 @@ use consort_memory::{Budget, Reservation};
 use consort_query::Exceeded;
 use tokio::sync::oneshot;
 
-use crate::bounds::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::connection::push::{Outlet, Room, Telling, Unasked};
+use crate::limits::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::media::Conversion;
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::converter::Converter;

@@ -11,8 +11,8 @@ use consort_hotrod::{
     Expiration, Flags, Metadata, Previous, ProtocolVersion, ResponseBody, Span, Status, Timed,
 };
 
-use crate::bounds::COPIED_BELOW;
 use crate::catalog::served_cache::Served;
+use crate::limits::COPIED_BELOW;
 use crate::memory::remote_values::{self, Room};
 use crate::memory::responses::{Held, Responses};
 use crate::metrics::cache_stats::Stats;

@@ -10,8 +10,8 @@ use consort_hotrod::ops::map::Assignment;
 use consort_hotrod::ops::multimap::{Action, Request, Response};
 use consort_hotrod::{ResponseBody, Status};
 
-use crate::bounds::{VALUES_OF_KEY_BYTES_MAX, VALUES_OF_KEY_MAX};
 use crate::catalog::served_cache::Served;
+use crate::limits::{VALUES_OF_KEY_BYTES_MAX, VALUES_OF_KEY_MAX};
 use crate::memory::remote_values::Room;
 use crate::memory::responses::{Held, Responses};
 use crate::ops::answer::{Answer, Refusal};

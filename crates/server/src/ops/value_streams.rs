@@ -20,8 +20,8 @@ use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::bounds::{MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
 use crate::catalog::served_cache::Served;
+use crate::limits::{MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
 use crate::media::Conversion;
 use crate::memory::{Memory, reserve};
 

@@ -12,7 +12,7 @@ use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::requirement::Requirement;
 use crate::security::role::{Permission, Permissions};
-use crate::security::roll::AuthenticatedSession;
+use crate::security::sessions::AuthenticatedSession;
 
 /// The limit of a task's name in a refusal, in characters; names of the server's own tasks are shorter.
 const TASK_NAME_SHOWN_MAX: usize = 64;

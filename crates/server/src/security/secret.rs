@@ -70,6 +70,6 @@ impl Caches {
     /// Returns whether another definition of a cache, an alias or a template can be added. The secret does not count.
     pub(crate) async fn has_room_for_definition(&self) -> Result<bool, CacheError> {
         let others = u64::from(self.definitions.get(KEY).await?.is_some());
-        Ok(self.definitions.size().await? < crate::bounds::CACHES_MAX as u64 + others)
+        Ok(self.definitions.size().await? < crate::limits::CACHES_MAX as u64 + others)
     }
 }

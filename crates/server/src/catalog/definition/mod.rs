@@ -23,8 +23,8 @@ use std::collections::BTreeSet;
 
 use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, MemoryBound};
 
-use crate::bounds::{ALIASES_MAX, DEFINITION_BYTES_MAX};
 use crate::catalog::caches::is_ours;
+use crate::limits::{ALIASES_MAX, DEFINITION_BYTES_MAX};
 use crate::media::Encoding;
 pub(crate) use alteration::{check as check_alteration, with_attribute};
 pub(crate) use persistence::StoreSettings;

@@ -20,8 +20,8 @@ use consort_hotrod::ops::{bulk, map, stream};
 use consort_hotrod::{Flags, RequestBody, Text};
 use tokio::sync::Mutex;
 
-use crate::bounds::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
 use crate::catalog::served_cache::Served;
+use crate::limits::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
 use crate::media::Types;
 use crate::ops::answer::Refusal;
 

@@ -1,8 +1,8 @@
 //! The server's metrics. They are collected for each request. Requests of cache clients only pay for the counts that
 //! [`crate::metrics::telemetry`] and [`crate::metrics::cache_stats`] keep.
 
+mod caches;
 mod cluster;
-mod of_caches;
 mod transactions;
 
 use consort_cache::{MemoryUsage, ProcessMemory};
@@ -10,10 +10,10 @@ use consort_memory::Usage;
 
 pub(crate) use self::cluster::StackMetric;
 
-use crate::bounds::COUNTERS_MAX;
 use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
+use crate::limits::COUNTERS_MAX;
 use crate::metrics::latency::{BOUNDS, Class};
 use crate::security::Security;
 
@@ -39,7 +39,7 @@ pub(crate) fn render(
     memory(&mut out, &caches.memory.usages());
     cluster::append(&mut out, caches);
     cluster::append_stack(&mut out, stack);
-    of_caches::append(&mut out, caches);
+    caches::append(&mut out, caches);
     transactions::append(&mut out, caches);
     let help = "Counters that are defined in the cluster, removed ones included.";
     out.family(Kind::Gauge, "consort_counters", help);

@@ -5,7 +5,7 @@ use consort_protostream::QueryResponse;
 use consort_query::Value;
 use serde_json::Value as Json;
 
-use crate::bounds::ENTITY_JSON_MAX;
+use crate::limits::ENTITY_JSON_MAX;
 use crate::media::{Format, Types};
 use crate::ops::answer::Refusal;
 

@@ -4,11 +4,11 @@
 //! registered on this server now. Owners get a plan with numbers of fields, and need no schemas ([`owner`]).
 
 mod factory;
+mod iterations;
 mod json;
+mod listeners;
 mod owner;
 mod run;
-mod walk;
-mod watch;
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody};
 use consort_protostream::{QueryRequest, QueryResponse};
 use consort_query::{Compiled, QueryError, QueryErrorKind, QueryResult, Statement};
 
-use crate::bounds::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::catalog::served_cache::Served;
 use crate::connection::session::Session;
+use crate::limits::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::media::{Format, Types};
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::compute_pool::{QUERIES, computed};
 use crate::security::Permission;
 
 pub(crate) use factory::compile;
+pub(crate) use iterations::{ITERATION, IterationQuery};
+pub(crate) use listeners::{CONTINUOUS, FILTER, ListenerQuery};
 pub(crate) use owner::register;
-pub(crate) use walk::{ITERATION, IterationQuery};
-pub(crate) use watch::{CONTINUOUS, FILTER, ListenerQuery};
 
 /// The rows in a response to a query without a limit.
 const ROWS_DEFAULT: usize = 100;

@@ -35,7 +35,7 @@ pub(super) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
 
 /// Registers the functions of queries on this member.
 pub(crate) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    let cache = super::walk::register(cache).costly_transform(ROWS, |_, entry, plan_bytes| {
+    let cache = super::iterations::register(cache).costly_transform(ROWS, |_, entry, plan_bytes| {
         plan(plan_bytes)?.row(&entry.value, entry.version.0).map(Bytes::from)
     });
     cache.costly_reduction(PARTS, |made, _, entry, plan_bytes| {

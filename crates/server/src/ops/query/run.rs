@@ -8,9 +8,9 @@ use consort_hotrod::Flags;
 use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMerger, Source};
 
 use super::owner::{PARTS, ROWS};
-use crate::bounds::DELETED_AT_ONCE;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::Served;
+use crate::limits::DELETED_AT_ONCE;
 use crate::memory::responses::{Gathering, Responses};
 use crate::ops::answer::Refusal;
 use crate::ops::compute_pool::computed;

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use consort_cache::{CacheError, Change, Condition, Lifetime, RawCache, Write};
 use tokio::time::{Instant, sleep};
 
-use crate::bounds::LOCK_TIME_MAX;
+use crate::limits::LOCK_TIME_MAX;
 
 /// The first pause before a lock is tried again. The pause doubles each time, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(1);

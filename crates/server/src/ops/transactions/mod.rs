@@ -36,13 +36,13 @@ use consort_cache::{
 use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Request, Response, Seen, Xid, xa};
 use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody, Status};
 
-use crate::bounds::{
-    DECISION_TIME_MAX, LOCK_KEPT, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
-    TRANSACTIONS_MAX,
-};
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::Served;
 use crate::connection::session::Session;
+use crate::limits::{
+    DECISION_TIME_MAX, LOCK_KEPT, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
+    TRANSACTIONS_MAX,
+};
 use crate::memory::responses::Gathering;
 use crate::metrics::cache_stats::Count;
 use crate::ops::answer::{Answer, Refusal};

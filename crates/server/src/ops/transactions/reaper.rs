@@ -5,8 +5,8 @@ use consort_cache::CacheError;
 
 use super::record::TimeoutAction;
 use super::{InvolvedCaches, Transactions};
-use crate::bounds::REAP_EVERY;
 use crate::catalog::caches::Caches;
+use crate::limits::REAP_EVERY;
 
 /// Completes abandoned transactions, until the future is dropped.
 pub(crate) async fn reap(caches: &Caches) {

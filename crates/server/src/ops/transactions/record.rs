@@ -7,7 +7,7 @@ use consort_cache::{Change, Condition, Lifetime, Version};
 use consort_hotrod::ops::transaction::{Xid, xa};
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{COMPLETED_KEPT, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
+use crate::limits::{COMPLETED_KEPT, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
 
 /// The state of a transaction in one cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

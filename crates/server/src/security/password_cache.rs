@@ -13,7 +13,7 @@ use consort_sasl::scram::Verifier;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use crate::bounds::VERIFIED_KEPT;
+use crate::limits::VERIFIED_KEPT;
 
 /// A remembered password.
 struct CachedPassword {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::time::Instant;
 
-use crate::bounds::READ_AT_ONCE;
 use crate::connection::transfer_time::Transfer;
+use crate::limits::READ_AT_ONCE;
 use crate::memory::{Memory, reserve};
 
 type Reserving = Pin<Box<dyn Future<Output = Result<Reservation, Exceeded>> + Send>>;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{Request, RequestBody, RequestContext, Response, ResponseBody, Status, Text};
 
-use crate::bounds::AUTH_FAILURES_MAX;
 use crate::connection::session::Session;
+use crate::limits::AUTH_FAILURES_MAX;
 use crate::ops::answer::Answer;
 use crate::ops::dispatch;
 use crate::security::access::not_authenticated;

@@ -115,7 +115,7 @@ fn stat(served: &Served, of: fn(&Stats) -> i64) -> Option<u64> {
     u64::try_from(of(&served.stats)).ok()
 }
 
-/// Appends all metrics of caches. A family has at most [`CACHES_MAX`](crate::bounds::CACHES_MAX) values; the family of errors
+/// Appends all metrics of caches. A family has at most [`CACHES_MAX`](crate::limits::CACHES_MAX) values; the family of errors
 /// has as many for each status.
 pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let all = caches.all();
