@@ -14,22 +14,23 @@ use consort_tls::{ClientCertificates, Identity};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::addresses::Addresses;
-use crate::admin_error::AdminError;
 use crate::bounds::{CONNECTING_MAX, CONNECTIONS_PER_ADDRESS_MAX};
-use crate::caches::Caches;
-use crate::data::{Data, DataError};
-use crate::definition::CacheDefinitions;
-use crate::door::Door;
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::caches::Caches;
+use crate::catalog::cluster_log;
+use crate::catalog::data_directory::{Data, DataError};
+use crate::catalog::definition::CacheDefinitions;
+use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
+use crate::connection::acceptor::Door;
+use crate::connection::addresses::Addresses;
+use crate::connection::handshake_pool::Strangers;
 use crate::memory::Memory;
-use crate::predefined::{self, CachesHandle, PredefinedError};
+use crate::metrics::telemetry::Telemetry;
+use crate::ops::transactions;
 use crate::security::tls::TlsSettings;
 use crate::security::{
     Security, SecurityError, SecuritySettings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
 };
-use crate::strangers::Strangers;
-use crate::telemetry::Telemetry;
-use crate::{changes, transactions};
 
 /// The server cannot start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -409,7 +410,7 @@ impl Server {
         let mut following = JoinSet::new();
         following.spawn({
             let caches = caches.clone();
-            async move { tokio::join!(caches.follow(), changes::tell(&caches), transactions::reap(&caches)) }
+            async move { tokio::join!(caches.follow(), cluster_log::tell(&caches), transactions::reap(&caches)) }
         });
         door.open(caches.clone());
         tokio::select! {

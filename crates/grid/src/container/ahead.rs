@@ -20,11 +20,14 @@ const ITEM_AHEAD: usize = 1024;
 /// Bytes of a line of the CPU's cache.
 const LINE: usize = 64;
 
-/// Begins to prefetch the memory of a value, or its first bytes if it is large, into the CPU's cache.
+/// Begins to prefetch all lines of a value, or those of its first bytes if it is large, into the CPU's cache.
 pub(super) fn fetch<T: ?Sized>(value: &T) {
     let begin = std::ptr::from_ref(value).cast::<u8>();
-    for line in (0..size_of_val(value).min(ITEM_AHEAD)).step_by(LINE) {
-        fetch_line(begin.wrapping_add(line));
+    // A value that begins in the middle of a line has one line more than its size.
+    let before = begin.addr() % LINE;
+    let end = before + size_of_val(value).min(ITEM_AHEAD);
+    for line in (0..end).step_by(LINE) {
+        fetch_line(begin.wrapping_add(line).wrapping_sub(before));
     }
 }
 

@@ -93,7 +93,7 @@ impl Cache {
         let keys = asked.iter().map(|(place, _)| place.clone()).collect();
         persistence.loads.insert(number, Loading { asked, waiting: vec![waiting] });
         let request = StoreRequest::Load { number, keys, bytes_max: LOAD_BYTES };
-        cx.store.push_back((self.config.id(), request));
+        cx.store.push_back((self.id, request));
     }
 
     /// Handles the result of a load.

@@ -79,7 +79,7 @@ pub(super) struct Mark {
 impl Answer {
     /// Returns an answer for a reader on another member, with room for `room` bytes of items.
     pub(super) fn elsewhere(cache: &Cache, room: usize) -> Self {
-        Self::Elsewhere(FetchedItems::begin(cache.config.id(), cache.topology_id(), room))
+        Self::Elsewhere(FetchedItems::begin(cache.id, cache.topology_id(), room))
     }
 
     /// Returns an answer for a reader on this member, with room for `items` items, which it reads in place or takes.

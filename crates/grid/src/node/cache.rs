@@ -14,7 +14,7 @@ use super::persistence::Persistence;
 use super::records::Records;
 use super::transfer::Transfer;
 use super::uses::Awaited;
-use crate::command::{Body, Call, Command, ToCoordinator};
+use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
 use crate::past::Past;
 use crate::planted::Planted;
 use crate::publication::{IterationId, ReduceFn, TransformFn};
@@ -31,6 +31,8 @@ const PARKED_MAX: usize = super::calls::CALLS_MAX;
 
 /// A cache on this member.
 pub(crate) struct Cache {
+    /// The hash of the name, which each command of the cache has.
+    pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
     pub(crate) member: CacheMember,
     pub(crate) container: Arc<Container>,
@@ -107,6 +109,7 @@ impl Cache {
     pub(crate) fn new(config: CacheConfig, member: CacheMember, container: Arc<Container>) -> Self {
         let segments = (0..config.segments).map(|_| SegmentState::default()).collect();
         Self {
+            id: config.id(),
             config,
             member,
             container,
@@ -158,7 +161,7 @@ impl Cache {
     }
 
     pub(crate) fn send(&self, cx: &mut Cx, to: &Address, body: Body) {
-        cx.send(to, self.config.id(), self.topology_id(), body);
+        cx.send(to, self.id, self.topology_id(), body);
     }
 
     /// Returns whether the cache concerns this member only.

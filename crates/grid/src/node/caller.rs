@@ -180,7 +180,7 @@ impl Cache {
 
     /// After a new topology, repeats the operations whose target has changed.
     pub(super) fn redirect(&mut self, cx: &mut Cx) {
-        for number in cx.calls.of(self.config.id()) {
+        for number in cx.calls.of(self.id) {
             let Some(call) = cx.calls.get_mut(number) else { continue };
             // The cause of the long wait may have ended with this topology.
             call.patience = RESEND_AFTER;
@@ -206,7 +206,7 @@ impl Cache {
 
     /// Moves reads from silent members to another read owner, if there is one that is not silent.
     pub(crate) fn move_reads(&mut self, cx: &mut Cx) {
-        for number in cx.calls.of(self.config.id()) {
+        for number in cx.calls.of(self.id) {
             let (now, Some(call)) = (cx.now, cx.calls.get_mut(number)) else { continue };
             let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
             let (segment, sent, waits) = (call.segment, call.sent, call.waits_for_room());
@@ -232,7 +232,7 @@ impl Cache {
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         self.look_for_the_deaf(cx);
         self.move_reads(cx);
-        for number in cx.calls.of(self.config.id()) {
+        for number in cx.calls.of(self.id) {
             let now = cx.now;
             let Some(call) = cx.calls.get_mut(number) else { continue };
             let timeout = call.timeout;

@@ -107,6 +107,15 @@ impl InFlight {
         matches!(self.share, Share::Waits(..))
     }
 
+    /// Releases the bytes that the operation has reserved at its target.
+    fn release(&mut self, number: u64, window: &mut ResponseWindow) {
+        match std::mem::replace(&mut self.share, Share::None) {
+            Share::None => {}
+            Share::Waits(slot, bytes) => window.forget(slot, number, bytes),
+            Share::Comes(slot, bytes) | Share::Sent(slot, bytes) => window.release(slot, bytes),
+        }
+    }
+
     /// Returns whether the response may have a value that the caller wants.
     fn has_response(&self) -> bool {
         match &self.action {
@@ -239,10 +248,10 @@ impl Calls {
     /// Reserves the bytes of a call's response before the call is sent to another member. Returns the limit of the response in
     /// bytes, or none if the call has to wait.
     pub(crate) fn reserve(&mut self, number: u64, target: &Address) -> Option<u32> {
-        let call = self.get_mut(number)?;
+        let (call, window) = self.with_window(number)?;
         if !call.has_response() {
-            self.release(number);
-            return Some(self.window.small_bytes());
+            call.release(number, window);
+            return Some(window.small_bytes());
         }
         let (share, needed) = (call.share, call.response_bytes);
         let is_same = share != Share::None && call.target.as_ref() == Some(target);
@@ -252,28 +261,31 @@ impl Calls {
             Share::Comes(slot, bytes) if is_enough(bytes) => (slot, bytes),
             Share::Waits(_, bytes) if is_same && needed.is_none_or(|one| one == bytes) => return None,
             _ => {
-                self.release(number);
-                let slot = self.window.slot(target);
-                let bytes = needed.unwrap_or_else(|| self.window.expected(slot));
-                if !self.window.reserve(slot, number, bytes) {
-                    self.get_mut(number)?.share = Share::Waits(slot, bytes);
+                call.release(number, window);
+                let slot = window.slot(target);
+                let bytes = needed.unwrap_or_else(|| window.expected(slot));
+                if !window.reserve(slot, number, bytes) {
+                    call.share = Share::Waits(slot, bytes);
                     return None;
                 }
                 (slot, bytes)
             }
         };
-        self.get_mut(number)?.share = Share::Sent(slot, bytes);
+        call.share = Share::Sent(slot, bytes);
         Some(bytes)
     }
 
     /// Releases the bytes that a call has reserved at its target.
     pub(crate) fn release(&mut self, number: u64) {
-        let Some(call) = self.get_mut(number) else { return };
-        match std::mem::replace(&mut call.share, Share::None) {
-            Share::None => {}
-            Share::Waits(slot, bytes) => self.window.forget(slot, number, bytes),
-            Share::Comes(slot, bytes) | Share::Sent(slot, bytes) => self.window.release(slot, bytes),
+        if let Some((call, window)) = self.with_window(number) {
+            call.release(number, window);
         }
+    }
+
+    /// Returns a call and the window that it reserves bytes of.
+    fn with_window(&mut self, number: u64) -> Option<(&mut InFlight, &mut ResponseWindow)> {
+        let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        Some((self.calls.get_mut(at)?.as_mut()?, &mut self.window))
     }
 
     /// Clears the target of a call that no owner can carry out now.
@@ -362,15 +374,16 @@ impl Calls {
     /// Finishes an operation.
     pub(crate) fn finish(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         let Some(at) = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()) else { return };
-        let Some(Some(call)) = self.calls.get_mut(at) else { return };
-        let response = value_len(&result);
-        let result = call.is_awaited.then(|| call.as_wanted(result));
-        if let (Share::Sent(slot, _), Some(bytes)) = (call.share, response) {
-            self.window.note_response(slot, bytes);
+        let Some(place @ Some(_)) = self.calls.get_mut(at) else { return };
+        if let Some(call) = place {
+            if let (Share::Sent(slot, _), Some(bytes)) = (call.share, value_len(&result)) {
+                self.window.note_response(slot, bytes);
+            }
+            call.release(number, &mut self.window);
+            if call.is_awaited {
+                self.finished.push_back((number, call.as_wanted(result)));
+            }
         }
-        self.release(number);
-        self.finished.extend(result.map(|result| (number, result)));
-        let Some(place) = self.calls.get_mut(at) else { return };
         // The call is dropped in place: its several hundred bytes need not be moved for that.
         *place = None;
         self.count -= 1;

@@ -210,7 +210,7 @@ impl Cache {
 
     /// Queues a request for its function.
     pub(super) fn queue_computation(&self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
-        let key = (self.config.id(), from.clone(), fetch.iteration, fetch.nth);
+        let key = (self.id, from.clone(), fetch.iteration, fetch.nth);
         let computations = &mut cx.computations;
         if computations.running.contains(&key) || computations.waiting.contains_key(&key) {
             return;

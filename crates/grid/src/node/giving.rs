@@ -114,7 +114,7 @@ impl Cache {
             return false;
         }
         let (segment, GivenWalk { start, limits, alive_at }) = (pull.segment, walk);
-        let (cache, topology, now) = (self.config.id(), self.topology_id(), cx.now);
+        let (cache, topology, now) = (self.id, self.topology_id(), cx.now);
         let segment_bytes = self.container.segment_content_bytes(segment);
         let mut end = None;
         loop {

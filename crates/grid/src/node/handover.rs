@@ -196,7 +196,7 @@ impl Cache {
     /// Adopts the records whose callers have gone. Returns their number.
     fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
         let Some(installed) = &self.installed else { return 0 };
-        let id = self.config.id();
+        let id = self.id;
         let state = &mut self.segments[usize::from(segment.0)];
         state.records.prune(&cx.watermarks);
         let mut count = 0;
@@ -278,7 +278,7 @@ impl Cache {
 
     /// Opens an operation of this member's own, for a write that it has ordered or is about to order as the primary.
     pub(super) fn open_own(&self, cx: &mut Cx, segment: Segment, key: &bytes::Bytes) -> u64 {
-        own_call(cx, self.config.id(), segment, key.clone())
+        own_call(cx, self.id, segment, key.clone())
     }
 
     /// Handles the parked calls of a segment again.

@@ -41,7 +41,7 @@ impl Cache {
                 return;
             }
         }
-        cx.memberships.insert(self.config.id());
+        cx.memberships.insert(self.id);
         for segment in &mut self.segments {
             segment.parked.retain(|(caller, _)| {
                 topology.membership(caller).is_some_and(|membership| membership.since <= installed)
@@ -74,7 +74,7 @@ impl Cache {
         self.look_after_iterations(cx);
         self.confirm(cx);
         if !self.is_restoring() {
-            cx.events.push_back(NodeEvent::Installed { cache: self.config.id(), topology: id });
+            cx.events.push_back(NodeEvent::Installed { cache: self.id, topology: id });
         }
         self.handle_deferred(cx);
     }
@@ -119,7 +119,7 @@ impl Cache {
 
     /// Gives up the writes that were sent, because their results cannot be known.
     pub(super) fn give_up_writes(&mut self, cx: &mut Cx) {
-        for number in cx.calls.of(self.config.id()) {
+        for number in cx.calls.of(self.id) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_be_done()) {
                 cx.calls.let_go(number);
             }
@@ -214,7 +214,7 @@ impl Cache {
     /// finished. A write unfinished in both is reported finished only by its own partition.
     fn note_parted(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
-        let (topology, id) = (&installed.topology, self.config.id());
+        let (topology, id) = (&installed.topology, self.id);
         // A member that has returned has installed the topology before, and has taken over the unfinished operations of its
         // partition.
         for member in before.topology.addresses().filter(|member| topology.contains(member)) {

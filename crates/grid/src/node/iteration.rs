@@ -247,10 +247,10 @@ impl Cache {
     pub(crate) fn wake_readers(&self, cx: &mut Cx) {
         let waiting = self.iterations.iter().filter(|(_, iteration)| iteration.is_awaited);
         for (&iteration, _) in waiting {
-            cx.events.push_back(NodeEvent::Fetched { cache: self.config.id(), iteration });
+            cx.events.push_back(NodeEvent::Fetched { cache: self.id, iteration });
         }
         for listener in self.listeners.ids() {
-            cx.events.push_back(NodeEvent::Told { cache: self.config.id(), listener });
+            cx.events.push_back(NodeEvent::Told { cache: self.id, listener });
         }
     }
 
@@ -469,7 +469,7 @@ impl Cache {
         };
         if is_ready {
             iteration.is_awaited = false;
-            let cache = self.config.id();
+            let cache = self.id;
             cx.events.push_back(match self.listeners.of_walk(id) {
                 Some(listener) => NodeEvent::Told { cache, listener },
                 None => NodeEvent::Fetched { cache, iteration: id },

@@ -323,7 +323,7 @@ impl Cache {
 
     /// Delivers an event to all ready listeners of this scope.
     pub(super) fn offer(&mut self, cx: &mut Cx, scope: Scope, event: &EntryEvent) {
-        let cache = self.config.id();
+        let cache = self.id;
         let mut given_up = Vec::new();
         self.listeners.all.update_all(|id, listener| {
             // A listener does not receive writes that began before it was ready. A listener with state reads them as present
@@ -338,7 +338,7 @@ impl Cache {
 
     /// Notes that listeners may have missed events. `is_over`: clustered listeners are no longer ready.
     pub(super) fn interrupt_listeners(&mut self, cx: &mut Cx, is_over: bool) {
-        let cache = self.config.id();
+        let cache = self.id;
         let mut given_up = Vec::new();
         self.listeners.all.update_all(|id, listener| {
             if listener.is_ready {
@@ -426,7 +426,7 @@ impl Cache {
         let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
         let is_told = is_local || known.is_some() && (is_all() || cx.has(Planted::MarksNotAwaited));
         let is_hopeless = self.missing_primary().is_some();
-        let cache = self.config.id();
+        let cache = self.id;
         for &id in unready {
             self.listeners.all.update(id, |listener| {
                 let is_ready =
@@ -494,7 +494,7 @@ impl Cache {
         let may_read = |listener: &Listener| is_open || !listener.is_clustered();
         let ids: Vec<ListenerId> =
             waiting.filter(|(_, listener)| may_read(listener)).map(|(id, _)| id).collect();
-        let cache = self.config.id();
+        let cache = self.id;
         for id in ids {
             self.listeners.all.update(id, |listener| wake(cx, cache, id, listener));
         }

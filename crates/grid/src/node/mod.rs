@@ -307,7 +307,7 @@ impl Node {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
             if cache.is_local() {
-                let id = cache.config.id();
+                let id = cache.id;
                 self.close(id);
                 self.cx.events.push_back(NodeEvent::Left { cache: id });
             } else {
@@ -396,7 +396,7 @@ impl Node {
             },
             read @ Action::Read(_) => read,
         };
-        let mut call = InFlight::new(cache.config.id(), segment, key, action, now, timeout);
+        let mut call = InFlight::new(cache.id, segment, key, action, now, timeout);
         call.flags = flags;
         call.response_bytes_max = response_bytes_max;
         let number = self.cx.calls.open(call);

@@ -248,7 +248,7 @@ impl Cache {
         persistence.writing.insert(place.clone(), number);
         let entry = entry.map(|entry| Stored::of(entry, cx.now));
         let (segment, key) = place;
-        cx.store.push_back((self.config.id(), StoreRequest::Write { number, segment, key, entry }));
+        cx.store.push_back((self.id, StoreRequest::Write { number, segment, key, entry }));
         true
     }
 
@@ -263,7 +263,7 @@ impl Cache {
             StoreOrder::Clear => Wait::Clear,
         };
         persistence.waits.insert(number, wait);
-        cx.store.push_back((self.config.id(), StoreRequest::Order { number, order }));
+        cx.store.push_back((self.id, StoreRequest::Order { number, order }));
     }
 
     /// Acknowledges a write to its caller once it is stored here.

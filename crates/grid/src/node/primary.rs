@@ -33,7 +33,7 @@ pub(super) enum Origin {
 impl Cache {
     /// Handles an operation that a member has sent under this topology.
     pub(super) fn take_call(&mut self, cx: &mut Cx, from: &Address, topology: u32, call: Call) {
-        if matches!(call.action, Action::Read(_)) && cx.holds_read(from, self.config.id(), topology, &call) {
+        if matches!(call.action, Action::Read(_)) && cx.holds_read(from, self.id, topology, &call) {
             return;
         }
         let is_late = self.is_absent(from) && !cx.has(Planted::LateCallTaken);
@@ -42,8 +42,8 @@ impl Cache {
             return;
         }
         let Some(own) = self.topology() else { return };
-        let reign = own.reign(self.config.segment_of(&call.key));
-        if matches!(call.action, Action::Write(_)) && topology < reign && !cx.has(Planted::LateCallTaken) {
+        let is_late = || topology < own.reign(self.config.segment_of(&call.key));
+        if matches!(call.action, Action::Write(_)) && is_late() && !cx.has(Planted::LateCallTaken) {
             // Perhaps a late repetition: an earlier primary term may have sent its response, and no owner remembers that. A
             // caller that still waits sends the operation again.
             cx.counters.outdated += 1;

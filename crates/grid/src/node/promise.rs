@@ -79,7 +79,7 @@ impl Node {
             frozen: cache.frozen.as_ref().map(|frozen| frozen.topology.clone()),
             pulled: cache.transfer.pulled,
             is_leaving: cache.is_leaving,
-            is_fresh: !self.cx.memberships.contains(&cache.config.id()) && cache.restored().is_none(),
+            is_fresh: !self.cx.memberships.contains(&cache.id) && cache.restored().is_none(),
             restored: cache.restored().filter(|_| cache.installed.is_none()),
         };
         let caches = self.caches.values().filter(|cache| !cache.is_local()).map(status).collect();

@@ -56,7 +56,17 @@ type OfClasses<T> = [T; 2];
 /// The index of a member in a [`ResponseWindow`]. Each call searches it once, and it stays valid while the call has a reservation
 /// there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Slot(usize);
+pub(crate) struct Slot(u32);
+
+impl Slot {
+    fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// The reservations of one member's responses.
 struct Owner {
@@ -122,7 +132,7 @@ impl ResponseWindow {
     /// Returns the slot of a member. A view has few members, so that a search is as fast as an index.
     pub(crate) fn find(&self, owner: &Address) -> Option<Slot> {
         let is_its = |one: &Option<Owner>| one.as_ref().is_some_and(|one| one.address == *owner);
-        self.owners.iter().position(is_its).map(Slot)
+        self.owners.iter().position(is_its).map(Slot::at)
     }
 
     /// Returns the slot of a member, and creates it if there is none.
@@ -135,24 +145,27 @@ impl ResponseWindow {
             self.owners.push(None);
         }
         self.owners[free] = Some(Owner::new(owner.clone()));
-        Slot(free)
+        Slot::at(free)
     }
 
-    fn owner(&mut self, Slot(at): Slot) -> Option<&mut Owner> {
-        self.owners.get_mut(at)?.as_mut()
+    fn owner(&mut self, slot: Slot) -> Option<&mut Owner> {
+        self.owners.get_mut(slot.index())?.as_mut()
     }
 
     /// Returns the bytes that a call to a member reserves if the size of its value is not known.
-    pub(crate) fn expected(&self, Slot(at): Slot) -> u32 {
-        let known =
-            self.owners.get(at).and_then(Option::as_ref).map_or(CALL_BYTES_FIRST, |owner| owner.expected);
+    pub(crate) fn expected(&self, slot: Slot) -> u32 {
+        let known = self
+            .owners
+            .get(slot.index())
+            .and_then(Option::as_ref)
+            .map_or(CALL_BYTES_FIRST, |owner| owner.expected);
         known.min(self.limits.small_bytes)
     }
 
     /// Reserves bytes of a member's responses for a call. If there is no room, the call waits.
-    pub(crate) fn reserve(&mut self, Slot(at): Slot, number: u64, bytes: u32) -> bool {
+    pub(crate) fn reserve(&mut self, slot: Slot, number: u64, bytes: u32) -> bool {
         let class = self.class(bytes);
-        let Some(owner) = self.owners.get_mut(at).and_then(Option::as_mut) else { return false };
+        let Some(owner) = self.owners.get_mut(slot.index()).and_then(Option::as_mut) else { return false };
         let lane = &mut owner.lanes[class];
         let has_turn = lane.waiting.is_empty() && fits(lane.bytes, bytes, self.limits.owner_bytes);
         let is_within = fits(self.totals[class], bytes, self.limits.total_bytes);
@@ -219,7 +232,7 @@ impl ResponseWindow {
         let first = |(at, owner): (usize, &Option<Owner>)| {
             let lane = &owner.as_ref()?.lanes[class];
             let (&number, &bytes) = lane.waiting.first_key_value()?;
-            fits(lane.bytes, bytes, limit).then_some((number, bytes, Slot(at)))
+            fits(lane.bytes, bytes, limit).then_some((number, bytes, Slot::at(at)))
         };
         let oldest = self.owners.iter().enumerate().filter_map(first).min_by_key(|(number, ..)| *number);
         let is_within = |bytes| fits(self.totals[class], bytes, self.limits.total_bytes);
@@ -235,7 +248,7 @@ impl ResponseWindow {
 
     /// Returns how much longer than usual the next response of a member may take, because of the responses before it.
     pub(crate) fn transfer_time(&self, owner: &Address) -> Duration {
-        let owner = self.find(owner).and_then(|Slot(at)| self.owners[at].as_ref());
+        let owner = self.find(owner).and_then(|slot| self.owners[slot.index()].as_ref());
         let bytes: u64 = owner.into_iter().flat_map(|owner| &owner.lanes).map(|lane| lane.bytes).sum();
         Duration::from_millis(bytes * 1_000 / TRANSFER_RATE_MIN)
     }

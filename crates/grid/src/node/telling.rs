@@ -264,7 +264,7 @@ impl Cache {
             return;
         };
         let mut deaf = std::collections::BTreeSet::new();
-        for number in cx.calls.of(self.config.id()) {
+        for number in cx.calls.of(self.id) {
             let (now, local) = (cx.now, cx.local.clone());
             let Some(call) = cx.calls.get_mut(number) else { continue };
             let is_late = now.since(call.began.max(installed.at)) >= DEAF_AFTER && call.is_write();

@@ -3,6 +3,8 @@
 //! Health needs no authentication, as in Infinispan, because probes have no password. Health in detail needs the MONITOR
 //! permission. So do metrics, unless the server is configured to serve them without authentication.
 
+pub(crate) mod health_port;
+
 mod credentials;
 mod early;
 mod exposition;
@@ -27,13 +29,13 @@ use self::head::{Head, HeadError, Method};
 use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
 use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
-use crate::caches::Caches;
-use crate::gathering::{Held, Responses};
+use crate::catalog::caches::Caches;
+use crate::connection::socket::{Incoming, Outgoing};
+use crate::memory::responses::{Held, Responses};
 use crate::security::authenticator::{Origin, Step};
 use crate::security::requirement::Requirement;
 use crate::security::{Permission, Security};
 use crate::shutdown::{Stage, closing};
-use crate::stream::{Incoming, Outgoing};
 
 /// Returns whether a request that begins with this byte is HTTP: methods are words in capitals, and Hot Rod requests begin
 /// with 0xA0.

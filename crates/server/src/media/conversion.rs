@@ -9,10 +9,10 @@ use tokio::task::coop::consume_budget;
 
 use super::format::{ConversionError, Format};
 use super::types::Types;
-use crate::answer::Answer;
 use crate::bounds::COMPUTED_HERE_BYTES_MAX;
-use crate::computing::computed;
-use crate::of_key::{Shown, of_key};
+use crate::ops::answer::Answer;
+use crate::ops::compute_pool::computed;
+use crate::ops::key_error::{Shown, of_key};
 
 /// Returns the bytes that a request has to convert.
 fn request_len(body: &RequestBody) -> usize {

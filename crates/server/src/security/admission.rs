@@ -7,12 +7,12 @@ use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{Request, RequestBody, RequestContext, Response, ResponseBody, Status, Text};
 
-use crate::answer::Answer;
-use crate::answering;
 use crate::bounds::AUTH_FAILURES_MAX;
+use crate::connection::session::Session;
+use crate::ops::answer::Answer;
+use crate::ops::dispatch;
 use crate::security::access::not_authenticated;
 use crate::security::authenticator::{Authenticator, Exchange, Origin, Step};
-use crate::session::Session;
 
 /// The state of the authentication after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ impl PreAuthSession {
             RequestBody::Server(server::Request::Ping) => {
                 // Unauthenticated clients do not learn the names of caches or their topologies.
                 request.header.cache = Text::EMPTY;
-                let (context, response, _) = answering::answer(session.clone(), request).await;
+                let (context, response, _) = dispatch::answer(session.clone(), request).await;
                 return (context, response, AuthStep::Unauthenticated);
             }
             RequestBody::Auth(auth::Request::Mechanisms) => {

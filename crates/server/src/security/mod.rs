@@ -36,7 +36,7 @@ use self::authenticator::Authenticator;
 use self::requirement::Requirement;
 use self::tls::{Tls, TlsSettings};
 use crate::bounds::STRANGER_TIME_MAX;
-use crate::stream::Stream;
+use crate::connection::socket::Stream;
 
 /// SecuritySettings of security that contradict each other. The server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -11,8 +11,8 @@ use consort_cache::CacheError;
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac};
 
-use crate::caches::Caches;
-use crate::register::Keeping;
+use crate::catalog::caches::Caches;
+use crate::catalog::registry::Keeping;
 
 /// The secret's key among the definitions, which no cache can have.
 const KEY: &[u8] = b"___login secret";

@@ -1,5 +1,5 @@
 //! The server's metrics. They are collected for each request. Requests of cache clients only pay for the counts that
-//! [`crate::telemetry`] and [`crate::stats`] keep.
+//! [`crate::metrics::telemetry`] and [`crate::metrics::cache_stats`] keep.
 
 mod cluster;
 mod of_caches;
@@ -11,10 +11,10 @@ use consort_memory::Usage;
 pub(crate) use self::cluster::StackMetric;
 
 use crate::bounds::COUNTERS_MAX;
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
-use crate::latency::{BOUNDS, Class};
+use crate::metrics::latency::{BOUNDS, Class};
 use crate::security::Security;
 
 /// Returns all metrics in the format that a client with this `Accept` field wants, with the format's content type. The caller

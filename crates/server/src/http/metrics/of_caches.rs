@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use consort_cache::{Availability, Limit, Phase, RebalanceTimes, StoreHealth, StoreStats};
 
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
+use crate::catalog::served_cache::Served;
 use crate::http::exposition::{Exposition, Kind};
-use crate::served::Served;
-use crate::stats::Stats;
+use crate::metrics::cache_stats::Stats;
 
 /// A metric of a cache: its type, name and help, and how it is read.
 type CacheMetric = (Kind, &'static str, &'static str, fn(&Caches, &Served) -> Option<u64>);

@@ -1,7 +1,7 @@
 //! Metrics of transactions. Without a transactional cache the families have no values.
 
 use crate::bounds::TRANSACTIONS_MAX;
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 
 pub(super) fn append(out: &mut Exposition, caches: &Caches) {
