@@ -23,7 +23,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod limits;
+
 #[doc(hidden)]
+pub mod fuzzing;
 
 mod catalog;
 mod connection;
