@@ -112,7 +112,7 @@ mod tests {
     /// The examples in docs/server.md.
     #[test]
     fn the_documented_files_have_the_same_caches() {
-        let page = include_str!("../../../../docs/server.md");
+        let page = include_str!("../../../../../docs/server.md");
         let (_, page) = page.split_once("--caches FILE").unwrap();
         let example = |form: &str| {
             let (_, example) = page.split_once(&format!("```{form}\n")).unwrap();

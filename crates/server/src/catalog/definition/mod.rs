@@ -393,7 +393,7 @@ pub(in crate::catalog::definition) mod tests {
     /// The examples in docs/server.md.
     #[test]
     fn the_documented_example_is_the_same_in_each_form() {
-        let page = include_str!("../../../../docs/server.md");
+        let page = include_str!("../../../../../docs/server.md");
         let example = |form: &str| {
             let (_, example) = page.split_once(&format!("```{form}\n")).unwrap();
             from_text("c", example.split_once("```").unwrap().0).unwrap()
