@@ -183,9 +183,9 @@ async fn values_together(
     }
 }
 
-/// The response with the values of these keys, each key once, because clients count the entries of a response. Small values of other
-/// servers are read together. The server reads larger values one after the other, and reserves the bytes of each before the other
-/// server sends it.
+/// The response with the values of these keys, each key once, because clients count the entries of a response. Small values
+/// of other servers are read together. The server reads larger values one after the other, and reserves the bytes of each
+/// before the other server sends it.
 async fn get_all(
     responses: &Responses,
     served: &Served,
