@@ -93,7 +93,7 @@ pub(crate) fn token(bytes: &[u8]) -> Seen {
     }
     assert!(unsigned.is_err(), "a token without a signature is {unsigned:?}'s");
     // Tokens with readable claims are refused for those claims.
-    let is_read = !matches!(&owner, Err(reason) if reason == "it is no token");
+    let is_read = !matches!(&owner, Err(reason) if reason == "it is not a valid token");
     Seen::one(is_read, peak)
 }
 

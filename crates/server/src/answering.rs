@@ -14,7 +14,7 @@ use crate::ahead::Recent;
 use crate::answer::{Answer, Refusal};
 use crate::caches::Caches;
 use crate::gathering::Held;
-use crate::query::{Rows, Watch};
+use crate::query::{IterationQuery, ListenerQuery};
 use crate::served::Served;
 use crate::session::Session;
 use crate::{admin, bulk, multimap, pieces, query, schemas, topology, transactions};
@@ -150,7 +150,7 @@ async fn answer_body(
             // Boxed, because few requests need it and it would enlarge the state of all.
             Ok(Some(conversion)) if conversion.needs_types() => {
                 let types = Box::pin(caches.types()).await;
-                Ok(Some(Box::new(conversion.with(types))))
+                Ok(Some(Box::new(conversion.with_types(types))))
             }
             conversion => conversion,
         },
@@ -160,7 +160,7 @@ async fn answer_body(
         Ok(None) => Ok((None, body)),
         // Boxed, because few requests need it and it would enlarge the state of all.
         Ok(Some(conversion)) => {
-            let converted = Box::pin(conversion.request_apart(body)).await;
+            let converted = Box::pin(conversion.request_offloaded(body)).await;
             converted.map(|body| (Some(conversion), body))
         }
         Err(error) => Err(error),
@@ -197,7 +197,9 @@ async fn answer_body(
         }
         (RequestBody::Listener(request), Some(served)) => {
             let watch = match &request {
-                listener::Request::Add(listener) => Box::pin(Watch::of(caches, served, listener)).await,
+                listener::Request::Add(listener) => {
+                    Box::pin(ListenerQuery::from_listener(caches, served, listener)).await
+                }
                 _ => Ok(None),
             };
             match watch {
@@ -216,7 +218,9 @@ async fn answer_body(
         }
         (RequestBody::Iteration(request), Some(served)) => {
             let rows = match &request {
-                iteration::Request::Start(start) => Box::pin(Rows::of(caches, served, start)).await,
+                iteration::Request::Start(start) => {
+                    Box::pin(IterationQuery::from_start(caches, served, start)).await
+                }
                 _ => Ok(None),
             };
             match rows {
@@ -261,7 +265,7 @@ async fn answer_body(
     };
     let answer = match &conversion {
         None => answer,
-        Some(conversion) => Box::pin(conversion.answer_apart(answer)).await.unwrap_or_else(Answer::from),
+        Some(conversion) => Box::pin(conversion.answer_offloaded(answer)).await.unwrap_or_else(Answer::from),
     };
     let topology = served.and_then(|served| caches.topology_for(&served, header));
     (answer, topology)
@@ -329,7 +333,8 @@ const fn has_data(body: &RequestBody) -> bool {
 
 fn pong(served: Option<&Served>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
-    let (key_type, value_type) = served.map(|served| served.encoding.told()).unwrap_or_default();
+    let (key_type, value_type) =
+        served.map(|served| served.encoding.client_media_types()).unwrap_or_default();
     let pong = server::Pong { key_type, value_type, newest: ProtocolVersion::NEWEST.byte(), opcodes };
     Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bucket_is_none() {
+    fn invalid_bytes_are_no_bucket() {
         let bytes = bucket(&["ab", "c"]).to_bytes();
         for cut in 0..bytes.len() {
             assert_eq!(Bucket::from_bytes(&bytes.slice(..cut)), None, "{cut} bytes");

@@ -104,7 +104,7 @@ pub(crate) struct Caches {
 
 /// Returns the builder of a cache for clients.
 fn opening(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
-    query::known(multimap::known(filter::known(manager.open_with(settings.into()))))
+    query::register(multimap::known(filter::known(manager.open_with(settings.into()))))
 }
 
 /// Whether a name belongs to an internal cache, or to the entry of an alias or template among the definitions. Clients
@@ -620,7 +620,7 @@ impl Caches {
         };
         loop {
             if let Some(schemas) = &self.schemas.schemas {
-                schemas.changed();
+                schemas.note_change();
             }
             let looked = self.look().await;
             let changed = poll_fn(&mut has_changed);

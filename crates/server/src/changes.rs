@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_and_who_goes_is_named() {
+    fn joined_and_left_members_are_named() {
         let names = |names: &[&str]| -> Vec<String> { names.iter().map(|one| (*one).to_owned()).collect() };
         assert_eq!(difference(&names(&["A", "B"]), &names(&["B", "C", "D"])), "; come: C, D; gone: A");
         assert_eq!(difference(&names(&["A", "B"]), &names(&["B", "A"])), "");

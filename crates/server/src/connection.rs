@@ -26,12 +26,12 @@ use crate::bounds::{
 };
 use crate::caches::Caches;
 use crate::gathering::Held;
-use crate::http::{self, Visitor};
+use crate::http::{self, HttpConnection};
 use crate::latency::{Batch, Class};
 use crate::receiving::{Counted, Receiving};
 use crate::security::Security;
-use crate::security::access::Access;
-use crate::security::admission::{Admission, Verdict};
+use crate::security::access::Authorization;
+use crate::security::admission::{AuthStep, PreAuthSession};
 use crate::security::requirement::Requirement;
 use crate::session::Session;
 use crate::shutdown::{Closure, Stage, closing};
@@ -79,7 +79,7 @@ pub(crate) struct Arrival {
 /// wait, and HTTP requests get an error response.
 pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) {
     let Arrival { stream, tally, security, mut caches, threshold } = arrival;
-    let (peer, mut known_by) = (stream.peer_addr().ok(), Instant::now() + security.patience);
+    let (peer, mut known_by) = (stream.peer_addr().ok(), Instant::now() + security.handshake_timeout);
     let opened = before(known_by, &mut ending, security.open(stream)).await;
     let Some((mut stream, certificate)) = opened else { return };
     let (mut from, to) = stream.split();
@@ -88,7 +88,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
     let served = caches.borrow().clone();
     if http::begins_with(first) {
         let (caches, security) = (served.as_deref(), &*security);
-        let visitor = Visitor {
+        let visitor = HttpConnection {
             caches,
             security,
             peer,
@@ -96,7 +96,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
             from,
             to,
             input,
-            is_known: false,
+            is_authenticated: false,
             is_health_port: false,
         };
         // Boxed, because few connections need it and it would enlarge the state of all.
@@ -109,14 +109,14 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
         served
     } else {
         let Some(opened) = opening(&mut caches, &mut ending).await else { return };
-        known_by = Instant::now() + security.patience;
+        known_by = Instant::now() + security.handshake_timeout;
         opened
     };
     tally.received(input.len());
-    let admission = |of: &Arc<_>| Admission::new(Arc::clone(of), peer, certificate);
+    let admission = |of: &Arc<_>| PreAuthSession::new(Arc::clone(of), peer, certificate);
     let admission = security.authenticator.as_ref().map(admission);
-    let session = Session::new(caches, Access::new(&security));
-    security.requirement.connect(&session.0.outlet.end());
+    let session = Session::new(caches, Authorization::new(&security));
+    security.requirement.register_connection(&session.0.outlet.end());
     let mut connection = Connection::new(session, admission, (from, to), input, &tally);
     let Some(first) = before(known_by, &mut ending, connection.meet()).await else { return };
     // A client that failed to authenticate stays on the handshake threads.
@@ -186,7 +186,7 @@ struct Connection<'a> {
     from: Incoming<'a>,
     to: Outgoing<'a>,
     /// The state of the authentication, until the client is authenticated.
-    admission: Option<Admission>,
+    admission: Option<PreAuthSession>,
     requests: Ahead,
     input: BytesMut,
     output: Output,
@@ -217,7 +217,7 @@ struct Connection<'a> {
 impl<'a> Connection<'a> {
     fn new(
         (session, unasked): (Session, mpsc::Receiver<Unasked>),
-        admission: Option<Admission>,
+        admission: Option<PreAuthSession>,
         (from, to): (Incoming<'a>, Outgoing<'a>),
         input: BytesMut,
         tally: &'a Tally,
@@ -302,8 +302,8 @@ impl<'a> Connection<'a> {
         while self.to.has_to_write(&self.output) {
             self.to.write(&mut self.output).await?;
         }
-        self.is_lost = verdict == Verdict::TurnedAway;
-        if verdict != Verdict::Unknown {
+        self.is_lost = verdict == AuthStep::Rejected;
+        if verdict != AuthStep::Unauthenticated {
             self.admission = None;
         }
         Ok(self.admission.is_none())

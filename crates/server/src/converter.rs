@@ -67,7 +67,7 @@ impl Converter {
     ) -> Result<Self, ConverterError> {
         let form = match factory.name.as_str() {
             KEY_VALUE_VERSION => Form::Version { with_gone: !factory.params.is_empty() },
-            WITH_PREVIOUS => Form::Previous(match Format::of(value_type) {
+            WITH_PREVIOUS => Form::Previous(match Format::from_media_type(value_type) {
                 Ok(Some(Format::Protostream)) => Written::Message,
                 Ok(Some(Format::JSON)) => Written::Json,
                 Ok(Some(Format::TEXT)) => Written::Text,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_pass_a_bound_stops_there_until_it_goes_back() {
+    fn addition_beyond_a_bound_stops_at_the_bound() {
         let bounded = counter(CounterKind::Bounded { lower: -2, upper: 10 }, 8);
         let (at_bound, answer) = bounded.added(2);
         assert_eq!((at_bound.unwrap().now, answer), ((10, CounterState::Valid), Ok(10)));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_within_the_bounds_or_nothing_is_changed() {
+    fn value_outside_the_bounds_is_not_set() {
         let bounded = counter(CounterKind::Bounded { lower: 0, upper: 10 }, 5);
         assert_eq!(bounded.set(11), (None, Err(OutOfBounds)));
         assert_eq!(bounded.swapped(5, -1), (None, Err(OutOfBounds)));

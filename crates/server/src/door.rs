@@ -26,7 +26,7 @@ use crate::connection::{self, Arrival};
 use crate::descriptors;
 use crate::health_port::HealthPort;
 use crate::security::Security;
-use crate::security::complaint::Complaints;
+use crate::security::complaint::RateLimitedLog;
 use crate::shutdown::Stage;
 use crate::strangers::{Serving, Strangers};
 use crate::telemetry::{Tally, Telemetry};
@@ -53,10 +53,10 @@ pub(crate) struct Door {
 /// Rate-limited log lines of the acceptor.
 #[derive(Default)]
 struct OfDoor {
-    full: Complaints,
-    addresses: Complaints,
-    strangers: Complaints,
-    accepting: Complaints,
+    full: RateLimitedLog,
+    addresses: RateLimitedLog,
+    strangers: RateLimitedLog,
+    accepting: RateLimitedLog,
 }
 
 impl Door {
@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
     use crate::memory::Memory;
-    use crate::security::Settings;
+    use crate::security::SecuritySettings;
     use crate::security::tls::TlsSettings;
 
     const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
@@ -321,7 +321,7 @@ mod tests {
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let manager = members.connect(cluster).await.unwrap();
         let endpoint = ServerAddress { host: "localhost".into(), port: 1 };
-        let security = Arc::new(Security::new(Settings::default()).unwrap());
+        let security = Arc::new(Security::new(SecuritySettings::default()).unwrap());
         Caches::open(manager, endpoint, security, None, telemetry, Memory::default()).await.unwrap()
     }
 
@@ -339,7 +339,7 @@ mod tests {
             [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];
         let [clients, health] = [clients.unwrap(), health.unwrap()];
         let visitors = [&clients, &health].map(|at| Visitors { at: at.local_addr().unwrap(), roots: None });
-        let security = Arc::new(Security::new(Settings::default()).unwrap());
+        let security = Arc::new(Security::new(SecuritySettings::default()).unwrap());
         let (telemetry, strangers) =
             (Arc::new(Telemetry::default()), Strangers::new(Memory::default().strangers).unwrap());
         let mut door = Door::new(clients, Some(health), security, telemetry, strangers, Addresses::new(0));
@@ -405,7 +405,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let (tls, roots) = tls.unzip();
-        let security = Arc::new(Security::new(Settings { tls, ..Settings::default() }).unwrap());
+        let security =
+            Arc::new(Security::new(SecuritySettings { tls, ..SecuritySettings::default() }).unwrap());
         let telemetry = Arc::new(Telemetry::default());
         let visitors = Visitors { at, roots };
         let strangers = Strangers::new(Memory::default().strangers).unwrap();

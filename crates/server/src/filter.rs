@@ -11,7 +11,7 @@ pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
 use consort_hotrod::{Metadata, Timed};
 
 use crate::map::of_stored;
-use crate::query::{CONTINUOUS, FILTER, WALK};
+use crate::query::{CONTINUOUS, FILTER, ITERATION};
 
 /// The transform by which owners filter entries and add metadata to their values.
 const TRANSFORM: &str = "hot-rod";
@@ -28,7 +28,7 @@ pub(crate) enum Filter {
 pub(crate) enum FactoryError {
     #[error(
         "there is no factory '{name}' here; there are {KEY_PREFIX}, {VALUE_PREFIX}, and of queries {FILTER} and {CONTINUOUS} for \
-         listeners and {WALK} for iterations"
+         listeners and {ITERATION} for iterations"
     )]
     Unknown { name: String },
     #[error("factory '{name}' takes one parameter, not {count}")]
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_owner_says_of_an_entry_is_read_back() {
+    fn filtered_entry_of_an_owner_is_read_back() {
         let lifetime = Lifetime { lifespan: Some(Duration::from_secs(60)), max_idle: None };
         let zero = Duration::ZERO;
         let entry = Stored { value: "value".into(), version: Version(7), lifetime, age: zero, idle: zero };

@@ -110,7 +110,7 @@ pub fn token_owner(keys: &[u8], token: &str) -> Result<String, String> {
 
 /// The user's name in a certificate in DER, and the end of its validity in seconds since 1970; 0 if it has none.
 pub fn certificate(der: &[u8]) -> (Option<std::sync::Arc<str>>, i64) {
-    (tls::common_name(der), tls::good_until(der))
+    (tls::common_name(der), tls::expiry(der))
 }
 
 /// Reads a counter's record and writes it in this version's form; `None` if the bytes are no record.
@@ -126,7 +126,7 @@ pub fn transaction(bytes: &Bytes) -> Option<Bytes> {
 
 /// Reads the key of a transaction's record and writes it in this version's form; `None` if the bytes are no key.
 pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
-    transactions::xid_of(bytes).map(|xid| transactions::key_of(&xid))
+    transactions::xid_from_key(bytes).map(|xid| transactions::record_key(&xid))
 }
 
 /// Whether the filter of this factory passes an entry.

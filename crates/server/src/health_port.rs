@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::bounds::{HEALTH_CONNECTIONS_MAX, STRANGER_TIME_MAX};
 use crate::caches::Caches;
-use crate::http::Visitor;
+use crate::http::HttpConnection;
 use crate::security::Security;
 use crate::shutdown::Stage;
 use crate::stream::Stream;
@@ -67,7 +67,7 @@ async fn answer(
     let peer = stream.peer_addr().ok();
     let mut stream = Stream::Plain(stream);
     let (from, to) = stream.split();
-    let visitor = Visitor {
+    let visitor = HttpConnection {
         caches: caches.as_deref(),
         security: &security,
         peer,
@@ -75,7 +75,7 @@ async fn answer(
         from,
         to,
         input: BytesMut::new(),
-        is_known: false,
+        is_authenticated: false,
         is_health_port: true,
     };
     if let Err(error) = visitor.serve(Instant::now() + STRANGER_TIME_MAX, &mut ending).await {

@@ -25,7 +25,7 @@ use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_M
 use crate::filter::Wanted;
 use crate::gathering::{Gathering, Responses};
 use crate::media::Conversion;
-use crate::query::Rows;
+use crate::query::IterationQuery;
 
 /// The iterations of a connection.
 pub(crate) struct Iterations {
@@ -46,14 +46,14 @@ struct Walking {
 /// The parts of entries that an iteration returns.
 enum What {
     Entries(Wanted),
-    Rows(Box<Rows>),
+    Rows(Box<IterationQuery>),
 }
 
 impl What {
     fn of_walk(&self, walk: Entries) -> Entries {
         match self {
             Self::Entries(wanted) => wanted.of_walk(walk),
-            Self::Rows(rows) => rows.of_walk(walk),
+            Self::Rows(rows) => rows.apply(walk),
         }
     }
 
@@ -131,7 +131,7 @@ impl Iterations {
         cache: &RawCache,
         conversion: Option<&Conversion>,
         request: Request,
-        rows: Option<Rows>,
+        rows: Option<IterationQuery>,
     ) -> Answer {
         match request {
             Request::Start(start) => self.start(cache, conversion, &start, rows, Instant::now()),
@@ -168,7 +168,7 @@ impl Iterations {
         cache: &RawCache,
         conversion: Option<&Conversion>,
         start: &Start,
-        rows: Option<Rows>,
+        rows: Option<IterationQuery>,
         now: Instant,
     ) -> Answer {
         let wanted = match rows {
@@ -278,7 +278,7 @@ impl Progress {
                         None => key,
                         Some(conversion) => {
                             for value in values.iter_mut().filter(|value| self.wanted.is_value(value)) {
-                                *value = conversion.value_out_apart(std::mem::take(value)).await?;
+                                *value = conversion.value_out_offloaded(std::mem::take(value)).await?;
                             }
                             conversion.key_out(key)?
                         }
@@ -311,13 +311,13 @@ mod tests {
 
     use super::*;
     use crate::memory::Memory;
-    use crate::transactions::tests::alone;
+    use crate::transactions::tests::single_member;
 
     const START: Start = Start { segments: None, filter: None, batch: 1, with_metadata: false };
 
     #[tokio::test]
     async fn walks_that_idle_are_dropped_for_others_and_the_rest_stay() {
-        let alone = alone("idle-walks").await;
+        let alone = single_member("idle-walks").await;
         let (iterations, responses) = (Iterations::default(), Responses::new(&Memory::default()));
         let begun = Instant::now();
         let start = |now| {
@@ -348,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_that_iterations_hold_are_bounded_for_all_of_them() {
         const MIB: u64 = 1024 * 1024;
-        let alone = alone("held-iterations").await;
+        let alone = single_member("held-iterations").await;
         alone.cache.put(&b"k"[..], &vec![7; MIB as usize / 2][..]).await.unwrap();
         let process = Budget::new("process", 64 * MIB);
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::within(process) };
@@ -387,7 +387,7 @@ mod tests {
     #[tokio::test]
     async fn an_iteration_over_large_values_goes_on_where_nothing_else_is_held() {
         const MIB: usize = 1024 * 1024;
-        let alone = alone("large-values").await;
+        let alone = single_member("large-values").await;
         for key in [b"a", b"b", b"c"] {
             alone.cache.put(&key[..], &vec![7; 6 * MIB][..]).await.unwrap();
         }

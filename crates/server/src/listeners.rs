@@ -25,7 +25,7 @@ use crate::bounds::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::converter::Converter;
 use crate::filter::Filter;
 use crate::media::Conversion;
-use crate::query::Watch;
+use crate::query::ListenerQuery;
 use crate::unasked::{Outlet, Room, Telling, Unasked};
 
 /// The listeners of a connection.
@@ -114,7 +114,7 @@ struct Sieve {
     filter: Option<Filter>,
     converter: Option<Converter>,
     near: Option<Arc<Mutex<BloomFilter>>>,
-    watch: Option<Watch>,
+    watch: Option<ListenerQuery>,
     version: ProtocolVersion,
     conversion: Option<Conversion>,
 }
@@ -142,7 +142,7 @@ impl Sieve {
     fn told(&self, event: EntryEvent<Bytes, Bytes>) -> Result<Option<(EventKind, EventData)>, Exceeded> {
         let Some(watch) = &self.watch else { return Ok(self.told_of(event)) };
         let Some(kind) = self.kind(&event) else { return Ok(None) };
-        Ok(watch.told(&event)?.map(|told| (kind, EventData::Raw(told))))
+        Ok(watch.event_content(&event)?.map(|told| (kind, EventData::Raw(told))))
     }
 
     /// The kind and the data of an event without a query.
@@ -185,11 +185,11 @@ struct Wish {
     converter: Option<Converter>,
     interests: Interests,
     near: Option<BloomFilter>,
-    watch: Option<Watch>,
+    watch: Option<ListenerQuery>,
 }
 
 impl Wish {
-    fn of(listener: Listener, watch: Option<Watch>, value_type: &MediaType) -> Result<Self, Refusal> {
+    fn of(listener: Listener, watch: Option<ListenerQuery>, value_type: &MediaType) -> Result<Self, Refusal> {
         // A query replaces both filter and converter.
         let own = |factory: Option<Factory>| factory.filter(|_| watch.is_none());
         let (filter, converter) = (own(listener.filter), own(listener.converter));
@@ -248,7 +248,7 @@ impl Listeners {
         cache: &RawCache,
         conversion: Option<&Conversion>,
         request: Request,
-        watch: Option<Watch>,
+        watch: Option<ListenerQuery>,
         header: &RequestHeader,
     ) -> Answer {
         let wish = match request {

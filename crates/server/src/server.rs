@@ -25,7 +25,7 @@ use crate::memory::Memory;
 use crate::predefined::{self, CachesHandle, PredefinedError};
 use crate::security::tls::TlsSettings;
 use crate::security::{
-    Security, SecurityError, Settings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
+    Security, SecurityError, SecuritySettings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
 };
 use crate::strangers::Strangers;
 use crate::telemetry::Telemetry;
@@ -77,7 +77,7 @@ pub struct ServerBuilder {
     alone_after: Option<Duration>,
     definitions: Option<CacheDefinitions>,
     memory: Memory,
-    security: Settings,
+    security: SecuritySettings,
 }
 
 impl Default for ServerBuilder {
@@ -92,7 +92,7 @@ impl Default for ServerBuilder {
             alone_after: None,
             definitions: None,
             memory: Memory::default(),
-            security: Settings::default(),
+            security: SecuritySettings::default(),
         }
     }
 }
@@ -219,7 +219,7 @@ impl ServerBuilder {
     /// Accepts passwords and tokens without TLS. Anyone on the network path can read them.
     #[must_use]
     pub const fn allow_secrets_in_the_open(mut self) -> Self {
-        self.security.allows_secrets_in_the_open = true;
+        self.security.allow_cleartext = true;
         self
     }
 
@@ -227,7 +227,7 @@ impl ServerBuilder {
     /// permission.
     #[must_use]
     pub const fn open_metrics(mut self) -> Self {
-        self.security.metrics_are_open = true;
+        self.security.public_metrics = true;
         self
     }
 
@@ -243,7 +243,7 @@ impl ServerBuilder {
     /// so that idle unauthenticated connections do not hold resources that clients need.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
-        self.security.patience = Some(patience);
+        self.security.handshake_timeout = Some(patience);
         self
     }
 

@@ -9,14 +9,14 @@ use crate::counter_listeners::CounterListeners;
 use crate::gathering::Responses;
 use crate::iteration::Iterations;
 use crate::listeners::Listeners;
-use crate::security::access::Access;
+use crate::security::access::Authorization;
 use crate::streams::Streams;
 use crate::unasked::{Outlet, Unasked};
 
 /// A client's connection, as its requests see it.
 pub(crate) struct Session {
     pub(crate) caches: Arc<Caches>,
-    pub(crate) access: Access,
+    pub(crate) access: Authorization,
     pub(crate) iterations: Iterations,
     pub(crate) listeners: Listeners,
     pub(crate) counter_listeners: CounterListeners,
@@ -27,7 +27,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Also returns the receiver of the events for the connection's output.
-    pub(crate) fn new(caches: Arc<Caches>, access: Access) -> (Self, mpsc::Receiver<Unasked>) {
+    pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Unasked>) {
         let (outlet, unasked) = Outlet::new(caches.memory.events.clone());
         let session = Self {
             streams: Streams::new(caches.unfinished.clone()),

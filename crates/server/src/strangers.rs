@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_after_the_threshold_is_done_elsewhere() {
+    async fn connection_leaves_the_pool_after_its_handshake() {
         let mut strangers = strangers();
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
         strangers.meet(here(), |threshold| {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_ends_before_the_threshold_is_gone() {
+    async fn connection_that_ends_before_its_handshake_leaves_the_pool() {
         let mut strangers = strangers();
         strangers.meet(here(), |_| Box::pin(async {}));
         strangers.meet(here(), |_| Box::pin(async { panic!("as a test wants it") }));

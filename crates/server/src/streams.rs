@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_have_written_is_bounded_and_given_back() {
+    fn bytes_of_all_streams_are_bounded_and_released() {
         let all = unfinished();
         let others = all.bytes.try_reserve(all.bytes.limit() - 5).unwrap();
         let mut other = Gathered::new(all.clone());

@@ -34,8 +34,9 @@ impl Caches {
             return Err(AdminError::OwnTemplate(name.to_owned()));
         }
         if definition.aliases.as_ref().is_some_and(|aliases| !aliases.is_empty()) {
-            let (what, why) = ("aliases of a template".to_owned(), "each is a name of one cache".to_owned());
-            return Err(DefinitionError::Refused { what, why }.into());
+            let (setting, reason) =
+                ("aliases of a template".to_owned(), "an alias names one cache".to_owned());
+            return Err(DefinitionError::Refused { setting, reason }.into());
         }
         if !self.has_room_for_definition().await? {
             return Err(AdminError::TooMany);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_named() {
+    fn log_line_names_the_awaited_servers() {
         let told = |members, held_up: &[OfCache]| text(Duration::from_secs(5), "[A|3]", members, held_up);
         let away = told(2, &[of("a", Some(&["C", "B"])), of("b", Some(&["C"])), of("c", None)]);
         assert!(away.starts_with("not serving yet, after 5 s: servers are away"), "{away}");

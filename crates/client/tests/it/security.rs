@@ -229,7 +229,7 @@ async fn a_new_certificate_is_served_to_new_connections_and_open_ones_continue()
     let renewed = || after.certify("renewed", &["127.0.0.1"]).identity();
     // The offered mechanisms are fixed at the start.
     let error = handle.replace(renewed(), ClientCertificates::NotAsked).unwrap_err().to_string();
-    assert!(error.contains("decided when the server starts"), "{error}");
+    assert!(error.contains("can only be changed by a restart"), "{error}");
     works(&trusting(&before).connect().await.unwrap()).await;
 
     handle.replace(renewed(), asked(&after)).unwrap();
@@ -366,8 +366,8 @@ async fn a_token_authenticates_its_user_until_it_expires() {
     let reader = with(&token("shop", "reader", MINUTE)).connect().await.unwrap();
     assert!(matches!(reader.raw("c").clear().await, Err(ClientError::Denied { .. })));
     for (token, told) in [
-        (token("bank", "admin", MINUTE), "it is for somebody else"),
-        (forged("shop", "admin", MINUTE), "its signature is not that of the key"),
+        (token("bank", "admin", MINUTE), "it is for another audience"),
+        (forged("shop", "admin", MINUTE), "its signature is invalid"),
         (token("shop", "nobody", MINUTE), "ISPN006024: Invalid credentials"),
         (token("shop", "admin", -MINUTE), "it has expired"),
     ] {
@@ -431,13 +431,13 @@ async fn a_token_issuer_changes_its_key_while_both_keys_are_accepted() {
         }
         for token in bad {
             let error = login_error(with(token)).await;
-            assert!(error.to_string().contains("its signature is not that of the key"), "{error}");
+            assert!(error.to_string().contains("its signature is invalid"), "{error}");
         }
     }
     works(&lasts).await;
     std::fs::write(&both, std::fs::read_to_string(&key).unwrap().repeat(9)).unwrap();
     let error = Tokens::from_file(&both, "shop").unwrap_err().to_string();
-    assert!(error.contains("there are more than 8 keys in it"), "{error}");
+    assert!(error.contains("it has more than 8 keys"), "{error}");
 }
 
 /// An incomplete handshake costs the server little and other clients nothing.

@@ -1,5 +1,5 @@
-//! What of a cache can be changed while clients use it: how long entries live of which their writers do not say it, and how
-//! far its memory goes, where it has a limit, and its aliases.
+//! Changes of a cache's definition while clients use the cache: the default lifetime of entries, the amount of an existing
+//! memory limit, and the aliases.
 
 use consort_cache::MemoryBound;
 use serde_json::Value;
@@ -8,15 +8,15 @@ use super::tree::{Element, refused};
 use super::written::to_json;
 use super::{Definition, DefinitionError, Result, read};
 
-/// Members of the path to an attribute, more than any has.
+/// The most parts of an attribute's path. No attribute has as many.
 const PATH_MAX: usize = 8;
 
-/// The definition with one attribute that says something else. It is named by its way from the cache's element, as
-/// Infinispan names it: `memory.max-count`, `expiration.lifespan`.
+/// Returns the definition with one attribute changed. The path leads from the cache's element to the attribute, in
+/// Infinispan's notation: `memory.max-count`, `expiration.lifespan`.
 ///
 /// # Errors
 ///
-/// What the whole definition would be refused for.
+/// The errors of a definition with the changed attribute.
 pub(crate) fn with_attribute(definition: &Definition, path: &str, value: &str) -> Result<Definition> {
     let unknown = || DefinitionError::Unsupported(format!("attribute {path}"));
     let mut written = to_json(definition);
@@ -33,39 +33,38 @@ pub(crate) fn with_attribute(definition: &Definition, path: &str, value: &str) -
     }
     *at = value.into();
     let cache = &definition.config.name;
-    read(cache, &Element::of_root(cache, &written)?)
+    read(cache, &Element::from_stored(cache, &written)?)
 }
 
-/// Whether a cache that is like one definition can become like another while clients use it.
+/// Checks that a cache with one definition can change to another while clients use it.
 ///
 /// # Errors
 ///
-/// What of it cannot be changed, or not so.
+/// The first attribute that cannot change, or cannot change in this way.
 pub(crate) fn check(before: &Definition, after: &Definition) -> Result<()> {
     let aliases = before.aliases.clone();
     let as_before = Definition { memory: before.memory, lifetime: before.lifetime, aliases, ..after.clone() };
     if as_before != *before {
-        let what = difference(&to_json(before), &to_json(after)).unwrap_or_default();
-        let why = "it cannot be changed while the cache is there; the cache is removed and made again";
-        return Err(refused(what.trim_start_matches('.'), why));
+        let path = difference(&to_json(before), &to_json(after)).unwrap_or_default();
+        let why = "it cannot be changed while the cache exists; remove the cache and create it again";
+        return Err(refused(path.trim_start_matches('.'), why));
     }
     match (before.memory, after.memory) {
         (None, None) => Ok(()),
-        (Some(before), Some(after)) if is_same_but_amount(before, after) => Ok(()),
+        (Some(before), Some(after)) if differs_in_amount_only(before, after) => Ok(()),
         _ => {
-            let why =
-                "a limit can become another one in the same unit, with the same when-full, and nothing else";
-            Err(refused("memory of a cache that is there", why))
+            let why = "only the amount of an existing limit can be changed; unit and when-full stay";
+            Err(refused("memory of an existing cache", why))
         }
     }
 }
 
-fn is_same_but_amount(before: MemoryBound, after: MemoryBound) -> bool {
+fn differs_in_amount_only(before: MemoryBound, after: MemoryBound) -> bool {
     before.when_full == after.when_full
         && std::mem::discriminant(&before.limit) == std::mem::discriminant(&after.limit)
 }
 
-/// The way to the first thing that is not the same, whose parts begin with a dot; what can be changed is not looked at.
+/// Returns the path to the first difference, each part after a dot. Attributes that can change are skipped.
 fn difference(before: &Value, after: &Value) -> Option<String> {
     let (Value::Object(before), Value::Object(after)) = (before, after) else {
         return (before != after).then(String::new);
@@ -84,13 +83,14 @@ mod tests {
     use super::super::{from_text, to_text};
     use super::*;
 
-    fn of(settings: &str) -> Definition {
+    fn definition(settings: &str) -> Definition {
         from_text("c", &format!("{{\"distributed-cache\": {settings}}}")).unwrap()
     }
 
     #[test]
-    fn one_attribute_says_something_else() {
-        let bounded = of(r#"{"owners": 3, "memory": {"max-count": 7}, "expiration": {"lifespan": "1s"}}"#);
+    fn one_attribute_is_changed() {
+        let bounded =
+            definition(r#"{"owners": 3, "memory": {"max-count": 7}, "expiration": {"lifespan": "1s"}}"#);
         for (path, value, settings) in [
             (
                 "memory.max-count",
@@ -107,7 +107,7 @@ mod tests {
             ("statistics", "false", &to_text_of(&bounded)),
         ] {
             let changed = with_attribute(&bounded, path, value).unwrap();
-            assert_eq!(changed, of(settings), "{path}");
+            assert_eq!(changed, definition(settings), "{path}");
             assert_eq!(check(&bounded, &changed), Ok(()), "{path}");
         }
     }
@@ -118,9 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_nobody_knows_and_values_that_cannot_be_are_refused() {
-        let bounded = of(r#"{"memory": {"max-count": 7}}"#);
-        for (path, value, told) in [
+    fn unknown_attributes_and_invalid_values_are_refused() {
+        let bounded = definition(r#"{"memory": {"max-count": 7}}"#);
+        for (path, value, expected) in [
             ("mine", "1", "'mine of distributed-cache' is not supported"),
             ("memory.mine", "1", "'mine of memory' is not supported"),
             ("memory", "1", "'attribute memory' is not supported"),
@@ -131,14 +131,14 @@ mod tests {
             ("memory.max-size", "1MB", "max-count together with max-size of memory"),
         ] {
             let error = with_attribute(&bounded, path, value).unwrap_err().to_string();
-            assert!(error.contains(told), "{path}: {error}");
+            assert!(error.contains(expected), "{path}: {error}");
         }
     }
 
     #[test]
-    fn what_cannot_be_changed_is_named() {
-        let before = of(r#"{"owners": 2, "memory": {"max-count": 7}}"#);
-        for (after, told) in [
+    fn unchangeable_attribute_is_named_in_the_error() {
+        let before = definition(r#"{"owners": 2, "memory": {"max-count": 7}}"#);
+        for (after, expected) in [
             (
                 r#"{"owners": 3, "memory": {"max-count": 7}}"#,
                 "distributed-cache.owners: it cannot be changed",
@@ -147,18 +147,18 @@ mod tests {
                 r#"{"memory": {"max-count": 7}, "encoding": {"key": {"media-type": "text/plain"}}}"#,
                 "distributed-cache.encoding: it cannot be changed",
             ),
-            ("{}", "memory of a cache that is there"),
-            (r#"{"memory": {"max-size": 7}}"#, "memory of a cache that is there"),
-            (r#"{"memory": {"max-count": 7, "when-full": "EXCEPTION"}}"#, "memory of a cache that is there"),
+            ("{}", "memory of an existing cache"),
+            (r#"{"memory": {"max-size": 7}}"#, "memory of an existing cache"),
+            (r#"{"memory": {"max-count": 7, "when-full": "EXCEPTION"}}"#, "memory of an existing cache"),
         ] {
-            let error = check(&before, &of(after)).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            let error = check(&before, &definition(after)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
         assert_eq!(
-            check(&before, &of(r#"{"memory": {"max-count": 1}, "expiration": {"max-idle": 5}}"#)),
+            check(&before, &definition(r#"{"memory": {"max-count": 1}, "expiration": {"max-idle": 5}}"#)),
             Ok(())
         );
         let other = from_text("c", "<replicated-cache/>").unwrap();
-        assert!(check(&of("{}"), &other).unwrap_err().to_string().contains("it cannot be changed"));
+        assert!(check(&definition("{}"), &other).unwrap_err().to_string().contains("it cannot be changed"));
     }
 }

@@ -1,45 +1,45 @@
-//! Documents with several caches, as Infinispan's servers have them: `infinispan`, `cache-container` and `caches` around them,
-//! each of which may be left out.
+//! Documents with several caches in the form of Infinispan's server configuration. The elements `infinispan`,
+//! `cache-container` and `caches` around the caches are optional.
 
 use std::collections::BTreeSet;
 
 use super::tree::{Element, refused};
 use super::{Definition, DefinitionError, Result, mode_of, read};
 
-/// What may stand around caches.
-const AROUND: [&str; 4] = ["", "infinispan", "cache-container", "caches"];
+/// Elements that may enclose caches; "" is the root of a JSON or YAML document.
+const ENCLOSING: [&str; 4] = ["", "infinispan", "cache-container", "caches"];
 
-/// What is wrong with a document, and with which of its caches.
+/// An error in a document, with the cache that has it, if it is in a cache.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct DocumentError {
     pub(super) cache: Option<String>,
     pub(super) error: DefinitionError,
 }
 
-impl From<DefinitionError> for Wrong {
+impl From<DefinitionError> for DocumentError {
     fn from(error: DefinitionError) -> Self {
         Self { cache: None, error }
     }
 }
 
-/// Reads all caches of a document, in its order.
-pub(super) fn read_all(text: &str) -> std::result::Result<Vec<Definition>, Wrong> {
-    let root = Element::of_document(text)?;
+/// Reads all caches of a document, in the document's order.
+pub(super) fn read_all(text: &str) -> std::result::Result<Vec<Definition>, DocumentError> {
+    let root = Element::parse_document(text)?;
     let mut found = Vec::new();
-    // What JSON and YAML have around all of it is called nothing.
+    // The root element of JSON and YAML has no name.
     collect(&root, !root.written.is_empty(), &mut found)?;
     let mut names = BTreeSet::new();
     let read_one = |(name, element): (&str, &Element)| {
-        let wrong = |error| Wrong { cache: Some(name.to_owned()), error };
+        let wrong = |error| DocumentError { cache: Some(name.to_owned()), error };
         if !names.insert(name.to_owned()) {
-            return Err(wrong(DefinitionError::Unreadable("it is there more than once".to_owned())));
+            return Err(wrong(DefinitionError::Unreadable("it is defined more than once".to_owned())));
         }
         read(name, element).map_err(wrong)
     };
     found.into_iter().map(read_one).collect()
 }
 
-/// Finds the caches within an element, and their names: XML has them as attributes, the others around each cache.
+/// Collects the caches within an element with their names: an attribute in XML, an enclosing element in JSON and YAML.
 fn collect<'a>(element: &'a Element, is_xml: bool, found: &mut Vec<(&'a str, &'a Element)>) -> Result<()> {
     if is_xml && mode_of(&element.name).is_some() {
         let name = element.attributes.iter().find(|(attribute, _)| attribute == "name");
@@ -56,12 +56,12 @@ fn collect<'a>(element: &'a Element, is_xml: bool, found: &mut Vec<(&'a str, &'a
         found.push((name.ok_or_else(|| nameless(inner))?, inner));
         return Ok(());
     }
-    if !AROUND.contains(&&element.name[..]) {
-        let why = "only caches are read here; all else is said by options of the server";
+    if !ENCLOSING.contains(&&element.name[..]) {
+        let why = "only caches are read from this file; other settings are options of the server";
         return Err(refused(&element.written, why));
     }
     for (attribute, _) in &element.attributes {
-        // Everything is counted in any case, and a container is called by no one.
+        // `statistics` has no effect because statistics are always on; `name` because a container is not addressed by name.
         if !matches!(&attribute[..], "name" | "statistics") {
             return Err(element.unknown(attribute));
         }
@@ -103,13 +103,13 @@ mod tests {
             "caches:\n  orders:\n    distributedCache:\n      owners: 3\n  Prices-2:\n    replicatedCache:\n",
         ] {
             let mut found = names(text);
-            // JSON's members have no order.
+            // Members of a JSON object have no order.
             found.sort_by(|one, other| other.0.cmp(&one.0));
             assert_eq!(found, two, "{text}");
         }
     }
 
-    /// Those of docs/server.md.
+    /// The examples in docs/server.md.
     #[test]
     fn the_documented_files_have_the_same_caches() {
         let page = include_str!("../../../../docs/server.md");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_may_be_called_as_elements_are() {
+    fn cache_may_have_the_name_of_an_element() {
         let called = [("local-cache".to_owned(), CacheMode::Local), ("caches".to_owned(), CacheMode::Local)];
         let xml = r#"<caches><local-cache name="local-cache"/><local-cache name="caches"/></caches>"#;
         assert_eq!(names(xml), called);
@@ -140,24 +140,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_cache() {
-        for (text, cache, told) in [
+    fn definition_error_names_the_cache() {
+        for (text, cache, expected) in [
             ("<caches><local-cache name='a' owners='2'/></caches>", Some("a"), "owners of local-cache"),
             ("localCache: ~\n", None, "localCache has no name"),
             ("<caches><local-cache/></caches>", None, "local-cache has no name"),
             ("<caches><local-cache name='a'/><local-cache name='a'/></caches>", Some("a"), "more than once"),
             ("a:\n  distributedCache:\n    owners: two\n", Some("a"), "owners"),
             (r#"{"a": {"local-cache": {}}, "a": {"local-cache": {}}}"#, None, "a is there more than once"),
-            ("<infinispan><jgroups/></infinispan>", None, "jgroups: only caches are read here"),
+            ("<infinispan><jgroups/></infinispan>", None, "jgroups: only caches are read from this file"),
             ("<cache-container default-cache='a'/>", None, "default-cache of cache-container"),
             ("just text", None, "instead of caches"),
             ("{\"a\": 1}", None, "a of "),
-            ("{\"a\": {\"b\": {}}}", None, "a: only caches are read here"),
+            ("{\"a\": {\"b\": {}}}", None, "a: only caches are read from this file"),
             ("<caches>", None, "caches has no end"),
         ] {
             let wrong = read_all(text).expect_err(text);
             assert_eq!(wrong.cache.as_deref(), cache, "{text}: {wrong:?}");
-            assert!(wrong.error.to_string().contains(told), "{text}: {}", wrong.error);
+            assert!(wrong.error.to_string().contains(expected), "{text}: {}", wrong.error);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `encoding`: what keys and values are kept as.
+//! The element `encoding`: the media types in which a cache stores its keys and values.
 
 use consort_hotrod::MediaType;
 
@@ -6,7 +6,7 @@ use super::tree::Element;
 use super::{DefinitionError, Result};
 use crate::media::{ConversionError, Encoding};
 
-/// The media type that is meant.
+/// Parses a media type.
 fn media_type(element: &Element, text: &str) -> Result<MediaType> {
     let invalid = || element.invalid("media-type", text);
     let name = text.split(';').next().unwrap_or_default().trim();
@@ -21,7 +21,7 @@ fn media_type(element: &Element, text: &str) -> Result<MediaType> {
     Ok(MediaType::named(text.trim()))
 }
 
-/// Reads the element. What it says of both keys and values counts more than what it says of each.
+/// Reads the element. A media type for both keys and values takes precedence over one for keys or values alone.
 pub(super) fn read(element: &Element) -> Result<Encoding> {
     element.check_children(&["key", "value"])?;
     let mut encoding = Encoding::default();
@@ -36,10 +36,10 @@ pub(super) fn read(element: &Element) -> Result<Encoding> {
             let media_type = media_type(part, value)?;
             let unknown = |error: ConversionError| DefinitionError::Unsupported(error.to_string());
             if part.name != "value" {
-                encoding.keep_keys(&media_type).map_err(unknown)?;
+                encoding.set_key_type(&media_type).map_err(unknown)?;
             }
             if part.name != "key" {
-                encoding.keep_values(&media_type).map_err(unknown)?;
+                encoding.set_value_type(&media_type).map_err(unknown)?;
             }
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_media_type_is_refused() {
+    fn invalid_media_type_is_refused() {
         for refused in [
             r#"{"distributed-cache": {"encoding": {"media-type": "protostream"}}}"#,
             r#"{"distributed-cache": {"encoding": {"media-type": ";/x"}}}"#,

@@ -1,4 +1,4 @@
-//! `memory`: how much of a cache a server keeps there.
+//! The element `memory`: the limit of a cache's entries in each server's memory.
 
 use consort_cache::{Limit, MemoryBound, WhenFull};
 
@@ -12,7 +12,7 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
     let (mut entries, mut size, mut when_full) = (None, None, None);
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
-            // As many as there are.
+            // No limit.
             "max-count" if value == "-1" => {}
             "max-count" => {
                 let count: u64 = number(element, attribute, value)?;
@@ -25,12 +25,12 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
             "when-full" => match &value[..] {
                 "NONE" | "REMOVE" | "EXCEPTION" => when_full = Some(&value[..]),
                 "MANUAL" => {
-                    let why = "no client of a server can evict entries; REMOVE lets the server do it";
+                    let why = "clients cannot evict entries; REMOVE lets the server evict them";
                     return Err(element.refused(attribute, value, why));
                 }
                 _ => return Err(element.invalid(attribute, value)),
             },
-            // Nothing here is in the heap of a JVM: values are where no collector sees them in any case.
+            // No effect: there is no JVM heap, and no garbage collector scans values.
             "storage" if matches!(&value[..], "HEAP" | "OFF_HEAP") => {}
             "storage" => return Err(element.invalid(attribute, value)),
             other => return Err(element.unknown(other)),
@@ -38,7 +38,7 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
     }
     let limit = match (entries, size) {
         (Some(_), Some(_)) => {
-            let why = "either of them is the limit of memory";
+            let why = "memory has one limit, by entries or by bytes";
             return Err(refused("max-count together with max-size of memory", why));
         }
         (entries, size) => entries.or(size),
@@ -47,7 +47,7 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
         (Some(limit), None | Some("REMOVE")) => Ok(Some(MemoryBound { limit, when_full: WhenFull::Remove })),
         (Some(limit), Some("EXCEPTION")) => Ok(Some(MemoryBound { limit, when_full: WhenFull::Refuse })),
         (Some(_), Some(value)) => {
-            Err(element.refused("when-full", value, "there is a limit, and something has to give way"))
+            Err(element.refused("when-full", value, "with a limit it has to be REMOVE or EXCEPTION"))
         }
         (None, None | Some("NONE")) => Ok(None),
         (None, Some(value)) => Err(element.refused("when-full", value, "it needs max-count or max-size")),
@@ -59,24 +59,24 @@ mod tests {
     use super::super::tests::in_each_form;
     use super::*;
 
-    fn of(attributes: &str) -> Result<Option<MemoryBound>> {
+    fn memory(attributes: &str) -> Result<Option<MemoryBound>> {
         in_each_form("distributed", "memory", attributes).map(|definition| definition.memory)
     }
 
     #[test]
     fn memory_is_bounded_by_entries_or_bytes() {
         let bound = |limit, when_full| Ok(Some(MemoryBound { limit, when_full }));
-        assert_eq!(of("max-count=100"), bound(Limit::Entries(100), WhenFull::Remove));
-        assert_eq!(of("max-size=5MB when-full=REMOVE"), bound(Limit::Bytes(5_000_000), WhenFull::Remove));
-        assert_eq!(of("max-count=7 when-full=EXCEPTION"), bound(Limit::Entries(7), WhenFull::Refuse));
-        assert_eq!(of("max-size=1 storage=OFF_HEAP"), bound(Limit::Bytes(1), WhenFull::Remove));
+        assert_eq!(memory("max-count=100"), bound(Limit::Entries(100), WhenFull::Remove));
+        assert_eq!(memory("max-size=5MB when-full=REMOVE"), bound(Limit::Bytes(5_000_000), WhenFull::Remove));
+        assert_eq!(memory("max-count=7 when-full=EXCEPTION"), bound(Limit::Entries(7), WhenFull::Refuse));
+        assert_eq!(memory("max-size=1 storage=OFF_HEAP"), bound(Limit::Bytes(1), WhenFull::Remove));
         for unbounded in ["", "max-count=-1", "when-full=NONE", "storage=HEAP"] {
-            assert_eq!(of(unbounded), Ok(None), "{unbounded}");
+            assert_eq!(memory(unbounded), Ok(None), "{unbounded}");
         }
     }
 
     #[test]
-    fn what_memory_cannot_be_is_refused() {
+    fn invalid_memory_limit_is_refused() {
         for refused in [
             "max-count=0",
             "max-count=many",
@@ -90,9 +90,9 @@ mod tests {
             "storage=DISK",
             "mine=1",
         ] {
-            assert!(of(refused).is_err(), "{refused}");
+            assert!(memory(refused).is_err(), "{refused}");
         }
-        let error = of("when-full=MANUAL").unwrap_err().to_string();
-        assert!(error.contains("when-full of memory cannot be MANUAL: no client"), "{error}");
+        let error = memory("when-full=MANUAL").unwrap_err().to_string();
+        assert!(error.contains("when-full of memory cannot be MANUAL: clients cannot"), "{error}");
     }
 }

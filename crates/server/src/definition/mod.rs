@@ -1,9 +1,9 @@
-//! What clients say a cache is to be like: a template's name, JSON, YAML or XML (facts section 2.8).
+//! Definitions of caches as clients write them: a template's name, JSON, YAML or XML (facts section 2.8).
 //!
-//! A definition that says something that is not done here is refused, with the element, the attribute and the reason, so
-//! that nobody believes to have what is not there. What changes nothing that a client could tell is let pass: with
-//! transactions for one, whether keys are locked early or late, as they are locked when a transaction is prepared in any
-//! case. `docs/server.md` lists all of it.
+//! A definition with an unsupported setting is refused, with the element, the attribute and the reason, so that a client does
+//! not rely on a feature that is missing. A setting without an effect that a client can observe is accepted. For example,
+//! optimistic or pessimistic locking of transactions: keys are locked when a transaction is prepared in either case.
+//! `docs/server.md` lists all settings.
 
 mod alteration;
 mod document;
@@ -31,7 +31,7 @@ pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};
 use tree::{Element, refused};
 pub use values::amount_of_bytes;
-use values::{flag, number, span};
+use values::{duration, flag, number};
 pub(crate) use written::{from_stored, to_stored, to_text};
 
 /// A definition that cannot be used. Nothing was changed.
@@ -41,52 +41,53 @@ pub enum DefinitionError {
     /// Neither JSON nor YAML nor XML.
     #[error("cache configuration cannot be read: {0}")]
     Unreadable(String),
-    /// A kind of cache that is not there, or a setting that nobody knows.
+    /// The kind of cache or the setting is unknown.
     #[error("cache configuration: '{0}' is not supported")]
     Unsupported(String),
-    /// An attribute's value.
+    /// An attribute has an invalid value.
     #[error("cache configuration: {attribute} cannot be {value}")]
     Invalid {
         /// The attribute.
         attribute: String,
-        /// Its value.
+        /// The value.
         value: String,
     },
-    /// What is known, and is not done.
-    #[error("cache configuration: {what}: {why}")]
+    /// The setting is known and not supported.
+    #[error("cache configuration: {setting}: {reason}")]
     Refused {
         /// The setting.
-        what: String,
-        /// The reason, and what may be said instead.
-        why: String,
+        setting: String,
+        /// The reason, and the alternative if there is one.
+        reason: String,
     },
 }
 
 type Result<T> = std::result::Result<T, DefinitionError>;
 
-/// What a cache is to be like.
+/// A cache's definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Definition {
-    /// What all members agree upon.
+    /// The configuration that is the same on all members.
     pub(crate) config: CacheConfig,
-    /// How much of it each server has in memory.
+    /// The limit of each server's memory for the cache.
     pub(crate) memory: Option<MemoryBound>,
-    /// How long entries live of which clients do not say it.
+    /// The lifetime of entries that clients write without one.
     pub(crate) lifetime: Lifetime,
-    /// Whether writes are acknowledged before all owners have them.
+    /// Writes are acknowledged before all owners have them.
     pub(crate) is_asynchronous: bool,
-    /// What each server keeps of it in files.
+    /// The settings of each server's store.
     pub(crate) store: Option<StoreSettings>,
-    /// Whether clients can change several keys as one.
+    /// Clients can change several keys in one transaction.
     pub(crate) is_transactional: bool,
-    /// What keys and values are kept as.
+    /// The media types in which keys and values are stored.
     pub(crate) encoding: Encoding,
-    /// Its other names, if they are said. Servers keep them apart from it: an alias goes from one cache to another.
+    /// The cache's aliases, if the definition has the attribute. Servers store aliases separately, because an alias can move
+    /// to another cache.
     pub(crate) aliases: Option<BTreeSet<String>>,
 }
 
 impl Definition {
-    /// What it is opened with, but for its files.
+    /// Returns the settings with which the cache is opened, without its store.
     pub(crate) fn settings(&self) -> CacheSettings {
         let flags = if self.is_asynchronous { Flags::ASYNC } else { Flags::NONE };
         let (memory, lifetime) = (self.memory, self.lifetime);
@@ -94,7 +95,7 @@ impl Definition {
     }
 }
 
-/// Kinds of caches.
+/// The kinds of caches.
 const KINDS: &[(&str, CacheMode)] = &[
     ("local-cache", CacheMode::Local),
     ("replicated-cache", CacheMode::Replicated),
@@ -102,7 +103,7 @@ const KINDS: &[(&str, CacheMode)] = &[
     ("invalidation-cache", CacheMode::Invalidation),
 ];
 
-/// The templates that a server of Infinispan's has from the start, and whether their writes wait for all owners.
+/// The predefined templates of an Infinispan server, and whether their writes wait for all owners.
 const TEMPLATES: &[(&str, CacheMode, bool)] = &[
     ("org.infinispan.LOCAL", CacheMode::Local, true),
     ("org.infinispan.REPL_SYNC", CacheMode::Replicated, true),
@@ -113,12 +114,12 @@ const TEMPLATES: &[(&str, CacheMode, bool)] = &[
     ("org.infinispan.INVALIDATION_ASYNC", CacheMode::Invalidation, false),
 ];
 
-/// Whether a template of this name comes with the server.
+/// Returns whether a predefined template has this name.
 pub(crate) fn is_template(name: &str) -> bool {
     templates().any(|own| own == name)
 }
 
-/// The names of those that do.
+/// Returns the names of the predefined templates.
 pub(crate) fn templates() -> impl Iterator<Item = &'static str> {
     TEMPLATES.iter().map(|(name, ..)| *name)
 }
@@ -127,27 +128,27 @@ fn mode_of(kind: &str) -> Option<CacheMode> {
     KINDS.iter().find(|(name, _)| *name == kind).map(|(_, mode)| *mode)
 }
 
-/// The settings of a cache from a template's name; the default's without one.
+/// Returns a cache's definition by a template's name, or the default definition without one.
 pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Definition> {
-    let Some(template) = template else { return Ok(of_kind(cache, CacheMode::default())) };
+    let Some(template) = template else { return Ok(with_mode(cache, CacheMode::default())) };
     let Some((_, mode, is_synchronous)) = TEMPLATES.iter().find(|(name, ..)| *name == template) else {
         let names = templates().collect::<Vec<_>>().join(", ");
         return Err(refused(&format!("there is no template {template}"), &names));
     };
-    Ok(Definition { is_asynchronous: !is_synchronous, ..of_kind(cache, *mode) })
+    Ok(Definition { is_asynchronous: !is_synchronous, ..with_mode(cache, *mode) })
 }
 
-/// The settings of a cache from its definition.
+/// Parses a cache's definition.
 pub(crate) fn from_text(cache: &str, text: &str) -> Result<Definition> {
     if text.len() > DEFINITION_BYTES_MAX {
-        let text = format!("it has {} bytes, and {DEFINITION_BYTES_MAX} are the limit", text.len());
+        let text = format!("it has {} bytes; the limit is {DEFINITION_BYTES_MAX}", text.len());
         return Err(DefinitionError::Unreadable(text));
     }
     read(cache, &Element::read(cache, text)?)
 }
 
-fn of_kind(cache: &str, mode: CacheMode) -> Definition {
-    // Bytes as clients send them; what they are is between them.
+fn with_mode(cache: &str, mode: CacheMode) -> Definition {
+    // Keys and values are bytes; their format is the clients' choice.
     let config = CacheConfig { mode, ..CacheConfig::new(cache) };
     Definition {
         config,
@@ -161,8 +162,8 @@ fn of_kind(cache: &str, mode: CacheMode) -> Definition {
     }
 }
 
-/// What may be within a cache's element.
-const WITHIN: &[&str] = &[
+/// The elements that a cache's element may have.
+const CHILDREN: &[&str] = &[
     "encoding",
     "expiration",
     "groups",
@@ -181,7 +182,7 @@ fn read(cache: &str, element: &Element) -> Result<Definition> {
     let Some(mode) = mode_of(&element.name) else {
         return Err(match &element.children[..] {
             [of] if mode_of(&of.name).is_some() => {
-                let text = format!("it is of a cache '{}', and not of '{cache}'", element.written);
+                let text = format!("it defines cache '{}', not '{cache}'", element.written);
                 DefinitionError::Unreadable(text)
             }
             _ => DefinitionError::Unsupported(element.name.clone()),
@@ -189,20 +190,20 @@ fn read(cache: &str, element: &Element) -> Result<Definition> {
     };
     let template = element.attributes.iter().find(|(attribute, _)| attribute == "configuration");
     let mut definition = match template {
-        None => of_kind(cache, mode),
+        None => with_mode(cache, mode),
         Some((_, template)) => {
-            let of_template = from_template(cache, Some(template))?;
-            if of_template.config.mode != mode {
-                let why = format!("the template is of another kind than {}", element.name);
+            let base = from_template(cache, Some(template))?;
+            if base.config.mode != mode {
+                let why = format!("the kind of the template is not {}", element.name);
                 return Err(element.refused("configuration", template, &why));
             }
-            of_template
+            base
         }
     };
     for (attribute, value) in &element.attributes {
         set(&mut definition, element, attribute, value)?;
     }
-    element.check_children(WITHIN)?;
+    element.check_children(CHILDREN)?;
     for child in &element.children {
         match &child.name[..] {
             "encoding" => definition.encoding = encoding::read(child)?,
@@ -217,13 +218,13 @@ fn read(cache: &str, element: &Element) -> Result<Definition> {
         }
     }
     if definition.is_transactional && definition.is_asynchronous {
-        let why = "a transaction is done when all owners have it; mode has to be SYNC";
+        let why = "a transaction completes when all owners have its writes; mode has to be SYNC";
         return Err(element.refused("mode", "ASYNC together with transactions", why));
     }
     Ok(definition)
 }
 
-/// Sets what an attribute of the cache's element says.
+/// Applies an attribute of the cache's element.
 fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &str) -> Result<()> {
     let config = &mut definition.config;
     match attribute {
@@ -248,10 +249,10 @@ fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &
             }
         }
         "capacity-factor" => {
-            // The same for all servers is a share like any other.
+            // No effect: the same factor on all servers gives each server an equal share.
             let factor: f64 = number(element, attribute, value)?;
             if factor == 0.0 {
-                let why = "a definition is the same for all servers, and then nobody would have anything";
+                let why = "it applies to all servers, and no server would own entries";
                 return Err(element.refused(attribute, value, why));
             }
             if !(factor > 0.0 && factor.is_finite()) {
@@ -260,50 +261,54 @@ fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &
         }
         "aliases" => definition.aliases = Some(aliases(element, value, &definition.config.name)?),
         "l1-lifespan" => {
-            if span(element, attribute, value)?.is_some() {
-                let why = "servers have no caches of what others own; clients have near caches";
+            if duration(element, attribute, value)?.is_some() {
+                let why = "servers do not cache entries of other owners; clients can use near caches";
                 return Err(element.refused(attribute, value, why));
             }
         }
         "key-partitioner" | "consistent-hash-factory" => {
-            return Err(element.refused(attribute, value, "classes of Java cannot be run"));
+            return Err(element.refused(attribute, value, "Java classes cannot be run"));
         }
-        // What clients ask for they are told in any case; writes and their previous values are always right.
+        // No effect: statistics are always on, and writes and their previous values are always reliable.
         "statistics" | "simple-cache" | "unreliable-return-values" => drop(flag(element, attribute, value)?),
-        // How long a server waits for another is its own; the others are of how a cache is begun and named.
-        "remote-timeout" | "l1-cleanup-interval" => drop(span(element, attribute, value)?),
+        // No effect: a server decides itself how long it waits for another server; the other attributes concern names and the
+        // start of a cache.
+        "remote-timeout" | "l1-cleanup-interval" => drop(duration(element, attribute, value)?),
         "name" | "configuration" | "start" => {}
         other => return Err(element.unknown(other)),
     }
     Ok(())
 }
 
-/// The aliases that a text has, between spaces.
+/// Parses aliases separated by white space.
 fn aliases(element: &Element, value: &str, cache: &str) -> Result<BTreeSet<String>> {
     let all: BTreeSet<String> = value.split_whitespace().map(str::to_owned).collect();
     let wrong = all.iter().find(|alias| *alias == cache || is_ours(alias));
     match wrong {
-        Some(alias) => Err(element.refused("aliases", alias, "it is the cache's own name, or the servers'")),
+        Some(alias) => {
+            Err(element.refused("aliases", alias, "it is the cache's own name or a reserved name"))
+        }
         None if all.len() > ALIASES_MAX => Err(element.refused(
             "aliases",
             &format!("{} names", all.len()),
-            &format!("{ALIASES_MAX} are allowed"),
+            &format!("at most {ALIASES_MAX} are allowed"),
         )),
         None => Ok(all),
     }
 }
 
-/// Reads `state-transfer`: a new owner has everything before it counts as one, and nobody waits for that.
+/// Reads `state-transfer`. No effect: a new owner has all entries before it counts as an owner, and requests do not wait for
+/// that.
 fn read_state_transfer(element: &Element) -> Result<()> {
     element.check_children(&[])?;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
             "enabled" if !flag(element, attribute, value)? => {
-                let why = "owners would lack what they own";
+                let why = "owners would lack their entries";
                 return Err(element.refused(attribute, value, why));
             }
             "enabled" => {}
-            "timeout" => drop(span(element, attribute, value)?),
+            "timeout" => drop(duration(element, attribute, value)?),
             "chunk-size" => drop(number::<i64>(element, attribute, value)?),
             "await-initial-transfer" => drop(flag(element, attribute, value)?),
             other => return Err(element.unknown(other)),
@@ -312,15 +317,15 @@ fn read_state_transfer(element: &Element) -> Result<()> {
     Ok(())
 }
 
-/// Reads an element of something that is not there: it may say that it is not wanted.
+/// Reads an element of an unsupported feature. It is accepted if it disables the feature.
 fn read_disabled(element: &Element) -> Result<()> {
     let why = match &element.name[..] {
-        "groups" => "groups are made by classes of Java, which cannot be run",
-        "indexing" => "there are no indexes: queries look at every entry",
-        "security" => "roles are of users, and count for all caches (docs/security.md)",
-        _ => "which caches are traced cannot be chosen",
+        "groups" => "groups need Java classes, which cannot be run",
+        "indexing" => "there are no indexes; queries scan all entries",
+        "security" => "roles belong to users and apply to all caches (docs/security.md)",
+        _ => "tracing cannot be configured by cache",
     };
-    // That of security is one further down.
+    // `security` has the attribute in its child element.
     let authorization = element.child("authorization")?.filter(|_| element.name == "security");
     let deciding = authorization.unwrap_or(element);
     let is_disabled = match &deciding.attributes[..] {
@@ -335,8 +340,8 @@ fn read_disabled(element: &Element) -> Result<()> {
 pub(in crate::definition) mod tests {
     use super::*;
 
-    /// What a cache of a kind is like that has an element with these attributes, each `name=value`, in XML, in JSON and in
-    /// YAML: the same in each of them.
+    /// Returns the definition of a cache of this kind that has an element with these attributes, each `name=value`. Asserts
+    /// that XML, JSON and YAML give the same definition.
     pub(in crate::definition) fn in_each_form(
         kind: &str,
         name: &str,
@@ -382,10 +387,10 @@ pub(in crate::definition) mod tests {
         assert_eq!(mode(xml), Ok((CacheMode::Distributed { owners: 3 }, 256)));
         assert_eq!(mode("<local-cache/>"), Ok((CacheMode::Local, 256)));
         let other = mode(r#"{"d": {"replicated-cache": {}}}"#).unwrap_err().to_string();
-        assert!(other.ends_with("it is of a cache 'd', and not of 'c'"), "{other}");
+        assert!(other.ends_with("it defines cache 'd', not 'c'"), "{other}");
     }
 
-    /// Those of docs/server.md.
+    /// The examples in docs/server.md.
     #[test]
     fn the_documented_example_is_the_same_in_each_form() {
         let page = include_str!("../../../../docs/server.md");
@@ -411,12 +416,12 @@ pub(in crate::definition) mod tests {
     }
 
     #[test]
-    fn the_templates_of_infinispan_are_there() {
+    fn templates_of_infinispan_are_predefined() {
         for (name, mode, is_synchronous) in TEMPLATES {
             let made = from_template("c", Some(name)).unwrap();
             assert_eq!((made.config.mode, made.is_asynchronous), (*mode, !is_synchronous), "{name}");
         }
-        assert_eq!(from_template("c", None), Ok(of_kind("c", CacheMode::default())));
+        assert_eq!(from_template("c", None), Ok(with_mode("c", CacheMode::default())));
         let error = from_template("c", Some("mine")).unwrap_err().to_string();
         assert!(
             error.contains("no template mine: org.infinispan.LOCAL, org.infinispan.REPL_SYNC"),
@@ -433,7 +438,7 @@ pub(in crate::definition) mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_that_a_client_could_tell_is_let_pass() {
+    fn setting_without_observable_effect_is_accepted() {
         let default = from_text("c", "<distributed-cache/>").unwrap();
         for attributes in [
             r#"statistics="true" remote-timeout="17s" unreliable-return-values="true" name="c" start="EAGER""#,
@@ -471,23 +476,26 @@ pub(in crate::definition) mod tests {
         assert_eq!(from_text("c", "<local-cache/>").unwrap().aliases, None);
         let many = (0..=ALIASES_MAX).map(|at| format!("a{at} ")).collect::<String>();
         let error = from_text("c", &format!("<local-cache aliases=\"{many}\"/>")).unwrap_err().to_string();
-        assert!(error.contains("aliases of local-cache cannot be 65 names: 64 are allowed"), "{error}");
+        assert!(
+            error.contains("aliases of local-cache cannot be 65 names: at most 64 are allowed"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn what_is_not_there_is_refused_by_name() {
+    fn unsupported_setting_is_refused_by_name() {
         for (attributes, why) in [
             (r#"mode="LATER""#, "mode of distributed-cache cannot be LATER"),
             (r#"owners="0""#, "owners of distributed-cache cannot be 0"),
             (r#"segments="0""#, "segments of distributed-cache cannot be 0"),
-            (r#"capacity-factor="0""#, "nobody would have anything"),
+            (r#"capacity-factor="0""#, "no server would own entries"),
             (r#"capacity-factor="-1""#, "capacity-factor of distributed-cache cannot be -1"),
             (r#"capacity-factor="NaN""#, "capacity-factor of distributed-cache cannot be NaN"),
             (r#"aliases="d c""#, "aliases of distributed-cache cannot be c: it is the cache's own name"),
             (r#"aliases="___d""#, "aliases of distributed-cache cannot be ___d"),
             (r#"l1-lifespan="10m""#, "near caches"),
-            (r#"key-partitioner="org.acme.Mine""#, "classes of Java"),
-            (r#"consistent-hash-factory="org.acme.Mine""#, "classes of Java"),
+            (r#"key-partitioner="org.acme.Mine""#, "Java classes"),
+            (r#"consistent-hash-factory="org.acme.Mine""#, "Java classes"),
             (r#"statistics="maybe""#, "statistics of distributed-cache cannot be maybe"),
             (r#"mine="1""#, "'mine of distributed-cache' is not supported"),
         ] {
@@ -498,11 +506,11 @@ pub(in crate::definition) mod tests {
         for (within, why) in [
             (r#"<state-transfer enabled="false"/>"#, "enabled of state-transfer cannot be false"),
             (r#"<state-transfer mine="1"/>"#, "mine of state-transfer"),
-            (r#"<groups enabled="true"/>"#, "groups: groups are made by classes"),
+            (r#"<groups enabled="true"/>"#, "groups: groups need Java classes"),
             (r#"<groups><grouper class="org.acme.Mine"/></groups>"#, "groups"),
             (r#"<indexing/>"#, "indexing: there are no indexes"),
             (r#"<indexing enabled="true"><indexed-entities/></indexing>"#, "indexing"),
-            (r#"<security><authorization roles="admin"/></security>"#, "security: roles are of users"),
+            (r#"<security><authorization roles="admin"/></security>"#, "security: roles belong to users"),
             (r#"<security><authorization enabled="true"/></security>"#, "security"),
             (r#"<tracing enabled="true"/>"#, "tracing"),
             (r#"<backups/>"#, "'backups of distributed-cache' is not supported"),

@@ -1,4 +1,4 @@
-//! `partition-handling`: what happens when servers are parted.
+//! The element `partition-handling`: the behaviour of a cache during and after a network partition.
 
 use consort_cache::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 
@@ -13,7 +13,7 @@ pub(super) const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("ALLOW_READ_WRITES", PartitionHandling::AllowReadWrites),
 ];
 
-/// The values of `merge-policy`, but for `NONE`.
+/// The values of `merge-policy`, except `NONE`.
 pub(super) const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("PREFERRED_ALWAYS", MergePolicy::PreferredAlways),
     ("PREFERRED_NON_NULL", MergePolicy::PreferredNonNull),
@@ -24,7 +24,7 @@ pub(super) const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
 pub(super) fn read(element: &Element, config: &mut CacheConfig) -> Result<()> {
     element.check_children(&[])?;
     if config.mode == CacheMode::Local {
-        return Err(refused("partition-handling of local-cache", "it is on one server only"));
+        return Err(refused("partition-handling of local-cache", "the cache is local to each server"));
     }
     let mut has_none = false;
     for (attribute, value) in &element.attributes {
@@ -33,12 +33,12 @@ pub(super) fn read(element: &Element, config: &mut CacheConfig) -> Result<()> {
             "merge-policy" if value == "NONE" => has_none = true,
             "merge-policy" => match one_of(element, attribute, value, MERGE_POLICIES) {
                 Ok(_) if config.mode == CacheMode::Invalidation => {
-                    let why = "after a merge nobody has anything of before it";
+                    let why = "a merge invalidates all entries";
                     return Err(element.refused(attribute, value, why));
                 }
                 Ok(policy) => config.merge = policy,
                 Err(_) => {
-                    let why = "classes of Java cannot be run; there are PREFERRED_ALWAYS, PREFERRED_NON_NULL and \
+                    let why = "Java classes cannot be run; use PREFERRED_ALWAYS, PREFERRED_NON_NULL or \
                                REMOVE_ALL";
                     return Err(element.refused(attribute, value, why));
                 }
@@ -46,9 +46,10 @@ pub(super) fn read(element: &Element, config: &mut CacheConfig) -> Result<()> {
             other => return Err(element.unknown(other)),
         }
     }
-    // Where only one side goes on, there is nothing to decide.
+    // If only one partition stays available, there are no conflicts to resolve.
     if has_none && config.partitions == PartitionHandling::AllowReadWrites && config.mode.is_shared() {
-        let why = "with ALLOW_READ_WRITES both sides may have written a key, and its owners have to agree upon a value";
+        let why =
+            "with ALLOW_READ_WRITES both partitions may write a key, and the owners have to agree on a value";
         return Err(element.refused("merge-policy", "NONE", why));
     }
     Ok(())
@@ -59,31 +60,31 @@ mod tests {
     use super::super::tests::in_each_form;
     use super::*;
 
-    fn of(kind: &str, attributes: &str) -> Result<(PartitionHandling, MergePolicy)> {
+    fn policies(kind: &str, attributes: &str) -> Result<(PartitionHandling, MergePolicy)> {
         let definition = in_each_form(kind, "partition-handling", attributes)?;
         Ok((definition.config.partitions, definition.config.merge))
     }
 
     #[test]
-    fn what_happens_to_parted_servers_is_read() {
+    fn when_split_and_merge_policy_are_read() {
         let default = MergePolicy::default();
         let deny = Ok((PartitionHandling::DenyReadWrites, default.clone()));
-        assert_eq!(of("distributed", "when-split=DENY_READ_WRITES merge-policy=NONE"), deny);
+        assert_eq!(policies("distributed", "when-split=DENY_READ_WRITES merge-policy=NONE"), deny);
         let reads = Ok((PartitionHandling::AllowReads, default.clone()));
-        assert_eq!(of("invalidation", "when-split=ALLOW_READS"), reads);
-        assert_eq!(of("replicated", "merge-policy=NONE"), reads, "reads are allowed unless it is said");
+        assert_eq!(policies("invalidation", "when-split=ALLOW_READS"), reads);
+        assert_eq!(policies("replicated", "merge-policy=NONE"), reads, "reads are allowed by default");
         let writes = PartitionHandling::AllowReadWrites;
-        assert_eq!(of("distributed", "when-split=ALLOW_READ_WRITES"), Ok((writes, default.clone())));
+        assert_eq!(policies("distributed", "when-split=ALLOW_READ_WRITES"), Ok((writes, default.clone())));
         assert_eq!(
-            of("invalidation", "when-split=ALLOW_READ_WRITES merge-policy=NONE"),
+            policies("invalidation", "when-split=ALLOW_READ_WRITES merge-policy=NONE"),
             Ok((writes, default))
         );
-        let removed = of("replicated", "when-split=ALLOW_READ_WRITES merge-policy=REMOVE_ALL");
+        let removed = policies("replicated", "when-split=ALLOW_READ_WRITES merge-policy=REMOVE_ALL");
         assert_eq!(removed, Ok((writes, MergePolicy::RemoveAll)));
     }
 
     #[test]
-    fn what_cannot_happen_to_them_is_refused() {
+    fn invalid_partition_handling_is_refused() {
         for (kind, attributes) in [
             ("distributed", "when-split=NEVER"),
             ("distributed", "merge-policy=org.acme.Mine"),
@@ -92,7 +93,7 @@ mod tests {
             ("invalidation", "merge-policy=REMOVE_ALL"),
             ("local", "when-split=ALLOW_READS"),
         ] {
-            assert!(of(kind, attributes).is_err(), "{kind} {attributes}");
+            assert!(policies(kind, attributes).is_err(), "{kind} {attributes}");
         }
     }
 }

@@ -1,36 +1,36 @@
-//! `persistence`: what a server keeps of a cache in files, for the time after all servers have ended.
+//! The element `persistence`: the files in which each server stores a cache, so that it survives a stop of all servers.
 //!
-//! There is one kind of store, whatever Infinispan calls it, and where its files are is the server's business.
+//! There is one kind of store under all of Infinispan's names. The server chooses the directory.
 
 use consort_cache::{CacheConfig, CacheMode, Durability, Persistence, WriteBehind};
 
 use super::Result;
 use super::tree::{Element, refused};
-use super::values::{flag, number, span};
+use super::values::{duration, flag, number};
 
-/// What Infinispan calls stores in files.
+/// Infinispan's names of stores in files.
 const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
 
-/// A store.
+/// The settings of a store.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreSettings {
-    /// It has only what memory has no room for.
-    pub(super) is_passive: bool,
+    /// Passivation: the store has only entries that were evicted from memory.
+    pub(super) is_passivating: bool,
     pub(super) is_preloaded: bool,
     pub(super) is_purged: bool,
-    /// What is acknowledged is safe also from a power failure.
-    pub(super) is_on_disk: bool,
-    /// So many changes may wait for it, if they may.
-    pub(super) behind: Option<usize>,
+    /// Acknowledged writes survive a power failure.
+    pub(super) is_synced: bool,
+    /// With write-behind: the most changes that may wait for the store.
+    pub(super) write_behind: Option<usize>,
 }
 
 impl StoreSettings {
-    /// The same as the cache is opened with it.
+    /// Applies the settings to the options with which the cache is opened.
     pub(crate) fn apply(&self, mut persistence: Persistence) -> Persistence {
-        if self.is_on_disk {
+        if self.is_synced {
             persistence = persistence.durability(Durability::Disk);
         }
-        if self.is_passive {
+        if self.is_passivating {
             persistence = persistence.passivation();
         }
         if self.is_preloaded {
@@ -39,7 +39,7 @@ impl StoreSettings {
         if self.is_purged {
             persistence = persistence.purge_on_start();
         }
-        match self.behind {
+        match self.write_behind {
             None => persistence,
             Some(changes_max) => {
                 persistence.write_behind(WriteBehind { changes_max, ..WriteBehind::default() })
@@ -50,12 +50,12 @@ impl StoreSettings {
 
 /// Reads the element.
 pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<Option<StoreSettings>> {
-    let mut is_passive = false;
+    let mut is_passivating = false;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
-            "passivation" => is_passive = flag(element, attribute, value)?,
-            // A store that fails is told with the write that fails.
-            "availability-interval" => drop(span(element, attribute, value)?),
+            "passivation" => is_passivating = flag(element, attribute, value)?,
+            // No effect: a failing store is reported by the write that fails.
+            "availability-interval" => drop(duration(element, attribute, value)?),
             "connection-attempts" => drop(number::<i32>(element, attribute, value)?),
             other => return Err(element.unknown(other)),
         }
@@ -67,18 +67,18 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<Option<Sto
             return Err(refused(&format!("a second store, {}", second.name), "a cache has one"));
         }
         [other] => {
-            let why = "what is kept is kept in files of each server, by file-store";
+            let why = "entries are stored in files of each server; use file-store";
             return Err(refused(&format!("{} of persistence", other.name), why));
         }
     };
     if config.mode == CacheMode::Invalidation {
-        let why = "nobody knows what was written while a server was away";
+        let why = "writes that a server missed while it was stopped are unknown";
         return Err(refused("persistence of invalidation-cache", why));
     }
-    let mut settings = StoreSettings { is_passive, ..StoreSettings::default() };
+    let mut settings = StoreSettings { is_passivating, ..StoreSettings::default() };
     read_store(store, &mut settings)?;
-    if settings.is_passive && settings.is_preloaded {
-        let why = "with passivation the store has only what memory has no room for";
+    if settings.is_passivating && settings.is_preloaded {
+        let why = "with passivation the store has only entries that were evicted from memory";
         return Err(store.refused("preload", "true", why));
     }
     Ok(Some(settings))
@@ -87,25 +87,25 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<Option<Sto
 fn read_store(store: &Element, settings: &mut StoreSettings) -> Result<()> {
     store.check_children(&["index", "data", "write-behind"])?;
     for (attribute, value) in &store.attributes {
-        // What may be said only in one way.
-        let only = |is: bool, why: &str| match flag(store, attribute, value)? {
-            value if value == is => Ok(()),
+        // Accepts a flag with only this value.
+        let only = |allowed: bool, why: &str| match flag(store, attribute, value)? {
+            value if value == allowed => Ok(()),
             _ => Err(store.refused(attribute, value, why)),
         };
         match &attribute[..] {
             "preload" => settings.is_preloaded = flag(store, attribute, value)?,
             "purge" => settings.is_purged = flag(store, attribute, value)?,
             "shared" => only(false, "each server has files of its own")?,
-            "transactional" => only(false, "files are no part of a transaction")?,
-            "read-only" => only(false, "the store has what the cache has")?,
-            "write-only" => only(false, "the store is read when servers begin again")?,
-            "path" | "relative-to" => return Err(elsewhere(store, attribute, value)),
+            "transactional" => only(false, "the store takes no part in transactions")?,
+            "read-only" => only(false, "the store follows the cache")?,
+            "write-only" => only(false, "the store is read when servers restart")?,
+            "path" | "relative-to" => return Err(refuse_path(store, attribute, value)),
             "segmented" => drop(flag(store, attribute, value)?),
-            // How files are written and read changes nothing for clients; Infinispan hears the last one no more itself.
+            // No effect that clients observe; Infinispan itself ignores `max-entries`.
             "max-batch-size" | "open-files-limit" | "compaction-threshold" | "max-entries" => {
                 number::<f64>(store, attribute, value)?;
             }
-            // Of a store in a configuration with several of them.
+            // For configurations with several stores.
             "name" | "fetch-state" => {}
             other => return Err(store.unknown(other)),
         }
@@ -113,14 +113,14 @@ fn read_store(store: &Element, settings: &mut StoreSettings) -> Result<()> {
     for child in &store.children {
         child.check_children(&[])?;
         if child.name == "write-behind" {
-            settings.behind = Some(read_behind(child)?);
+            settings.write_behind = Some(read_write_behind(child)?);
             continue;
         }
         for (attribute, value) in &child.attributes {
             match &attribute[..] {
-                "path" => return Err(elsewhere(child, attribute, value)),
+                "path" => return Err(refuse_path(child, attribute, value)),
                 "sync-writes" if child.name == "data" => {
-                    settings.is_on_disk = flag(child, attribute, value)?;
+                    settings.is_synced = flag(child, attribute, value)?;
                 }
                 "max-file-size" if child.name == "data" => drop(number::<i64>(child, attribute, value)?),
                 "segments" | "max-queue-length" | "min-node-size" | "max-node-size"
@@ -135,7 +135,7 @@ fn read_store(store: &Element, settings: &mut StoreSettings) -> Result<()> {
     Ok(())
 }
 
-fn read_behind(element: &Element) -> Result<usize> {
+fn read_write_behind(element: &Element) -> Result<usize> {
     let mut changes_max = WriteBehind::default().changes_max;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
@@ -146,7 +146,7 @@ fn read_behind(element: &Element) -> Result<usize> {
                 }
             }
             "fail-silently" if flag(element, attribute, value)? => {
-                let why = "writes are told when a store takes nothing any more";
+                let why = "writes fail when the store fails";
                 return Err(element.refused(attribute, value, why));
             }
             "fail-silently" => {}
@@ -156,8 +156,8 @@ fn read_behind(element: &Element) -> Result<usize> {
     Ok(changes_max)
 }
 
-fn elsewhere(element: &Element, attribute: &str, value: &str) -> super::DefinitionError {
-    element.refused(attribute, value, "each server keeps its files in its own directory for data (--data)")
+fn refuse_path(element: &Element, attribute: &str, value: &str) -> super::DefinitionError {
+    element.refused(attribute, value, "each server stores its files in its own data directory (--data)")
 }
 
 #[cfg(test)]
@@ -165,18 +165,18 @@ mod tests {
     use super::super::from_text;
     use super::*;
 
-    fn of(text: &str) -> Result<Option<StoreSettings>> {
+    fn parsed(text: &str) -> Result<Option<StoreSettings>> {
         from_text("c", text).map(|definition| definition.store)
     }
 
     #[test]
     fn stores_in_files_are_read_in_each_form() {
         let settings = StoreSettings {
-            is_passive: false,
+            is_passivating: false,
             is_preloaded: true,
             is_purged: true,
-            is_on_disk: true,
-            behind: Some(100),
+            is_synced: true,
+            write_behind: Some(100),
         };
         for text in [
             r#"<distributed-cache><persistence passivation="false" availability-interval="30s">
@@ -189,24 +189,24 @@ mod tests {
             "distributedCache:\n  persistence:\n    fileStore:\n      preload: true\n      purge: true\n      data:\n        \
              syncWrites: true\n      writeBehind:\n        modificationQueueSize: 100\n",
         ] {
-            assert_eq!(of(text), Ok(Some(settings.clone())), "{text}");
+            assert_eq!(parsed(text), Ok(Some(settings.clone())), "{text}");
         }
     }
 
     #[test]
-    fn whatever_a_store_in_files_is_called_it_is_the_same() {
+    fn all_names_of_file_stores_mean_the_same_store() {
         for store in FILE_STORES {
             let text = format!(
                 "<local-cache><persistence passivation=\"true\"><{store}/></persistence></local-cache>"
             );
-            let settings = StoreSettings { is_passive: true, ..StoreSettings::default() };
-            assert_eq!(of(&text), Ok(Some(settings)), "{store}");
+            let settings = StoreSettings { is_passivating: true, ..StoreSettings::default() };
+            assert_eq!(parsed(&text), Ok(Some(settings)), "{store}");
         }
-        assert_eq!(of("<local-cache><persistence/></local-cache>"), Ok(None));
+        assert_eq!(parsed("<local-cache><persistence/></local-cache>"), Ok(None));
     }
 
     #[test]
-    fn what_a_store_cannot_be_is_refused_and_why_is_said() {
+    fn unsupported_store_setting_is_refused_with_its_reason() {
         for (store, why) in [
             (r#"<file-store shared="true"/>"#, "shared of file-store cannot be true"),
             (r#"<file-store path="/tmp/x"/>"#, "--data"),
@@ -223,8 +223,8 @@ mod tests {
             ("<file-store/><file-store/>", "a second store"),
             ("<rocksdb-store/>", "rocksdb-store of persistence"),
         ] {
-            let error =
-                of(&format!("<local-cache><persistence>{store}</persistence></local-cache>")).unwrap_err();
+            let error = parsed(&format!("<local-cache><persistence>{store}</persistence></local-cache>"))
+                .unwrap_err();
             assert!(error.to_string().contains(why), "{store}: {error}");
         }
         for text in [
@@ -232,7 +232,7 @@ mod tests {
             r#"{"local-cache": {"persistence": {"passivation": true, "file-store": {"preload": true}}}}"#,
             r#"{"local-cache": {"persistence": {"mine": true, "file-store": {}}}}"#,
         ] {
-            assert!(of(text).is_err(), "{text}");
+            assert!(parsed(text).is_err(), "{text}");
         }
     }
 }

@@ -1,38 +1,38 @@
-//! Files with the caches that a server is to have from its start on.
+//! Files that define the caches that a server creates when it starts.
 
 use std::path::Path;
 
-use super::document::{self, Wrong};
+use super::document::{self, DocumentError};
 use super::{Definition, DefinitionError};
 
-/// A file with definitions of caches that cannot be used. Nothing was made.
+/// A file of cache definitions that cannot be used. No cache was created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheDefinitionsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{file}: {reason}")]
     Unreadable {
         /// The file.
         file: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// It is no document with caches, or has something else, too.
+    /// The document is invalid, or has elements besides caches.
     #[error("{file}: {error}")]
     Document {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// The error.
         error: DefinitionError,
     },
-    /// One of its caches cannot be like that.
+    /// The definition of a cache is invalid.
     #[error("{file}: cache '{cache}': {error}")]
     Cache {
         /// The file.
         file: String,
         /// The cache.
         cache: String,
-        /// What is wrong with it.
+        /// The error.
         error: DefinitionError,
     },
 }
@@ -49,7 +49,7 @@ impl CacheDefinitions {
     ///
     /// # Errors
     ///
-    /// With the file, the cache, and what is wrong with it.
+    /// [`CacheDefinitionsError`] with the file, the cache and the error.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, CacheDefinitionsError> {
         let file = path.as_ref().display().to_string();
         match std::fs::read_to_string(path.as_ref()) {
@@ -58,19 +58,19 @@ impl CacheDefinitions {
         }
     }
 
-    /// Reads what is in a file of this name.
+    /// Parses the text of a file of this name.
     ///
     /// # Errors
     ///
-    /// With the file, the cache, and what is wrong with it.
+    /// [`CacheDefinitionsError`] with the file, the cache and the error.
     pub fn parse(file: &str, text: &str) -> Result<Self, CacheDefinitionsError> {
         let file = file.to_owned();
         match document::read_all(text) {
             Ok(all) => Ok(Self { file, all }),
-            Err(Wrong { cache: Some(cache), error }) => {
+            Err(DocumentError { cache: Some(cache), error }) => {
                 Err(CacheDefinitionsError::Cache { file, cache, error })
             }
-            Err(Wrong { cache: None, error }) => Err(CacheDefinitionsError::Document { file, error }),
+            Err(DocumentError { cache: None, error }) => Err(CacheDefinitionsError::Document { file, error }),
         }
     }
 }

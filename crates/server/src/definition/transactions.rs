@@ -1,15 +1,15 @@
-//! `transaction` and `locking`: whether clients can change several keys as one.
+//! The elements `transaction` and `locking`: whether clients can change several keys in one transaction.
 
 use consort_cache::CacheConfig;
 
 use super::Result;
 use super::tree::Element;
 
-/// Attributes that change nothing that a client could tell.
+/// Attributes without an effect that a client can observe.
 const WITHOUT_EFFECT: &[&str] =
     &["locking", "auto-commit", "stop-timeout", "complete-timeout", "reaper-interval", "notifications"];
 
-/// Reads the element: whether there are transactions.
+/// Reads the element. Returns whether the cache has transactions.
 pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
     element.check_children(&[])?;
     let mut is_transactional = false;
@@ -29,12 +29,12 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
     Ok(is_transactional)
 }
 
-/// Reads `locking`, which has to be as it is.
+/// Reads `locking`. Its settings cannot change the server's behaviour.
 pub(super) fn read_locking(element: &Element) -> Result<()> {
     element.check_children(&[])?;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
-            // What is read is committed in any case.
+            // Both values are satisfied: clients only read committed values.
             "isolation" if !matches!(&value[..], "REPEATABLE_READ" | "READ_COMMITTED") => {
                 return Err(element.invalid(attribute, value));
             }

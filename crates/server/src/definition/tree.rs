@@ -1,24 +1,24 @@
-//! A definition as a tree of elements, whichever of XML, JSON and YAML it is written in.
+//! A definition as a tree of elements, parsed from XML, JSON or YAML.
 //!
-//! What is an attribute in XML is a text, a number or a truth value in the others; what is an element there has members here.
-//! Names may be written as in YAML, `distributedCache`, or as in XML and JSON, `distributed-cache`.
+//! An attribute in XML is a string, a number or a boolean in JSON and YAML; an XML element is an object. Names may be in
+//! YAML's form, `distributedCache`, or in that of XML and JSON, `distributed-cache`.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use serde_json::Value;
 
-use super::once::Once;
+use super::once::UniqueKeys;
 use super::{DefinitionError, Result, mode_of};
 
-/// How deep elements of XML are nested. Real ones take seven.
+/// The deepest nesting of XML elements. Real documents need seven levels.
 const NESTING_MAX: usize = 32;
 
 /// An element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Element {
-    /// Its name as XML has it.
+    /// The name in XML's form.
     pub(super) name: String,
-    /// Its name as it is written.
+    /// The name as it is written.
     pub(super) written: String,
     pub(super) attributes: Vec<(String, String)>,
     pub(super) children: Vec<Self>,
@@ -30,34 +30,34 @@ impl Element {
         Self { name: hyphenated(written), written: written.to_owned(), attributes, children }
     }
 
-    /// Reads what is said of a cache, without what stands around it: its container, and its name.
+    /// Parses the element of a cache, without its enclosing elements: the container and the cache's name.
     pub(super) fn read(cache: &str, text: &str) -> Result<Self> {
         let element = match text.trim_start().chars().next() {
-            Some('{') => of_root(&json(text)?)?,
-            Some('<') => from_xml(text)?,
-            _ => of_root(&yaml(text)?)?,
+            Some('{') => only_element(&parse_json(text)?)?,
+            Some('<') => parse_xml(text)?,
+            _ => only_element(&parse_yaml(text)?)?,
         };
         element.within(cache)
     }
 
-    /// Reads a whole document. In JSON and YAML what it has is within an element without a name.
-    pub(super) fn of_document(text: &str) -> Result<Self> {
+    /// Parses a whole document. The root element of JSON and YAML has no name.
+    pub(super) fn parse_document(text: &str) -> Result<Self> {
         match text.trim_start().chars().next() {
-            Some('{') => of_value("", &json(text)?),
-            Some('<') => from_xml(text),
-            _ => match yaml(text)? {
-                members @ (Value::Object(_) | Value::Null) => of_value("", &members),
+            Some('{') => from_value("", &parse_json(text)?),
+            Some('<') => parse_xml(text),
+            _ => match parse_yaml(text)? {
+                members @ (Value::Object(_) | Value::Null) => from_value("", &members),
                 other => Err(DefinitionError::Unreadable(format!("{other} instead of caches"))),
             },
         }
     }
 
-    /// The same of what servers have written in JSON.
-    pub(super) fn of_root(cache: &str, value: &Value) -> Result<Self> {
-        of_root(value)?.within(cache)
+    /// Returns the element of a cache from JSON that a server stored.
+    pub(super) fn from_stored(cache: &str, value: &Value) -> Result<Self> {
+        only_element(value)?.within(cache)
     }
 
-    /// The cache, without its container and its name.
+    /// Returns the cache's element, without the container and the cache's name.
     fn within(mut self, cache: &str) -> Result<Self> {
         loop {
             let is_container = matches!(&self.name[..], "infinispan" | "cache-container" | "caches");
@@ -67,26 +67,26 @@ impl Element {
                     let inner = std::mem::replace(inner, Self::new(""));
                     self = inner;
                 }
-                _ if is_container => return Err(one_cache()),
+                _ if is_container => return Err(not_one_cache()),
                 _ => return Ok(self),
             }
         }
     }
 
-    /// The element within it of this name.
+    /// Returns the child element of this name.
     ///
     /// # Errors
     ///
-    /// If there are several: it would not be known which of them counts.
+    /// If there are several, because it is unclear which one is meant.
     pub(super) fn child(&self, name: &str) -> Result<Option<&Self>> {
         let mut found = self.children.iter().filter(|child| child.name == name);
         match (found.next(), found.next()) {
-            (_, Some(_)) => Err(DefinitionError::Unreadable(format!("{name} is there more than once"))),
+            (_, Some(_)) => Err(DefinitionError::Unreadable(format!("{name} is defined more than once"))),
             (found, None) => Ok(found),
         }
     }
 
-    /// Refuses what is within it, but for elements of these names, one of each at most.
+    /// Refuses child elements of other names, and a second one of the same name.
     pub(super) fn check_children(&self, known: &[&str]) -> Result<()> {
         for child in &self.children {
             if !known.contains(&&child.name[..]) {
@@ -97,37 +97,37 @@ impl Element {
         Ok(())
     }
 
-    /// Something in this element that nobody knows.
+    /// Returns the error of an unknown attribute or child element.
     pub(super) fn unknown(&self, name: &str) -> DefinitionError {
         DefinitionError::Unsupported(format!("{name} of {}", self.name))
     }
 
-    /// An attribute of this element cannot have this value.
+    /// Returns the error of an attribute with an invalid value.
     pub(super) fn invalid(&self, attribute: &str, value: &str) -> DefinitionError {
         let attribute = format!("{attribute} of {}", self.name);
         DefinitionError::Invalid { attribute, value: value.to_owned() }
     }
 
-    /// The same, where there is a reason to tell.
+    /// Returns the error of an attribute with an unsupported value, with the reason.
     pub(super) fn refused(&self, attribute: &str, value: &str, why: &str) -> DefinitionError {
         refused(&format!("{attribute} of {} cannot be {value}", self.name), why)
     }
 }
 
-/// Something is refused for a reason.
-pub(super) fn refused(what: &str, why: &str) -> DefinitionError {
-    DefinitionError::Refused { what: what.to_owned(), why: why.to_owned() }
+/// Returns the error of an unsupported setting, with the reason.
+pub(super) fn refused(setting: &str, reason: &str) -> DefinitionError {
+    DefinitionError::Refused { setting: setting.to_owned(), reason: reason.to_owned() }
 }
 
-fn one_cache() -> DefinitionError {
-    DefinitionError::Unreadable("one cache was expected".to_owned())
+fn not_one_cache() -> DefinitionError {
+    DefinitionError::Unreadable("exactly one cache is expected".to_owned())
 }
 
-fn unreadable(error: &dyn std::fmt::Display) -> DefinitionError {
+fn syntax_error(error: &dyn std::fmt::Display) -> DefinitionError {
     DefinitionError::Unreadable(error.to_string())
 }
 
-/// A name of YAML, `distributedCache`, as it stands in XML and JSON.
+/// Converts a name of YAML, `distributedCache`, to the form of XML and JSON.
 fn hyphenated(name: &str) -> String {
     let mut hyphenated = String::with_capacity(name.len() + 2);
     for character in name.chars() {
@@ -139,25 +139,25 @@ fn hyphenated(name: &str) -> String {
     hyphenated
 }
 
-fn json(text: &str) -> Result<Value> {
-    serde_json::from_str(text).map(|Once(value)| value).map_err(|error| unreadable(&error))
+fn parse_json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).map(|UniqueKeys(value)| value).map_err(|error| syntax_error(&error))
 }
 
-fn yaml(text: &str) -> Result<Value> {
-    serde_saphyr::from_str(text).map_err(|error| unreadable(&error))
+fn parse_yaml(text: &str) -> Result<Value> {
+    serde_saphyr::from_str(text).map_err(|error| syntax_error(&error))
 }
 
-/// The only element of a document in JSON or YAML.
-fn of_root(value: &Value) -> Result<Element> {
+/// Returns the only element of a document in JSON or YAML.
+fn only_element(value: &Value) -> Result<Element> {
     let mut members = value.as_object().into_iter().flatten();
-    let (Some((name, within)), None) = (members.next(), members.next()) else { return Err(one_cache()) };
+    let (Some((name, within)), None) = (members.next(), members.next()) else { return Err(not_one_cache()) };
     if !within.is_object() && !within.is_null() {
         return Err(DefinitionError::Unreadable(format!("{name} has {within} instead of settings")));
     }
-    of_value(name, within)
+    from_value(name, within)
 }
 
-fn of_value(name: &str, value: &Value) -> Result<Element> {
+fn from_value(name: &str, value: &Value) -> Result<Element> {
     let mut element = Element::new(name);
     for (name, value) in value.as_object().into_iter().flatten() {
         match value {
@@ -165,33 +165,33 @@ fn of_value(name: &str, value: &Value) -> Result<Element> {
             Value::Number(_) | Value::Bool(_) => {
                 element.attributes.push((hyphenated(name), value.to_string()));
             }
-            // What is a list of names in XML.
+            // In XML this is an attribute with names separated by spaces.
             Value::Array(list) if list.iter().all(Value::is_string) => {
                 let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
                 element.attributes.push((hyphenated(name), names.join(" ")));
             }
-            Value::Object(_) | Value::Null => element.children.push(of_value(name, value)?),
+            Value::Object(_) | Value::Null => element.children.push(from_value(name, value)?),
             Value::Array(_) => return Err(element.unknown(&hyphenated(name))),
         }
     }
     Ok(element)
 }
 
-fn from_xml(text: &str) -> Result<Element> {
+fn parse_xml(text: &str) -> Result<Element> {
     let mut reader = Reader::from_str(text);
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
     loop {
-        let closed = match reader.read_event().map_err(|error| unreadable(&error))? {
+        let closed = match reader.read_event().map_err(|error| syntax_error(&error))? {
             Event::Start(start) if open.len() < NESTING_MAX => {
-                open.push(of_start(&start)?);
+                open.push(from_start_tag(&start)?);
                 continue;
             }
             Event::Start(_) => {
                 let text = format!("elements are nested deeper than {NESTING_MAX}");
                 return Err(DefinitionError::Unreadable(text));
             }
-            Event::Empty(start) => Some(of_start(&start)?),
+            Event::Empty(start) => Some(from_start_tag(&start)?),
             Event::End(_) => open.pop(),
             Event::Eof => break,
             _ => continue,
@@ -199,22 +199,22 @@ fn from_xml(text: &str) -> Result<Element> {
         let Some(closed) = closed else { continue };
         match open.last_mut() {
             Some(parent) => parent.children.push(closed),
-            None if root.is_some() => return Err(one_cache()),
+            None if root.is_some() => return Err(not_one_cache()),
             None => root = Some(closed),
         }
     }
     match open.last() {
         Some(element) => Err(DefinitionError::Unreadable(format!("{} has no end", element.name))),
-        None => root.ok_or_else(|| DefinitionError::Unreadable("there is no cache".to_owned())),
+        None => root.ok_or_else(|| DefinitionError::Unreadable("the document has no cache".to_owned())),
     }
 }
 
-fn of_start(start: &BytesStart<'_>) -> Result<Element> {
+fn from_start_tag(start: &BytesStart<'_>) -> Result<Element> {
     let mut element = Element::new(start.local_name().as_ref());
     for attribute in start.attributes() {
-        let attribute = attribute.map_err(|error| unreadable(&error))?;
+        let attribute = attribute.map_err(|error| syntax_error(&error))?;
         let key: &str = attribute.key.as_ref();
-        // Which schema a document is of is not part of what it says.
+        // The schema of the document does not change its meaning.
         if !key.starts_with("xmlns") && !key.starts_with("xsi:") {
             element.attributes.push((hyphenated(key), attribute.value.into_owned()));
         }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_around_a_cache_is_left_out() {
+    fn elements_around_a_cache_are_skipped() {
         for text in [
             r#"<infinispan><cache-container name="x"><local-cache name="c"/></cache-container></infinispan>"#,
             r#"{"infinispan": {"cacheContainer": {"caches": {"c": {"local-cache": {}}}}}}"#,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tree_with_one_cache_is_refused() {
+    fn text_without_exactly_one_cache_is_refused() {
         let deep = "<a>".repeat(1_000);
         for text in [
             "",

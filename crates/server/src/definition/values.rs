@@ -1,11 +1,11 @@
-//! What attributes say: truth values, spans of time and amounts of memory, as Infinispan writes them.
+//! Values of attributes in Infinispan's notation: booleans, durations and amounts of memory.
 
 use std::time::Duration;
 
 use super::Result;
 use super::tree::Element;
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 pub(super) fn flag(element: &Element, attribute: &str, value: &str) -> Result<bool> {
     match value {
         "true" => Ok(true),
@@ -14,12 +14,12 @@ pub(super) fn flag(element: &Element, attribute: &str, value: &str) -> Result<bo
     }
 }
 
-/// A number that has to be there.
+/// Parses a number.
 pub(super) fn number<N: std::str::FromStr>(element: &Element, attribute: &str, value: &str) -> Result<N> {
     value.parse().map_err(|_| element.invalid(attribute, value))
 }
 
-/// What is one of these.
+/// Returns the value that has this name.
 pub(super) fn one_of<V: Clone>(
     element: &Element,
     attribute: &str,
@@ -30,35 +30,35 @@ pub(super) fn one_of<V: Clone>(
     found.map(|(_, value)| value.clone()).ok_or_else(|| element.invalid(attribute, value))
 }
 
-/// A number and its unit, if it has one.
-fn parts(value: &str) -> (&str, &str) {
+/// Splits a value into its number and its unit, which may be empty.
+fn split_unit(value: &str) -> (&str, &str) {
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(digits);
     (number, unit.trim_start())
 }
 
-/// As many as a number says, `1.5` or `.5` also, of something that is so many; what is less than one of them is left out.
-fn times(number: &str, factor: u64) -> Option<u64> {
+/// Returns a decimal number, also `1.5` or `.5`, scale a factor, rounded down.
+fn scale(number: &str, factor: u64) -> Option<u64> {
     let (whole, part) = match number.split_once('.') {
         Some(("", part)) => ("0", part),
-        Some(parts) => parts,
+        Some(split_unit) => split_unit,
         None => (number, "0"),
     };
     let whole: u64 = whole.parse().ok()?;
-    // With more digits there is nothing that is that many.
+    // 10^18 is the largest scale: more digits are refused.
     let scale = 10_u128.pow(u32::try_from(part.len()).ok().filter(|digits| *digits <= 18)?);
     let part = u128::from(part.parse::<u64>().ok()?) * u128::from(factor) / scale;
     whole.checked_mul(factor)?.checked_add(u64::try_from(part).ok()?)
 }
 
-/// A span of time: milliseconds, or `10s`, `5m`, `1.5h`, `7d`. 0 and what is negative are for ever.
-pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
+/// Parses a duration: milliseconds, or `10s`, `5m`, `1.5h`, `7d`. `None`, forever, for 0 and negative numbers.
+pub(super) fn duration(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
     let invalid = || element.invalid(attribute, value);
     let value = value.trim();
     if value.parse::<i64>().is_ok_and(|millis| millis <= 0) {
         return Ok(None);
     }
-    let (number, unit) = parts(value);
+    let (number, unit) = split_unit(value);
     let factor = match unit {
         "" | "ms" => 1,
         "s" => 1_000,
@@ -67,19 +67,19 @@ pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Op
         "d" => 86_400_000,
         _ => return Err(invalid()),
     };
-    let millis = times(number, factor).filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
+    let millis = scale(number, factor).filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
     Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 
-/// An amount of memory, more than nothing.
+/// Parses an amount of memory greater than 0.
 pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u64> {
     amount_of_bytes(value).ok_or_else(|| element.invalid(attribute, value))
 }
 
-/// Bytes in an amount of memory as caches' definitions have it: a number of bytes, `500MB`, `1.5GiB`. KB is 1,000 and KiB 1,024
-/// bytes. None if it is no such amount, or nothing.
+/// Returns the bytes of an amount of memory in the notation of cache definitions: a number of bytes, `500MB`, `1.5GiB`. KB is
+/// 1,000 and KiB 1,024 bytes. `None` if the text is no such amount, or the amount is 0.
 pub fn amount_of_bytes(value: &str) -> Option<u64> {
-    let (number, unit) = parts(value.trim());
+    let (number, unit) = split_unit(value.trim());
     let (unit, base) = match unit.to_ascii_lowercase().strip_suffix("ib") {
         Some(unit) => (unit.to_owned(), 1_024_u64),
         None => (unit.to_ascii_lowercase().trim_end_matches('b').to_owned(), 1_000),
@@ -92,7 +92,7 @@ pub fn amount_of_bytes(value: &str) -> Option<u64> {
         "t" => 4,
         _ => return None,
     };
-    times(number, base.pow(power)).filter(|bytes| *bytes > 0)
+    scale(number, base.pow(power)).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn spans_are_milliseconds_or_have_a_unit() {
-        let of = |text| span(&element(), "lifespan", text);
+        let of = |text| duration(&element(), "lifespan", text);
         let millis = |millis| Ok(Some(Duration::from_millis(millis)));
         assert_eq!((of("-1"), of("0"), of("0s")), (Ok(None), Ok(None), Ok(None)));
         assert_eq!((of("1500"), of("1500ms"), of(" 10s ")), (millis(1_500), millis(1_500), millis(10_000)));

@@ -1,5 +1,5 @@
-//! Definitions as servers tell them each other, and keep them: JSON that is read as clients' definitions are. Those that an
-//! earlier build has kept are read the same way.
+//! Definitions in the JSON form in which servers store and share them. It is parsed as clients' definitions are, also if an
+//! earlier build wrote it.
 
 use consort_cache::{CacheConfig, CacheMode, Limit, MemoryBound, WhenFull};
 use serde_json::{Value, json};
@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 use super::partitions::{MERGE_POLICIES, WHEN_SPLIT};
 use super::{Definition, DefinitionError, Result, from_text, read, tree};
 
-/// Beside a cache that has files, and in no definition of a client's: which of the directories for files is its own.
+/// The member for the directory of the cache's store. Only stored definitions have it, next to the cache; definitions of
+/// clients do not.
 const PLACE: &str = "place";
 
-/// A definition without what only servers know.
+/// Returns a definition without the members that only servers use.
 pub(crate) fn to_text(definition: &Definition) -> String {
     to_json(definition).to_string()
 }
 
-/// The definition that other servers read, and this one when it begins again.
+/// Returns the definition in the form that other servers read, and this server when it restarts.
 pub(crate) fn to_stored(definition: &Definition, place: Option<&str>) -> String {
     let mut written = to_json(definition);
     if let Some(place) = place {
@@ -24,7 +25,7 @@ pub(crate) fn to_stored(definition: &Definition, place: Option<&str>) -> String 
     written.to_string()
 }
 
-/// What servers have written.
+/// Parses a stored definition.
 pub(crate) fn from_stored(cache: &str, text: &str) -> Result<(Definition, Option<String>)> {
     let Ok(Value::Object(mut members)) = serde_json::from_str(text) else {
         return Ok((from_text(cache, text)?, None));
@@ -37,7 +38,7 @@ pub(crate) fn from_stored(cache: &str, text: &str) -> Result<(Definition, Option
         }
         None => None,
     };
-    Ok((read(cache, &tree::Element::of_root(cache, &Value::Object(members))?)?, place))
+    Ok((read(cache, &tree::Element::from_stored(cache, &Value::Object(members))?)?, place))
 }
 
 fn name_of<V: PartialEq>(all: &[(&'static str, V)], value: &V) -> Option<&'static str> {
@@ -53,7 +54,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         store,
         is_transactional,
         encoding,
-        // These are kept beside it.
+        // Aliases are stored separately.
         aliases: _,
     } = definition;
     let mut settings = json!({"segments": config.segments});
@@ -66,7 +67,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
             "distributed-cache"
         }
     };
-    // What is not said is as it is by default, so that what is kept says no more than it did.
+    // Settings with default values are left out, so that a stored definition does not change.
     let default = CacheConfig::new("");
     if *is_asynchronous {
         settings["mode"] = "ASYNC".into();
@@ -93,10 +94,10 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         }
     }
     if let Some(store) = store {
-        settings["persistence"] = json!({"passivation": store.is_passive, "file-store": {
-            "preload": store.is_preloaded, "purge": store.is_purged, "data": {"sync-writes": store.is_on_disk}
+        settings["persistence"] = json!({"passivation": store.is_passivating, "file-store": {
+            "preload": store.is_preloaded, "purge": store.is_purged, "data": {"sync-writes": store.is_synced}
         }});
-        if let Some(changes) = store.behind {
+        if let Some(changes) = store.write_behind {
             settings["persistence"]["file-store"]["write-behind"] =
                 json!({"modification-queue-size": changes});
         }
@@ -116,26 +117,26 @@ pub(super) fn to_json(definition: &Definition) -> Value {
 mod tests {
     use consort_hotrod::MediaType;
 
-    use super::super::{KINDS, of_kind};
+    use super::super::{KINDS, with_mode};
     use super::*;
 
     #[test]
-    fn servers_read_what_servers_write() {
+    fn stored_definition_is_read_back() {
         for (kind, mode) in KINDS {
-            let mut definition = of_kind("c", *mode);
+            let mut definition = with_mode("c", *mode);
             definition.config.segments = 7;
             assert_eq!(from_stored("c", &to_stored(&definition, None)), Ok((definition.clone(), None)));
             definition.is_transactional = mode.is_shared();
-            definition.encoding.keep_values(&MediaType::named("text/plain; charset=UTF-16")).unwrap();
+            definition.encoding.set_value_type(&MediaType::named("text/plain; charset=UTF-16")).unwrap();
             assert_eq!(from_text("c", &to_text(&definition)), Ok(definition.clone()), "{kind}");
             let stored = to_stored(&definition, Some("1f"));
             assert_eq!(from_stored("c", &stored), Ok((definition, Some("1f".to_owned()))));
-            assert!(from_text("c", &stored).is_err(), "clients know no places");
+            assert!(from_text("c", &stored).is_err(), "definitions of clients have no place");
         }
     }
 
     #[test]
-    fn every_setting_is_told() {
+    fn every_setting_is_stored() {
         for settings in [
             r#"{"mode": "ASYNC", "memory": {"max-size": "1MB", "when-full": "EXCEPTION"}}"#,
             r#"{"expiration": {"lifespan": "10s"}, "memory": {"max-count": 7}}"#,
@@ -153,20 +154,20 @@ mod tests {
         }
     }
 
-    /// As the build before wrote them.
+    /// In the form in which the previous build wrote them.
     #[test]
-    fn what_an_earlier_build_has_kept_is_read() {
+    fn definition_of_an_earlier_build_is_read() {
         let kept = r#"{"distributed-cache":{"encoding":{"key":{"media-type":"text/plain"}},"owners":2,"segments":256,
                        "transaction":{"mode":"NON_XA"}}}"#;
         let (read, place) = from_stored("c", kept).unwrap();
         assert!(read.is_transactional && place.is_none());
         let plain = r#"{"local-cache":{"segments":256}}"#;
         let (read, _) = from_stored("c", plain).unwrap();
-        assert_eq!((read.clone(), &to_text(&read)[..]), (of_kind("c", CacheMode::Local), plain));
+        assert_eq!((read.clone(), &to_text(&read)[..]), (with_mode("c", CacheMode::Local), plain));
     }
 
     #[test]
-    fn a_place_names_no_other_directory() {
+    fn place_outside_the_data_directory_is_refused() {
         for stored in [r#"{"local-cache": {}, "place": "../x"}"#, r#"{"local-cache": {}, "place": 1}"#] {
             assert!(from_stored("c", stored).is_err(), "{stored}");
         }

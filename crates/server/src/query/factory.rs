@@ -1,4 +1,4 @@
-//! Queries that are named as a factory, with the text and its parameters as that factory's.
+//! Queries as filter factories of listeners and iterations, with the query's text and parameters as the factory's.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::caches::Caches;
 use crate::media::Types;
 use crate::served::Served;
 
-/// The query that is meant, which is held against one entity after the other.
+/// Compiles the factory's query, which is evaluated entity by entity.
 pub(super) async fn compiled(
     caches: &Caches,
     served: &Served,
@@ -22,7 +22,7 @@ pub(super) async fn compiled(
     compile(factory, &*caches.types().await)
 }
 
-/// Compiles the query in a factory's parameters: the text, then names and values in turns.
+/// Compiles the query in a factory's parameters: the text, then names and values in turn.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub(crate) fn compile(factory: &Factory, types: &Types) -> Result<Compiled, Refu
     let text = |bytes: &Bytes| match wrapped(bytes) {
         Some(Wrapped::Text(text)) => Ok(text),
         _ => Err(Refusal::new(format!(
-            "'{}' has the query as its first parameter, and names and values after it",
+            "the first parameter of '{}' has to be the query, followed by names and values",
             factory.name.as_str()
         ))),
     };
@@ -42,17 +42,17 @@ pub(crate) fn compile(factory: &Factory, types: &Types) -> Result<Compiled, Refu
     let mut parameters = BTreeMap::new();
     for pair in named.chunks(2) {
         let [name, value] = pair else {
-            return Err(Refusal::new("a parameter has a name, and no value"));
+            return Err(Refusal::new("a parameter has a name but no value"));
         };
         let name = text(name)?;
         let value = wrapped(value).ok_or_else(|| {
-            Refusal::new(format!("parameter '{name}' is no number, no text, and not true or false"))
+            Refusal::new(format!("parameter '{name}' has to be a number, a text, true or false"))
         })?;
         parameters.insert(name, value);
     }
     let statement = Statement::parse(&text(query)?)?;
     if statement.is_delete() {
-        return Err(Refusal::new(format!("'{}' takes nothing away", factory.name.as_str())));
+        return Err(Refusal::new(format!("'{}' cannot remove entries", factory.name.as_str())));
     }
     let compiled = statement.compile(types, &parameters)?;
     compiled.check_per_entity()?;

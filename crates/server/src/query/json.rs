@@ -1,4 +1,4 @@
-//! Answers to queries in JSON, as Infinispan has them.
+//! Responses to queries in Infinispan's JSON.
 
 use bytes::Bytes;
 use consort_protostream::QueryResponse;
@@ -9,7 +9,7 @@ use crate::answer::Refusal;
 use crate::bounds::ENTITY_JSON_MAX;
 use crate::media::{Format, Types};
 
-/// What was found, as a text.
+/// Returns the result of a query as JSON.
 pub(super) fn answer(
     response: &QueryResponse,
     names: &[String],
@@ -20,12 +20,12 @@ pub(super) fn answer(
         format!(r#"{{"hit_count":{},"hit_count_exact":{},"hits":["#, response.count, response.is_exact);
     for (at, row) in response.rows.iter().enumerate() {
         if text.len() > ENTITY_JSON_MAX {
-            return Err(Refusal::new(format!("the answer is more than {ENTITY_JSON_MAX} bytes of JSON")));
+            return Err(Refusal::new(format!("the result is more than {ENTITY_JSON_MAX} bytes of JSON")));
         }
         text.push_str(if at == 0 { r#"{"hit":"# } else { r#",{"hit":"# });
         if response.columns == 0 {
             row.iter()
-                .try_for_each(|entity| of_entity(entity, types).map(|entity| text.push_str(&entity)))?;
+                .try_for_each(|entity| entity_json(entity, types).map(|entity| text.push_str(&entity)))?;
         } else {
             text.push('{');
             for (column, (name, value)) in names.iter().zip(row).enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn answer(
                 }
                 text.push_str(&Json::from(name.as_str()).to_string());
                 text.push(':');
-                let value = if is_entity(column) { of_entity(value, types)? } else { of_value(value) };
+                let value = if is_entity(column) { entity_json(value, types)? } else { value_json(value) };
                 text.push_str(&value);
             }
             text.push('}');
@@ -45,12 +45,12 @@ pub(super) fn answer(
     Ok(text)
 }
 
-fn of_entity(entity: &Bytes, types: &Types) -> Result<String, Refusal> {
+fn entity_json(entity: &Bytes, types: &Types) -> Result<String, Refusal> {
     let json = Format::Protostream.convert(entity.clone(), &Format::JSON, types)?;
     Ok(String::from_utf8_lossy(&json).into_owned())
 }
 
-fn of_value(wrapped: &Bytes) -> String {
+fn value_json(wrapped: &Bytes) -> String {
     let json = match Value::read(wrapped.clone()) {
         None => Json::Null,
         Some(Value::Int(number)) => Json::from(number),
@@ -59,7 +59,7 @@ fn of_value(wrapped: &Bytes) -> String {
         Some(Value::Double(number)) => Json::from(number),
         Some(Value::Bool(is)) => Json::from(is),
         Some(Value::Text(text)) => Json::from(text.into_owned()),
-        // As Java has them: each with a sign.
+        // As signed bytes, like Java.
         Some(Value::Bytes(bytes)) => bytes.iter().map(|byte| byte.cast_signed()).collect(),
     };
     json.to_string()

@@ -1,7 +1,7 @@
-//! Queries of clients (facts section 2.9): read, asked of those who have the entries, and answered as the client has asked.
+//! Queries of clients (facts section 2.9): parsed, sent to the owners of the entries, and answered in the client's format.
 //!
-//! The language and what becomes of entities is in `consort_query`. A query is read with the schemas that are registered here
-//! and now; owners are told by numbers of fields, and need none ([`owner`]).
+//! The language and the evaluation of entities are in `consort_query`. A query is compiled with the schemas that are
+//! registered on this server now. Owners get a plan with numbers of fields, and need no schemas ([`owner`]).
 
 mod factory;
 mod json;
@@ -26,14 +26,14 @@ use crate::served::Served;
 use crate::session::Session;
 
 pub(crate) use factory::compile;
-pub(crate) use owner::known;
-pub(crate) use walk::{Rows, WALK};
-pub(crate) use watch::{CONTINUOUS, FILTER, Watch};
+pub(crate) use owner::register;
+pub(crate) use walk::{ITERATION, IterationQuery};
+pub(crate) use watch::{CONTINUOUS, FILTER, ListenerQuery};
 
-/// What is told of a query that does not say how much.
-const TOLD: usize = 100;
+/// The rows in a response to a query without a limit.
+const ROWS_DEFAULT: usize = 100;
 
-/// What Infinispan throws for a query that is wrong.
+/// Infinispan's exception for an invalid query.
 const EXCEPTION: &str = "org.infinispan.query.objectfilter.ParsingException";
 
 impl From<QueryError> for Refusal {
@@ -42,15 +42,15 @@ impl From<QueryError> for Refusal {
     }
 }
 
-/// What a query is asked in, and answered.
-enum Form {
+/// The format of a query and its response.
+enum QueryFormat {
     Protobuf,
     Json(Format),
 }
 
-impl Form {
-    fn of(header: &RequestHeader) -> Result<Self, Refusal> {
-        Ok(match Format::of(&header.value_type)? {
+impl QueryFormat {
+    fn from_header(header: &RequestHeader) -> Result<Self, Refusal> {
+        Ok(match Format::from_media_type(&header.value_type)? {
             Some(format @ Format::Json(_)) if header.version >= ProtocolVersion::V2_8 => Self::Json(format),
             _ => Self::Protobuf,
         })
@@ -79,7 +79,7 @@ impl Form {
     }
 }
 
-/// Answers a query of a cache.
+/// Executes a query of a cache.
 pub(crate) async fn answer(
     session: &Session,
     served: &Arc<Served>,
@@ -87,9 +87,9 @@ pub(crate) async fn answer(
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
     check(served)?;
-    let form = Form::of(header)?;
+    let form = QueryFormat::from_header(header)?;
     if query.len() > QUERY_REQUEST_BYTES_MAX {
-        let text = format!("the query has {} bytes, {QUERY_REQUEST_BYTES_MAX} are allowed", query.len());
+        let text = format!("the query has {} bytes; the limit is {QUERY_REQUEST_BYTES_MAX}", query.len());
         return Err(Refusal::new(text));
     }
     let found = tokio::time::timeout(QUERY_TIME_MAX, async {
@@ -100,13 +100,18 @@ pub(crate) async fn answer(
     found.await.unwrap_or_else(|_| {
         let seconds = QUERY_TIME_MAX.as_secs();
         Err(Refusal::new(format!(
-            "the query takes longer than {seconds} s and was ended: what a DELETE has removed by then stays removed"
+            "the query took longer than {seconds} s and was aborted; entries that a DELETE removed before stay removed"
         )))
     })
 }
 
-/// The answer to a query that may begin.
-async fn find(session: &Session, served: &Arc<Served>, query: Bytes, form: Form) -> Result<Answer, Refusal> {
+/// Executes a query that has its permit.
+async fn find(
+    session: &Session,
+    served: &Arc<Served>,
+    query: Bytes,
+    form: QueryFormat,
+) -> Result<Answer, Refusal> {
     let (caches, access) = (&*session.caches, &session.access);
     let mut gathering = session.responses.begin().await?;
     let types = caches.types().await;
@@ -114,11 +119,12 @@ async fn find(session: &Session, served: &Arc<Served>, query: Bytes, form: Form)
     let statement = Statement::parse(&request.query)?;
     let compiled = statement.compile(&*types, &request.parameters)?;
     let response = if statement.is_delete() {
-        // Who may ask for all entries may not take them away.
+        // The permission to read all entries does not include the one to remove them.
         if let Some(refusal) = access.refusal_of(Permission::BulkWrite, "DELETE of a query") {
             return Ok(refusal);
         }
-        if request.offset.unwrap_or(0) != 0 || request.max.is_some_and(|max| usize::try_from(max) != Ok(TOLD))
+        if request.offset.unwrap_or(0) != 0
+            || request.max.is_some_and(|max| usize::try_from(max) != Ok(ROWS_DEFAULT))
         {
             return Err(QueryError::from(QueryErrorKind::Paging).into());
         }
@@ -137,12 +143,12 @@ async fn find(session: &Session, served: &Arc<Served>, query: Bytes, form: Form)
     Ok(Answer::success(ResponseBody::Result(result)).holding(gathering.finish()))
 }
 
-/// The bytes of what is told.
+/// Returns the bytes of a result.
 fn response_len(response: &QueryResponse) -> usize {
     response.rows.iter().flatten().map(Bytes::len).sum()
 }
 
-/// That a cache can be queried.
+/// Checks that a cache can be queried.
 fn check(served: &Served) -> Result<(), Refusal> {
     if served.encoding.is_queried() {
         return Ok(());
@@ -153,10 +159,10 @@ fn check(served: &Served) -> Result<(), Refusal> {
     )))
 }
 
-/// How many rows are left out, and how many are told.
+/// Returns the offset and the limit of a query.
 fn page(request: &QueryRequest) -> Result<(usize, usize), Refusal> {
-    let offset = usize::try_from(request.offset.unwrap_or(0))
-        .map_err(|_| Refusal::new("startOffset is less than zero"))?;
-    // Less than nothing stands for what is told of a query that does not say it.
-    Ok((offset, request.max.and_then(|max| usize::try_from(max).ok()).unwrap_or(TOLD)))
+    let offset =
+        usize::try_from(request.offset.unwrap_or(0)).map_err(|_| Refusal::new("startOffset is negative"))?;
+    // A negative limit means the default one.
+    Ok((offset, request.max.and_then(|max| usize::try_from(max).ok()).unwrap_or(ROWS_DEFAULT)))
 }

@@ -1,4 +1,4 @@
-//! What owners do for queries: they make rows of their entities by a plan, which they are told with every question.
+//! The part of queries that owners of entries run: they turn entities into rows by a plan, which comes with every request.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use consort_cache::CacheBuilder;
 use consort_query::Plan;
 
-/// The transform that makes the row of each entity.
+/// The transform from an entity to its row.
 pub(super) const ROWS: &str = "query-rows";
 
-/// The reduction that makes one of many of them.
+/// The reduction of many rows to one.
 pub(super) const PARTS: &str = "query-parts";
 
-/// What was told, and which plan that is; none if another version of this program has written it.
-type Told = (Box<[u8]>, Option<Rc<Plan>>);
+/// The bytes of a plan, and the plan; `None` if another version of this program has written it.
+type CachedPlan = (Box<[u8]>, Option<Rc<Plan>>);
 
 thread_local! {
-    /// The last plan that this thread has read, and of what: it is told again with each entity.
-    static LAST: RefCell<Option<Told>> = const { RefCell::new(None) };
+    /// The last plan that this thread has read. The same bytes come with each entity.
+    static LAST: RefCell<Option<CachedPlan>> = const { RefCell::new(None) };
 }
 
-/// The plan that these bytes tell; nothing if another version of this program has written them.
+/// Parses a plan. `None` if another version of this program has written it.
 pub(super) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
     LAST.with_borrow_mut(|last| match last {
         Some((of, plan)) if **of == *bytes => plan.clone(),
@@ -33,13 +33,13 @@ pub(super) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
     })
 }
 
-/// Makes known on this member what queries need.
-pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    let cache = super::walk::known(cache).costly_transform(ROWS, |_, entry, told| {
-        plan(told)?.row(&entry.value, entry.version.0).map(Bytes::from)
+/// Registers the functions of queries on this member.
+pub(crate) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
+    let cache = super::walk::register(cache).costly_transform(ROWS, |_, entry, plan_bytes| {
+        plan(plan_bytes)?.row(&entry.value, entry.version.0).map(Bytes::from)
     });
-    cache.costly_reduction(PARTS, |made, _, entry, told| {
-        if let Some(plan) = plan(told) {
+    cache.costly_reduction(PARTS, |made, _, entry, plan_bytes| {
+        if let Some(plan) = plan(plan_bytes) {
             plan.reduce(made, &entry.value, entry.version.0);
         }
     })

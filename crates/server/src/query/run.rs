@@ -1,4 +1,4 @@
-//! A query where the entries are: each is looked at once, by one of its owners, and what is made of it comes here.
+//! Execution of a query: each entry is evaluated once, by one of its owners, and the rows are collected here.
 
 use std::sync::Arc;
 
@@ -27,32 +27,32 @@ impl From<Exceeded> for Refusal {
     }
 }
 
-/// Rows are here as owners have made them, and once more as they are written.
+/// Rows are held as owners sent them, and once more in the response.
 const COPIES: usize = 2;
 
-/// Where a query looks.
-struct Among {
+/// The scope of a query: its plan and its segments.
+struct QueryScope {
     plan: Bytes,
-    /// Only these segments, if not all.
+    /// Only these segments; `None` for all.
     segments: Option<Arc<[Segment]>>,
 }
 
-impl Among {
-    fn of(caches: &Caches, served: &Served, plan: &Plan, is_local: bool) -> Self {
+impl QueryScope {
+    fn new(caches: &Caches, served: &Served, plan: &Plan, is_local: bool) -> Self {
         let segments = if is_local { caches.own_segments(served) } else { None };
         Self { plan: plan.to_bytes().into(), segments }
     }
 
-    fn walk<T>(&self, walk: Walk<T>, function: &str) -> Walk<T> {
-        let walk = walk.transform(function, self.plan.clone());
+    fn apply<T>(&self, entries: Walk<T>, function: &str) -> Walk<T> {
+        let entries = entries.transform(function, self.plan.clone());
         match &self.segments {
-            Some(segments) => walk.segments(segments.clone()),
-            None => walk,
+            Some(segments) => entries.segments(segments.clone()),
+            None => entries,
         }
     }
 }
 
-/// What a query finds, without as many as `offset` says, and no more than `max`.
+/// Returns the rows of a query from `offset` on, at most `max`.
 pub(super) async fn select(
     caches: &Caches,
     served: &Served,
@@ -65,14 +65,14 @@ pub(super) async fn select(
         return Ok(QueryResult { rows: Vec::new(), count: 0 });
     }
     loop {
-        let mut finding = ResultMerger::new(compiled, offset, max);
+        let mut merger = ResultMerger::new(compiled, offset, max);
         let in_transit = responses.begin_walk().await?;
-        let found = find(caches, served, compiled, is_local, &mut finding, gathering).await?;
+        let collected = collect(caches, served, compiled, is_local, &mut merger, gathering).await?;
         drop(in_transit);
-        match found {
-            Walked::All => return finish(finding).await,
-            Walked::NeedsRoom(bytes) => {
-                drop(finding);
+        match collected {
+            Collected::All => return finish(merger).await,
+            Collected::NeedsMemory(bytes) => {
+                drop(merger);
                 gathering.make_room(bytes).await?;
                 gathering.restart();
             }
@@ -80,58 +80,59 @@ pub(super) async fn select(
     }
 }
 
-/// How a walk ended.
-enum Walked {
+/// The end of an iteration over the entries.
+enum Collected {
     All,
-    /// The response needs room for so many bytes more.
-    NeedsRoom(usize),
+    /// The response needs this many bytes more.
+    NeedsMemory(usize),
 }
 
-/// Looks at all entries, as long as there is room for the rows that are found.
-async fn find(
+/// Evaluates all entries, while there is memory for the rows.
+async fn collect(
     caches: &Caches,
     served: &Served,
     compiled: &Compiled,
     is_local: bool,
-    finding: &mut ResultMerger,
+    merger: &mut ResultMerger,
     gathering: &mut Gathering,
-) -> Result<Walked, Refusal> {
-    let among = Among::of(caches, served, &compiled.plan, is_local);
+) -> Result<Collected, Refusal> {
+    let scope = QueryScope::new(caches, served, &compiled.plan, is_local);
     if compiled.source == Source::Parts {
-        let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
+        let mut parts = scope.apply(served.cache.reduce(PARTS, Bytes::new()), PARTS);
         while let Some(part) = parts.next().await.transpose()? {
-            finding.part(&part)?;
-            if let Some(more) = gathering.missing_room(COPIES * finding.held_bytes()) {
-                return Ok(Walked::NeedsRoom(more));
+            merger.part(&part)?;
+            if let Some(more) = gathering.missing_room(COPIES * merger.held_bytes()) {
+                return Ok(Collected::NeedsMemory(more));
             }
         }
-        return Ok(Walked::All);
+        return Ok(Collected::All);
     }
-    let mut rows = among.walk(served.cache.entries(), ROWS);
-    while !finding.is_full() {
-        let Some((_, row)) = rows.next().await.transpose()? else { return Ok(Walked::All) };
-        finding.row(row)?;
-        if let Some(more) = gathering.missing_room(COPIES * finding.held_bytes()) {
-            return Ok(Walked::NeedsRoom(more));
+    let mut rows = scope.apply(served.cache.entries(), ROWS);
+    while !merger.is_full() {
+        let Some((_, row)) = rows.next().await.transpose()? else { return Ok(Collected::All) };
+        merger.row(row)?;
+        if let Some(more) = gathering.missing_room(COPIES * merger.held_bytes()) {
+            return Ok(Collected::NeedsMemory(more));
         }
     }
     drop(rows);
-    // What is not told does not travel.
-    let among = Among::of(caches, served, &compiled.plan.counting(), is_local);
-    let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
-    finding.recount();
+    // Rows beyond the limit are only counted, and not sent.
+    let scope = QueryScope::new(caches, served, &compiled.plan.counting(), is_local);
+    let mut parts = scope.apply(served.cache.reduce(PARTS, Bytes::new()), PARTS);
+    merger.recount();
     while let Some(part) = parts.next().await.transpose()? {
-        finding.more(&part)?;
+        merger.more(&part)?;
     }
-    Ok(Walked::All)
+    Ok(Collected::All)
 }
 
-/// What was found, in its order.
-async fn finish(finding: ResultMerger) -> Result<QueryResult, Refusal> {
-    Ok(computed(finding.held_bytes(), move || finding.finish()).await?)
+/// Returns the result in its order.
+async fn finish(merger: ResultMerger) -> Result<QueryResult, Refusal> {
+    Ok(computed(merger.held_bytes(), move || merger.finish()).await?)
 }
 
-/// Takes away what a query finds. What is changed before it is its turn stays. Returns how many were taken away.
+/// Removes the entries that a query finds. An entry that changed since its evaluation stays. Returns the number of removed
+/// entries.
 pub(super) async fn delete(
     caches: &Caches,
     served: &Arc<Served>,
@@ -141,11 +142,11 @@ pub(super) async fn delete(
     if compiled.source == Source::Nothing {
         return Ok(0);
     }
-    let among = Among::of(caches, served, &compiled.plan, is_local);
-    let (mut found, mut count) = (among.walk(served.cache.entries(), ROWS), 0);
+    let scope = QueryScope::new(caches, served, &compiled.plan, is_local);
+    let (mut collected, mut count) = (scope.apply(served.cache.entries(), ROWS), 0);
     let mut removing = tokio::task::JoinSet::new();
     loop {
-        let next = found.next().await.transpose()?;
+        let next = collected.next().await.transpose()?;
         let is_over = next.is_none();
         if let Some((key, row)) = next
             && let Some(version) = consort_query::version_of(&row)?

@@ -1,4 +1,5 @@
-//! Walks over what a query finds: each entry as it is, or with what the query selects of it (facts section 2.7).
+//! Iterations with a query as their filter: over whole entries, or over the fields that the query selects (facts section
+//! 2.7).
 
 use bytes::Bytes;
 use consort_cache::{CacheBuilder, Walk};
@@ -12,42 +13,46 @@ use crate::caches::Caches;
 use crate::filter::{take_metadata, with_metadata};
 use crate::served::Served;
 
-/// The factory of walks over what a query finds.
-pub(crate) const WALK: &str = "iteration-filter-converter-factory";
+/// The name of the filter factory.
+pub(crate) const ITERATION: &str = "iteration-filter-converter-factory";
 
-/// The transforms that make the row of each entity: alone, or behind its entry's metadata.
+/// The transforms from an entity to its row: alone, or after the entry's metadata.
 const ROWS: &str = owner::ROWS;
 const ROWS_WITH_METADATA: &str = "query-rows-with-metadata";
 
-/// A query that is walked over.
+/// The query of an iteration.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct IterationQuery {
     compiled: Compiled,
     with_metadata: bool,
 }
 
-impl Rows {
-    /// The query that is meant, if the walk has one.
-    pub(crate) async fn of(caches: &Caches, served: &Served, start: &Start) -> Result<Option<Self>, Refusal> {
-        let Some(factory) = start.filter.as_ref().filter(|factory| factory.name.as_str() == WALK) else {
+impl IterationQuery {
+    /// Returns the query of an iteration, if its filter is one.
+    pub(crate) async fn from_start(
+        caches: &Caches,
+        served: &Served,
+        start: &Start,
+    ) -> Result<Option<Self>, Refusal> {
+        let Some(factory) = start.filter.as_ref().filter(|factory| factory.name.as_str() == ITERATION) else {
             return Ok(None);
         };
         let compiled = factory::compiled(caches, served, factory).await?;
         Ok(Some(Self { compiled, with_metadata: start.with_metadata }))
     }
 
-    /// The walk that gives it.
-    pub(crate) fn of_walk(&self, walk: Walk<(Bytes, Bytes)>) -> Walk<(Bytes, Bytes)> {
+    /// Adds the query to an iteration over entries.
+    pub(crate) fn apply(&self, entries: Walk<(Bytes, Bytes)>) -> Walk<(Bytes, Bytes)> {
         let transform = if self.with_metadata { ROWS_WITH_METADATA } else { ROWS };
-        walk.transform(transform, Bytes::from(self.compiled.plan.to_bytes()))
+        entries.transform(transform, Bytes::from(self.compiled.plan.to_bytes()))
     }
 
-    /// How many values an entry has for the client.
+    /// Returns the number of values of a row.
     pub(crate) fn columns(&self) -> usize {
         self.compiled.names.len().max(1)
     }
 
-    /// The metadata and the values in what an owner has made; `None` if another version of this program has made it.
+    /// Parses the metadata and the values that an owner sent. `None` if another version of this program sent them.
     ///
     /// # Errors
     ///
@@ -62,10 +67,10 @@ impl Rows {
     }
 }
 
-/// Makes known on this member what such walks need.
-pub(super) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    cache.costly_transform(ROWS_WITH_METADATA, |_, entry, told| {
-        let row = owner::plan(told)?.row(&entry.value, entry.version.0)?;
+/// Registers the functions of such iterations on this member.
+pub(super) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
+    cache.costly_transform(ROWS_WITH_METADATA, |_, entry, plan_bytes| {
+        let row = owner::plan(plan_bytes)?.row(&entry.value, entry.version.0)?;
         with_metadata(entry, &row)
     })
 }

@@ -1,4 +1,5 @@
-//! Listeners whose filter is a query: they are told what it finds, or what joins and leaves that (facts section 2.7).
+//! Listeners with a query as their filter: they receive the entries that match, or continuous-query events when entries join
+//! and leave the result (facts section 2.7).
 
 use std::sync::Arc;
 
@@ -12,23 +13,23 @@ use crate::answer::Refusal;
 use crate::caches::Caches;
 use crate::served::Served;
 
-/// The factory of what a query finds.
+/// The name of the filter factory.
 pub(crate) const FILTER: &str = "query-dsl-filter-converter-factory";
 
-/// The factory of what joins and leaves that.
+/// The name of the continuous-query factory.
 pub(crate) const CONTINUOUS: &str = "continuous-query-filter-converter-factory";
 
-/// A query that events are held against.
+/// The query of a listener.
 #[derive(Clone, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ListenerQuery {
     compiled: Arc<Compiled>,
-    /// Whether it is told what joins and leaves, for which values have to be known that were there before.
+    /// A continuous query: it needs the previous values of entries.
     pub(crate) is_continuous: bool,
 }
 
-impl Watch {
-    /// The query that is meant, if the listener has one.
-    pub(crate) async fn of(
+impl ListenerQuery {
+    /// Returns the query of a listener, if its filter is one.
+    pub(crate) async fn from_listener(
         caches: &Caches,
         served: &Served,
         listener: &Listener,
@@ -36,7 +37,7 @@ impl Watch {
         let is_one = |factory: &&Factory| matches!(factory.name.as_str(), FILTER | CONTINUOUS);
         let Some(factory) = listener.filter.as_ref().filter(is_one) else { return Ok(None) };
         if listener.converter.as_ref().is_some_and(|converter| converter.name != factory.name) {
-            let text = format!("'{}' is filter and converter, or neither", factory.name.as_str());
+            let text = format!("'{}' has to be both filter and converter", factory.name.as_str());
             return Err(Refusal::new(text));
         }
         let compiled = factory::compiled(caches, served, factory).await?;
@@ -44,12 +45,12 @@ impl Watch {
         Ok(Some(Self { compiled: Arc::new(compiled), is_continuous }))
     }
 
-    /// What is told of an event; nothing of one that changes nothing.
+    /// Returns the content of an event for the client. `None` if the event does not change the result.
     ///
     /// # Errors
     ///
     /// [`Exceeded`] if a value cannot be examined within the limit.
-    pub(crate) fn told(&self, event: &EntryEvent<Bytes, Bytes>) -> Result<Option<Bytes>, Exceeded> {
+    pub(crate) fn event_content(&self, event: &EntryEvent<Bytes, Bytes>) -> Result<Option<Bytes>, Exceeded> {
         let version = event.version.0;
         let found = event.value.as_ref();
         if !self.is_continuous {
@@ -58,7 +59,7 @@ impl Watch {
         let is_new = matches!(event.kind, EventKind::Created | EventKind::Existing);
         let is_gone = matches!(event.kind, EventKind::Removed | EventKind::Expired);
         let holds = |value: &Bytes| self.compiled.plan.holds(value);
-        // One that nobody knows any more may have been either.
+        // An unknown previous value may have matched or not.
         let before = match &event.previous {
             Some(previous) => Some(holds(&previous.value)?),
             None => is_new.then_some(false),
@@ -69,7 +70,7 @@ impl Watch {
                 self.compiled.match_event(&event.key, value, version, before == Some(true))?.or_else(left)
             }
             None if is_gone => left(),
-            // What it has now comes with its next event.
+            // The current value comes with its next event.
             None => None,
         })
     }

@@ -1,4 +1,4 @@
-//! What is wrong with schemas of protobuf, file by file.
+//! Errors of protobuf schemas, file by file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,11 +11,11 @@ use protox::{Compiler, Error};
 use crate::bounds::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MARKS_MAX, SCHEMAS_MAX};
 use crate::media::Types;
 
-/// Schemas by the names of their files.
+/// Schemas by file name.
 pub(crate) type Sources = BTreeMap<String, Bytes>;
 
-/// Files that Infinispan's servers have themselves. What they define is not known here.
-const INFINISPANS: &str = "org/infinispan/";
+/// The prefix of files that Infinispan servers have built in. Their definitions are not known here.
+const BUILT_IN_PREFIX: &str = "org/infinispan/";
 
 struct Resolver {
     sources: Arc<Sources>,
@@ -24,7 +24,7 @@ struct Resolver {
 
 impl FileResolver for Resolver {
     fn resolve_path(&self, path: &Path) -> Option<String> {
-        // A name is a name, also with dots and slashes in it.
+        // File names are opaque, also with dots and slashes.
         path.to_str().map(str::to_owned)
     }
 
@@ -36,7 +36,7 @@ impl FileResolver for Resolver {
     }
 }
 
-/// A file as it is, without what it imports.
+/// Parses a file without its imports.
 fn parsed(name: &str, source: &Bytes) -> Result<File, Error> {
     let text = std::str::from_utf8(source).map_err(|error| Error::new(std::io::Error::other(error)))?;
     if nesting(text) > SCHEMA_NESTING_MAX {
@@ -46,13 +46,13 @@ fn parsed(name: &str, source: &Bytes) -> Result<File, Error> {
     File::from_source(name, text)
 }
 
-/// An error with its file, and where it is in it as far as that is known.
-fn told(name: &str, error: &Error) -> String {
-    let told = format!("{error:?}");
-    if told.starts_with(name) { told } else { format!("{name}: {told}") }
+/// Returns an error with the file, and the position if it is known.
+fn error_text(name: &str, error: &Error) -> String {
+    let text = format!("{error:?}");
+    if text.starts_with(name) { text } else { format!("{name}: {text}") }
 }
 
-/// How deep brackets are nested at most. Those in texts and comments count, too: they do no harm but there.
+/// Returns the deepest nesting of brackets. Brackets in strings and comments count, too; such files are harmless but refused.
 fn nesting(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {
@@ -66,38 +66,38 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// Why all schemas together are not compiled, if they are not.
+/// Returns the reason why the schemas together exceed a limit, if they do.
 pub(crate) fn too_large(sources: &Sources) -> Option<String> {
     let is_mark = |byte: &&u8| matches!(byte, b';' | b'{' | b',' | b':');
     let bytes: usize = sources.values().map(Bytes::len).sum();
     let marks: usize = sources.values().map(|source| source.iter().filter(is_mark).count()).sum();
     if sources.len() > SCHEMAS_MAX {
-        return Some(format!("there would be {} schemas, and {SCHEMAS_MAX} are the limit", sources.len()));
+        return Some(format!("there would be {} schemas; the limit is {SCHEMAS_MAX}", sources.len()));
     }
     if bytes > SCHEMAS_BYTES_MAX {
-        return Some(format!("all schemas would have {bytes} bytes, and {SCHEMAS_BYTES_MAX} are the limit"));
+        return Some(format!("all schemas would have {bytes} bytes; the limit is {SCHEMAS_BYTES_MAX}"));
     }
     (marks > SCHEMAS_MARKS_MAX).then(|| {
         format!(
-            "all schemas would have {marks} punctuation marks (; {{ , :), and {SCHEMAS_MARKS_MAX} are the limit"
+            "all schemas would have {marks} punctuation marks (; {{ , :); the limit is {SCHEMAS_MARKS_MAX}"
         )
     })
 }
 
-/// The types of the files that have no errors, and of which it is known what they import.
+/// Returns the types of the files without errors whose imports are all known.
 pub(crate) fn types(sources: Arc<Sources>) -> Types {
-    Types::of(compiled(sources).0.descriptor_pool())
+    Types::new(compiled(sources).0.descriptor_pool())
 }
 
-/// The files with errors, and the first error of each.
+/// Returns the first error of each file with errors.
 pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
     compiled(sources).1
 }
 
-/// What can be compiled, and the files with errors, with the first error of each.
+/// Compiles the files. Returns the first error of each file with errors.
 ///
-/// Files that import what Infinispan's servers have themselves are read, but not held against it, and neither are those
-/// that import them.
+/// Files that import Infinispan's built-in files, directly or indirectly, are parsed but not compiled. A missing built-in
+/// file is not an error.
 fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
     let mut errors = BTreeMap::new();
     let resolver = Resolver { sources: sources.clone(), google: GoogleFileResolver::new() };
@@ -112,14 +112,15 @@ fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
                 imports.insert(name, file.file_descriptor_proto().dependency.clone());
             }
             Err(error) => {
-                errors.insert(name.clone(), told(name, &error));
+                errors.insert(name.clone(), error_text(name, &error));
             }
         }
     }
     let mut opaque: BTreeSet<&str> = BTreeSet::new();
     loop {
         let is_opaque = |import: &String| {
-            opaque.contains(&import[..]) || (import.starts_with(INFINISPANS) && !sources.contains_key(import))
+            opaque.contains(&import[..])
+                || (import.starts_with(BUILT_IN_PREFIX) && !sources.contains_key(import))
         };
         let found = imports.iter().filter(|(name, _)| !opaque.contains(*name));
         let found: Vec<&str> =
@@ -131,7 +132,7 @@ fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
     }
     for name in imports.keys().filter(|name| !opaque.contains(*name)) {
         if let Err(error) = compiler.open_file(name) {
-            errors.insert((*name).to_owned(), told(name, &error));
+            errors.insert((*name).to_owned(), error_text(name, &error));
         }
     }
     (compiler, errors)
@@ -141,7 +142,7 @@ fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
 mod tests {
     use super::*;
 
-    fn of(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn errors_of(files: &[(&str, &str)]) -> BTreeMap<String, String> {
         let sources =
             files.iter().map(|(name, text)| ((*name).to_owned(), Bytes::copy_from_slice(text.as_bytes())));
         errors(Arc::new(sources.collect()))
@@ -150,31 +151,31 @@ mod tests {
     const BOOK: &str = "syntax = \"proto3\"; package shop; message Book { string title = 1; }";
 
     #[test]
-    fn schemas_are_right_or_told_with_file_and_place() {
-        assert!(of(&[("book.proto", BOOK)]).is_empty());
-        let wrong = of(&[
+    fn error_in_a_schema_has_its_file_and_position() {
+        assert!(errors_of(&[("book.proto", BOOK)]).is_empty());
+        let wrong = errors_of(&[
             ("book.proto", BOOK),
             ("a.proto", "syntax = \"proto2\";\nmessage A {\n  strin title = x;\n}"),
         ]);
         assert_eq!(wrong.keys().collect::<Vec<_>>(), ["a.proto"]);
         assert!(wrong["a.proto"].starts_with("a.proto:3:"), "{}", wrong["a.proto"]);
-        let wrong = of(&[("a.proto", "message A { optional Missing one = 1; }")]);
+        let wrong = errors_of(&[("a.proto", "message A { optional Missing one = 1; }")]);
         assert!(wrong["a.proto"].contains("Missing"), "{}", wrong["a.proto"]);
     }
 
     #[test]
-    fn what_is_imported_has_to_be_there_and_right() {
+    fn import_of_a_missing_or_invalid_schema_is_an_error() {
         let user = "syntax = \"proto3\"; import \"shop/book.proto\"; message Loan { shop.Book book = 1; }";
-        assert!(of(&[("shop/book.proto", BOOK), ("loan.proto", user)]).is_empty());
-        let wrong = of(&[("loan.proto", user)]);
+        assert!(errors_of(&[("shop/book.proto", BOOK), ("loan.proto", user)]).is_empty());
+        let wrong = errors_of(&[("loan.proto", user)]);
         assert!(wrong["loan.proto"].contains("shop/book.proto"), "{}", wrong["loan.proto"]);
-        let wrong = of(&[("shop/book.proto", "message {"), ("loan.proto", user)]);
+        let wrong = errors_of(&[("shop/book.proto", "message {"), ("loan.proto", user)]);
         assert_eq!(wrong.len(), 2, "{wrong:?}");
         let google = "syntax = \"proto3\"; import \"google/protobuf/timestamp.proto\"; \
                       message At { google.protobuf.Timestamp at = 1; }";
-        assert!(of(&[("at.proto", google)]).is_empty());
+        assert!(errors_of(&[("at.proto", google)]).is_empty());
         let circle = |other: &str| format!("syntax = \"proto3\"; import \"{other}\";");
-        let wrong = of(&[("a.proto", &circle("b.proto")), ("b.proto", &circle("a.proto"))]);
+        let wrong = errors_of(&[("a.proto", &circle("b.proto")), ("b.proto", &circle("a.proto"))]);
         assert!(wrong["a.proto"].contains("cycle"), "{wrong:?}");
     }
 
@@ -186,36 +187,33 @@ mod tests {
         };
         assert_eq!(too_large(&sources(SCHEMAS_MAX, SCHEMAS_BYTES_MAX / SCHEMAS_MAX)), None);
         let (count, bytes) = (SCHEMAS_MAX + 1, SCHEMAS_BYTES_MAX / 4 + 1);
-        let told = too_large(&sources(count, 1));
-        assert_eq!(told.unwrap(), format!("there would be {count} schemas, and {SCHEMAS_MAX} are the limit"));
-        let told = too_large(&sources(4, bytes)).unwrap();
+        let reason = too_large(&sources(count, 1));
+        assert_eq!(reason.unwrap(), format!("there would be {count} schemas; the limit is {SCHEMAS_MAX}"));
+        let reason = too_large(&sources(4, bytes)).unwrap();
         let all = bytes * 4;
-        assert_eq!(
-            told,
-            format!("all schemas would have {all} bytes, and {SCHEMAS_BYTES_MAX} are the limit")
-        );
-        // None of them is compiled then.
+        assert_eq!(reason, format!("all schemas would have {all} bytes; the limit is {SCHEMAS_BYTES_MAX}"));
+        // No schema is compiled then.
         assert_eq!(errors(Arc::new(sources(4, bytes))).len(), 4);
     }
 
     #[test]
-    fn what_infinispans_servers_have_themselves_is_believed() {
+    fn import_of_a_file_built_into_infinispan_is_accepted() {
         let list = "syntax = \"proto3\"; import \"org/infinispan/protostream/message-wrapping.proto\"; \
                     message List { org.infinispan.protostream.WrappedMessage first = 1; }";
         let user = "syntax = \"proto3\"; import \"list.proto\"; message User { List list = 1; }";
-        assert!(of(&[("list.proto", list), ("user.proto", user)]).is_empty());
-        let wrong = of(&[("list.proto", &list.replace("message List", "messge List"))]);
+        assert!(errors_of(&[("list.proto", list), ("user.proto", user)]).is_empty());
+        let wrong = errors_of(&[("list.proto", &list.replace("message List", "messge List"))]);
         assert_eq!(wrong.len(), 1, "{wrong:?}");
     }
 
     #[test]
-    fn nothing_is_read_that_is_nested_without_end() {
+    fn deeply_nested_schema_is_refused() {
         for deep in ["message A {", "option (a) = { a: [", "message A { map<"] {
-            let wrong = of(&[("a.proto", &deep.repeat(20_000))]);
+            let wrong = errors_of(&[("a.proto", &deep.repeat(20_000))]);
             assert!(wrong["a.proto"].contains("nested deeper"), "{}", wrong["a.proto"]);
         }
-        assert!(!of(&[("a.proto", "\u{fffd}")]).is_empty());
-        assert!(!of(&[("/../odd name.proto", "message {")]).is_empty());
-        assert!(of(&[("/../odd name.proto", BOOK)]).is_empty());
+        assert!(!errors_of(&[("a.proto", "\u{fffd}")]).is_empty());
+        assert!(!errors_of(&[("/../odd name.proto", "message {")]).is_empty());
+        assert!(errors_of(&[("/../odd name.proto", BOOK)]).is_empty());
     }
 }

@@ -1,11 +1,12 @@
-//! The cache in which clients register schemas of protobuf (facts section 6.2), as Infinispan has it: `NAME.proto` has a
-//! schema, `NAME.proto.errors` what is wrong with it, and `.errors` the names of those with errors, a line each. Keys and
-//! values are texts.
+//! The cache in which clients register protobuf schemas (facts section 6.2), as in Infinispan. `NAME.proto` has a schema,
+//! `NAME.proto.errors` the error in it, and `.errors` the names of the schemas with errors, one per line. Keys and values are
+//! texts.
 //!
-//! Whoever writes a schema brings the errors up to date before it answers, and looks again whether somebody else has changed
-//! a schema meanwhile: who is last leaves what is right.
+//! A server that writes a schema updates the errors before it responds. It then checks whether another writer changed a
+//! schema meanwhile, and repeats the update. So the last writer leaves correct errors.
 //!
-//! What they define is compiled where a client wants an entity as JSON, or the other way round, and when one has changed since.
+//! The schemas are compiled when a client reads an entity as JSON or writes it as JSON, if a schema changed since the last
+//! compilation.
 
 mod check;
 
@@ -24,37 +25,38 @@ use crate::bounds::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
 use crate::media::Types;
 use crate::served::Served;
 
-/// The cache.
+/// The name of the cache.
 pub(crate) const SCHEMAS: &str = "___protobuf_metadata";
 
 const SCHEMA: &[u8] = b".proto";
 const ERRORS: &[u8] = b".errors";
 
-/// How often it is looked again whether others have changed schemas meanwhile. One of them is last each time.
+/// The most updates of the errors while other writers change schemas. Each time one of the writers is the last one.
 const ATTEMPTS: u32 = 1_000;
 
-/// What the server does for the cache besides keeping it.
+/// The server's state for the cache of schemas.
 #[derive(Default)]
 pub(crate) struct Schemas {
-    /// One write after the other, so that they do not make each other look again.
-    alone: Mutex<()>,
-    /// How often something may have changed.
+    /// Serializes writes, so that they do not make each other repeat the update of errors.
+    writing: Mutex<()>,
+    /// The number of possible changes.
     changes: AtomicU64,
-    known: Mutex<Known>,
+    compiled: Mutex<CompiledSchemas>,
 }
 
-/// What the schemas define, and of when that is.
+/// The compiled types, and the state of the cache that they belong to.
 #[derive(Default)]
-struct Known {
-    seen: Option<Seen>,
+struct CompiledSchemas {
+    fingerprint: Option<Fingerprint>,
     sources: Arc<check::Sources>,
     types: Arc<Types>,
 }
 
-/// What shows whether schemas have changed: how often somebody has said so, and how many entries and bytes they are here. Who
-/// writes one at another server is answered when it is here, but before that is said.
+/// A cheap fingerprint of the schemas: the number of reported changes, and the entries and bytes on this server. A client
+/// that writes a schema at another server gets its response when the schema is on this server, but before the change is
+/// reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct Fingerprint {
     changes: u64,
     entries: u64,
     bytes: u64,
@@ -64,7 +66,7 @@ fn is_schema(key: &[u8]) -> bool {
     key.ends_with(SCHEMA)
 }
 
-/// Why a request is not done, because all schemas together would be too large, if it is not.
+/// Returns the error if a request would make all schemas together exceed a limit.
 pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Result<Option<Refusal>, Refusal> {
     let written: Vec<(&Bytes, &Bytes)> = match body {
         RequestBody::Map(
@@ -85,7 +87,7 @@ pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Resu
     Ok(check::too_large(&sources).map(Refusal::new))
 }
 
-/// Why a request is not done, if it is not.
+/// Returns the error if a request is not allowed in this cache.
 pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
     let refused = |key: &Bytes, value: Option<&Bytes>| {
         if !is_schema(key) && !key.ends_with(ERRORS) {
@@ -94,7 +96,7 @@ pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
             return Some(Refusal::new(text));
         }
         let is_large = value.is_some_and(|value| value.len() > SCHEMA_BYTES_MAX);
-        is_large.then(|| Refusal::new(format!("a schema has {SCHEMA_BYTES_MAX} bytes at most")))
+        is_large.then(|| Refusal::new(format!("a schema can have at most {SCHEMA_BYTES_MAX} bytes")))
     };
     match body {
         RequestBody::Map(
@@ -107,15 +109,15 @@ pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
             entries.iter().find_map(|(key, value)| refused(key, Some(value)))
         }
         RequestBody::Stream(stream::Request::Put(..) | stream::Request::StartPut(_)) => {
-            Some(Refusal::new("schemas are written as a whole, not in pieces"))
+            Some(Refusal::new("schemas cannot be written in pieces"))
         }
-        RequestBody::Multimap(_) => Some(Refusal::new("schemas are no multimap")),
+        RequestBody::Multimap(_) => Some(Refusal::new("the cache of schemas is not a multimap")),
         _ => None,
     }
 }
 
 impl Schemas {
-    /// Writes a key of the cache, and then what is wrong with the schemas.
+    /// Writes a key of the cache, and updates the errors of the schemas.
     pub(crate) async fn write(
         &self,
         cache: &RawCache,
@@ -125,36 +127,36 @@ impl Schemas {
         if !is_schema(&key) {
             return cache.write(key, write).await;
         }
-        let _alone = self.alone.lock().await;
+        let _writing = self.writing.lock().await;
         let written = cache.write(key, write).await?;
         if written.is_done {
-            self.changed();
+            self.note_change();
             update(cache).await?;
         }
         Ok(written)
     }
 
-    /// Removes everything.
+    /// Removes all schemas.
     pub(crate) async fn clear(&self, cache: &RawCache) -> Result<(), CacheError> {
-        let _alone = self.alone.lock().await;
+        let _writing = self.writing.lock().await;
         cache.clear().await?;
-        self.changed();
+        self.note_change();
         update(cache).await
     }
 
-    /// Some may have changed.
-    pub(crate) fn changed(&self) {
+    /// Notes that schemas may have changed.
+    pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// What they define now; what was known before if they cannot be read.
+    /// Returns the types of the current schemas, or the previous types if the schemas cannot be read.
     pub(crate) async fn types(&self, cache: &RawCache) -> Arc<Types> {
-        let mut known = self.known.lock().await;
+        let mut compiled = self.compiled.lock().await;
         let changes = self.changes.load(Ordering::Acquire);
-        let seen = Seen { changes, entries: cache.local_len(), bytes: cache.local_bytes() };
-        if known.seen != Some(seen) {
+        let fingerprint = Fingerprint { changes, entries: cache.local_len(), bytes: cache.local_bytes() };
+        if compiled.fingerprint != Some(fingerprint) {
             match all(cache).await {
-                Ok((sources, _)) if *known.sources == sources => known.seen = Some(seen),
+                Ok((sources, _)) if *compiled.sources == sources => compiled.fingerprint = Some(fingerprint),
                 Ok((sources, _)) => {
                     let sources = Arc::new(sources);
                     let compiling = tokio::task::spawn_blocking({
@@ -162,21 +164,27 @@ impl Schemas {
                         move || check::types(sources)
                     });
                     match compiling.await {
-                        Ok(types) => *known = Known { seen: Some(seen), sources, types: Arc::new(types) },
-                        Err(error) => tracing::error!(%error, "schemas cannot be compiled"),
+                        Ok(types) => {
+                            *compiled = CompiledSchemas {
+                                fingerprint: Some(fingerprint),
+                                sources,
+                                types: Arc::new(types),
+                            }
+                        }
+                        Err(error) => tracing::error!(%error, "cannot compile schemas"),
                     }
                 }
-                Err(error) => tracing::debug!(%error, "schemas cannot be read"),
+                Err(error) => tracing::debug!(%error, "cannot read schemas"),
             }
         }
-        known.types.clone()
+        compiled.types.clone()
     }
 }
 
-/// The schemas, and what is said to be wrong with them.
+/// Returns the schemas and the recorded errors.
 async fn all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>), CacheError> {
-    let (mut walk, mut sources, mut errors) = (cache.entries(), check::Sources::new(), BTreeMap::new());
-    while let Some((key, value)) = walk.next().await.transpose()? {
+    let (mut entries, mut sources, mut errors) = (cache.entries(), check::Sources::new(), BTreeMap::new());
+    while let Some((key, value)) = entries.next().await.transpose()? {
         if is_schema(&key) {
             sources.insert(String::from_utf8_lossy(&key).into_owned(), value);
         } else {
@@ -186,18 +194,18 @@ async fn all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>
     Ok((sources, errors))
 }
 
-/// What a schema defines that is alone.
+/// Returns the types of a single schema.
 pub(crate) fn types_of(schema: Bytes) -> Types {
     check::types(Arc::new([(String::from_utf8_lossy(SCHEMA).into_owned(), schema)].into()))
 }
 
-/// What is wrong with a schema that is alone.
+/// Returns the error of a single schema.
 pub(crate) fn error_of(schema: Bytes) -> Option<String> {
     let name = String::from_utf8_lossy(SCHEMA).into_owned();
     check::errors(Arc::new([(name, schema)].into())).into_values().next()
 }
 
-/// Brings the errors up to date.
+/// Updates the recorded errors.
 async fn update(cache: &RawCache) -> Result<(), CacheError> {
     let mut seen = None;
     for _ in 0..ATTEMPTS {
@@ -209,7 +217,7 @@ async fn update(cache: &RawCache) -> Result<(), CacheError> {
         seen = Some(sources.clone());
         let checking = tokio::task::spawn_blocking(move || check::errors(sources));
         let found = checking.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "schemas cannot be checked");
+            tracing::error!(%error, "cannot check schemas");
             BTreeMap::new()
         });
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
@@ -230,8 +238,8 @@ async fn update(cache: &RawCache) -> Result<(), CacheError> {
     Err(CacheError::Contended { attempts: ATTEMPTS })
 }
 
-/// Puts a schema: `op` is `c` to create it, `u` to update it, `s` for either. Says `c`, `u` or `n` for nothing, and what is
-/// wrong with the schema after a semicolon.
+/// Puts a schema: `op` is `c` to create it, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done),
+/// followed by a semicolon and the schema's error, if it has one.
 pub(crate) async fn create_or_update(
     served: &Served,
     name: Text,
@@ -240,7 +248,7 @@ pub(crate) async fn create_or_update(
     is_forced: bool,
 ) -> Result<String, Refusal> {
     if !matches!(op, "c" | "u" | "s") {
-        return Err(Refusal::new(format!("op '{op}' is none of c, u and s")));
+        return Err(Refusal::new(format!("unknown op '{op}'; use c, u or s")));
     }
     let key = Bytes::copy_from_slice(name.as_bytes());
     let assignment = map::Assignment {
@@ -253,17 +261,17 @@ pub(crate) async fn create_or_update(
         return Err(refusal);
     }
     if !is_schema(&key) {
-        return Err(Refusal::new("the name of a schema ends with .proto"));
+        return Err(Refusal::new("the name of a schema has to end with .proto"));
     }
     if served.cache.size().await? >= 2 * SCHEMAS_MAX as u64 {
-        return Err(Refusal::new(format!("there are {SCHEMAS_MAX} schemas at most")));
+        return Err(Refusal::new(format!("there are already {SCHEMAS_MAX} schemas")));
     }
     if let Some(refusal) = refusal_of_all(&served.cache, &put).await? {
         return Err(refusal);
     }
     let newest = served.cache.with_read_from(ReadFrom::Primary);
     let before = newest.get_with_metadata(&key).await?;
-    let (condition, told) = match (&before, op) {
+    let (condition, outcome) = match (&before, op) {
         (None, "u") | (Some(_), "c") => return Ok("n".to_owned()),
         (None, _) => (Condition::Absent, "c"),
         (Some(_), _) if is_forced => (Condition::Present, "u"),
@@ -273,15 +281,15 @@ pub(crate) async fn create_or_update(
     let change = Change::Put { value: content, lifetime: Lifetime::FOREVER };
     let write = Write { condition, change, wants_previous: false };
     let is_done = !is_same && served.write(key, write, Flags::NONE).await?.is_done;
-    let told = if is_done { told } else { "n" };
+    let outcome = if is_done { outcome } else { "n" };
     let error = newest.get([name.as_bytes(), ERRORS].concat().as_slice()).await?;
     Ok(match error {
-        None => told.to_owned(),
-        Some(error) => format!("{told};{}", String::from_utf8_lossy(&error)),
+        None => outcome.to_owned(),
+        Some(error) => format!("{outcome};{}", String::from_utf8_lossy(&error)),
     })
 }
 
-/// Removes a schema: `1` if it was there, else `0`.
+/// Removes a schema. Returns `1` if it existed, else `0`.
 pub(crate) async fn delete(served: &Served, name: &Text) -> Result<String, Refusal> {
     let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous: false };
     let key = Bytes::copy_from_slice(name.as_bytes());

@@ -1,4 +1,4 @@
-//! A connection whose client has not shown who it is: what is answered until it has.
+//! A connection before authentication: the server only responds to PING and authentication.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use consort_hotrod::{Request, RequestBody, RequestContext, Response, ResponseBod
 use crate::answer::Answer;
 use crate::answering;
 use crate::bounds::AUTH_FAILURES_MAX;
-use crate::security::access::stranger;
+use crate::security::access::not_authenticated;
 use crate::security::authenticator::{Authenticator, Exchange, Origin, Step};
 use crate::session::Session;
 
-/// How it stands after an answer.
+/// The state of the authentication after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    /// It is not known yet who the client is.
-    Unknown,
-    /// It is known, and so is what it may do.
-    Admitted,
-    /// It has tried often enough.
-    TurnedAway,
+pub(crate) enum AuthStep {
+    /// The client is not authenticated.
+    Unauthenticated,
+    /// The client is authenticated and has its permissions.
+    Authenticated,
+    /// The client has used up its attempts.
+    Rejected,
 }
 
-/// What a stranger has tried.
-pub(crate) struct Admission {
+/// The session of a client before authentication.
+pub(crate) struct PreAuthSession {
     authenticator: Arc<Authenticator>,
     peer: Option<SocketAddr>,
-    /// The name in the certificate that it has shown.
+    /// The name in the client's certificate.
     certificate: Option<Arc<str>>,
     exchange: Option<Exchange>,
     failures: usize,
 }
 
-impl Admission {
+impl PreAuthSession {
     pub(crate) fn new(
         authenticator: Arc<Authenticator>,
         peer: Option<SocketAddr>,
@@ -44,60 +44,61 @@ impl Admission {
         Self { authenticator, peer, certificate, exchange: None, failures: 0 }
     }
 
-    /// The answer to a request, one at a time.
+    /// Responds to a request. Requests come one at a time.
     pub(crate) async fn answer(
         &mut self,
         session: &Arc<Session>,
         mut request: Request,
-    ) -> (RequestContext, Response, Verdict) {
-        let (asked, id) = (request.context(), request.header.id);
-        let (answer, verdict) = match &request.body {
+    ) -> (RequestContext, Response, AuthStep) {
+        let (context, id) = (request.context(), request.header.id);
+        let (answer, auth_step) = match &request.body {
             RequestBody::Server(server::Request::Ping) => {
-                // Which caches there are, and where, is not told to strangers.
+                // Unauthenticated clients do not learn the names of caches or their topologies.
                 request.header.cache = Text::EMPTY;
-                let (asked, response, _) = answering::answer(session.clone(), request).await;
-                return (asked, response, Verdict::Unknown);
+                let (context, response, _) = answering::answer(session.clone(), request).await;
+                return (context, response, AuthStep::Unauthenticated);
             }
             RequestBody::Auth(auth::Request::Mechanisms) => {
                 let names = auth::Response::Mechanisms(self.authenticator.names(self.certificate.as_deref()));
-                (Answer::success(ResponseBody::Auth(names)), Verdict::Unknown)
+                (Answer::success(ResponseBody::Auth(names)), AuthStep::Unauthenticated)
             }
             RequestBody::Auth(auth::Request::Step(mechanism, message)) => {
                 self.step(session, mechanism.as_str(), message).await
             }
-            body => (stranger(body.opcode().name()), Verdict::Unknown),
+            body => (not_authenticated(body.opcode().name()), AuthStep::Unauthenticated),
         };
-        (asked, Response::new(id, answer.status, answer.body), verdict)
+        (context, Response::new(id, answer.status, answer.body), auth_step)
     }
 
-    async fn step(&mut self, session: &Session, mechanism: &str, message: &Bytes) -> (Answer, Verdict) {
+    async fn step(&mut self, session: &Session, mechanism: &str, message: &Bytes) -> (Answer, AuthStep) {
         let answer = |response| Answer::success(ResponseBody::Auth(response));
         let origin = Origin { peer: self.peer, certificate: self.certificate.as_deref() };
         let step = self.authenticator.step(&mut self.exchange, mechanism, message, origin).await;
-        // Who has been removed meanwhile is not admitted.
+        // A user that was removed meanwhile is not authenticated.
         let step = step.and_then(|step| {
-            if let Step::Admitted(user, _) = &step {
+            if let Step::Authenticated(user, _) = &step {
                 session.access.grant(user, session.outlet.end())?;
             }
             Ok(step)
         });
         match step {
             Ok(Step::Challenge(challenge)) => {
-                (answer(auth::Response::Challenge(challenge)), Verdict::Unknown)
+                (answer(auth::Response::Challenge(challenge)), AuthStep::Unauthenticated)
             }
-            Ok(Step::Admitted(user, last)) => {
-                tracing::debug!(user = %user.name, %mechanism, "a client has shown who it is");
-                // What a mechanism says with its end is a challenge, too, to which nobody answers (facts section 5.1).
+            Ok(Step::Authenticated(user, last)) => {
+                tracing::debug!(user = %user.name, %mechanism, "client authenticated");
+                // The last message of a mechanism is sent as a challenge, to which clients do not respond (facts section
+                // 5.1).
                 let response = last.map_or(auth::Response::Done, auth::Response::Challenge);
-                (answer(response), Verdict::Admitted)
+                (answer(response), AuthStep::Authenticated)
             }
             Err(rejection) => {
                 self.failures += 1;
                 session.caches.telemetry.rejections.one();
                 self.authenticator.note(&rejection, self.peer);
                 let is_last = self.failures >= AUTH_FAILURES_MAX;
-                let verdict = if is_last { Verdict::TurnedAway } else { Verdict::Unknown };
-                (Answer::error(Status::ServerError, rejection.to_string()), verdict)
+                let auth_step = if is_last { AuthStep::Rejected } else { AuthStep::Unauthenticated };
+                (Answer::error(Status::ServerError, rejection.to_string()), auth_step)
             }
         }
     }

@@ -1,31 +1,31 @@
-//! One line in the log for many attempts.
+//! Rate-limited logging: one line for many events.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is told at most that somebody could not show who it is: whoever tries passwords does not fill the log.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// The interval between two lines: a client that causes many events, such as failed logins, does not fill the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Attempts that have failed.
+/// A line of the log that is written at most once per interval.
 #[derive(Default)]
-pub(crate) struct Complaints(Mutex<State>);
+pub(crate) struct RateLimitedLog(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    untold: u64,
-    told_at: Option<Instant>,
+    pending: u64,
+    logged_at: Option<Instant>,
 }
 
-impl Complaints {
-    /// One more. Its count since the last time, if it is to be told now.
+impl RateLimitedLog {
+    /// Counts an event. Returns the events since the last line if a line is due now.
     pub(crate) fn count(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.untold += 1;
-        if state.told_at.is_some_and(|told_at| now.saturating_duration_since(told_at) < TOLD_EVERY) {
+        state.pending += 1;
+        if state.logged_at.is_some_and(|logged_at| now.saturating_duration_since(logged_at) < LOG_INTERVAL) {
             return None;
         }
-        state.told_at = Some(now);
-        Some(std::mem::take(&mut state.untold))
+        state.logged_at = Some(now);
+        Some(std::mem::take(&mut state.pending))
     }
 }
 
@@ -34,12 +34,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_attempts_are_told_together() {
-        let (complaints, now) = (Complaints::default(), Instant::now());
-        assert_eq!(complaints.count(now), Some(1));
+    fn many_events_are_logged_in_one_line() {
+        let (log, now) = (RateLimitedLog::default(), Instant::now());
+        assert_eq!(log.count(now), Some(1));
         for _ in 0..100 {
-            assert_eq!(complaints.count(now + TOLD_EVERY / 2), None);
+            assert_eq!(log.count(now + LOG_INTERVAL / 2), None);
         }
-        assert_eq!(complaints.count(now + TOLD_EVERY), Some(101));
+        assert_eq!(log.count(now + LOG_INTERVAL), Some(101));
     }
 }

@@ -1,7 +1,7 @@
-//! The users as they are now, and the connections that are theirs.
+//! The current users, and the sessions of authenticated clients.
 //!
-//! Users can change while a server serves. Then roles count at once, and who is a user no more has its connections ended: it
-//! may be hearing of changes without asking for anything. A new password is for those who come then.
+//! Users can change while a server serves. New roles apply at once. The connections of a removed user end, because a listener
+//! would otherwise keep receiving events. A new password applies to later logins only.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -12,71 +12,72 @@ use tokio::sync::Notify;
 use crate::security::role::{Permission, Permissions};
 use crate::security::users::Users;
 
-/// Users, and how they may show who they are.
-pub(crate) struct Offer {
+/// The users, and the mechanisms by which they authenticate.
+pub(crate) struct AuthSettings {
     pub(crate) users: Users,
-    /// The strongest first.
+    /// The mechanisms, the strongest first.
     pub(crate) mechanisms: Vec<Mechanism>,
 }
 
-/// A connection's client that has shown who it is.
-pub(crate) struct Admitted {
+/// The session of an authenticated client.
+pub(crate) struct AuthenticatedSession {
     pub(crate) name: Arc<str>,
     permissions: AtomicU16,
     is_removed: AtomicBool,
-    /// Told when it is to go.
+    /// Notified when the connection has to end.
     end: Arc<Notify>,
 }
 
-impl Admitted {
-    /// Whether it may do this now.
+impl AuthenticatedSession {
+    /// Returns whether the user has this permission now.
     pub(crate) fn may(&self, needed: Permission) -> bool {
         Permissions::from_bits(self.permissions.load(Ordering::Relaxed)).contain(needed)
     }
 
-    /// Whether it is a user no more.
+    /// Returns whether the user was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }
 }
 
-/// Who is connected. Those that have gone are swept out when there are twice as many as were left the last time: never more
-/// than twice the connections that a server takes, and [`SWEPT_FROM`].
-struct Connected {
-    all: Vec<Weak<Admitted>>,
+/// The open sessions. Closed ones are swept out when there are twice as many as were left after the last sweep, so that there
+/// are never more than twice the server's connections, and [`SWEPT_FROM`].
+struct SessionList {
+    all: Vec<Weak<AuthenticatedSession>>,
     swept_from: usize,
 }
 
-/// Below this it is not looked after those that have gone.
+/// The number of sessions from which closed ones are swept out.
 const SWEPT_FROM: usize = 64;
 
-/// The users, and who is connected.
-pub(crate) struct Roll {
-    offer: RwLock<Arc<Offer>>,
-    connected: Mutex<Connected>,
+/// The users and the open sessions.
+pub(crate) struct ActiveSessions {
+    settings: RwLock<Arc<AuthSettings>>,
+    connected: Mutex<SessionList>,
 }
 
-impl Roll {
-    pub(crate) fn new(offer: Offer) -> Self {
-        let connected = Connected { all: Vec::new(), swept_from: SWEPT_FROM };
-        Self { offer: RwLock::new(Arc::new(offer)), connected: Mutex::new(connected) }
+impl ActiveSessions {
+    pub(crate) fn new(settings: AuthSettings) -> Self {
+        let connected = SessionList { all: Vec::new(), swept_from: SWEPT_FROM };
+        Self { settings: RwLock::new(Arc::new(settings)), connected: Mutex::new(connected) }
     }
 
-    fn connected(&self) -> MutexGuard<'_, Connected> {
+    fn connected(&self) -> MutexGuard<'_, SessionList> {
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The users of now.
-    pub(crate) fn offer(&self) -> Arc<Offer> {
-        self.offer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the current users and mechanisms.
+    pub(crate) fn settings(&self) -> Arc<AuthSettings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A client that has shown to be this user, unless that is none any more. It is told by `end` when it is none later.
-    pub(crate) fn admit(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<Admitted>> {
-        // Held all the while, so that no change of the users comes between.
+    /// Registers the session of a client authenticated as this user. `None` if the user was removed meanwhile. `end` is
+    /// notified when the user is removed later.
+    pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
+        // The lock is held until the end, so that the users do not change in between.
         let mut connected = self.connected();
-        let permissions = self.offer().users.get(name)?.permissions;
-        let admitted = Arc::new(Admitted {
+        let permissions = self.settings().users.get(name)?.permissions;
+        let session = Arc::new(AuthenticatedSession {
             name: name.clone(),
             permissions: AtomicU16::new(permissions.bits()),
             is_removed: AtomicBool::new(false),
@@ -86,24 +87,24 @@ impl Roll {
             connected.all.retain(|one| one.strong_count() > 0);
             connected.swept_from = (connected.all.len() * 2).max(SWEPT_FROM);
         }
-        connected.all.push(Arc::downgrade(&admitted));
-        Some(admitted)
+        connected.all.push(Arc::downgrade(&session));
+        Some(session)
     }
 
-    /// From now on these are the users. Returns how many connections end for it.
-    pub(crate) fn replace(&self, offer: Offer) -> usize {
+    /// Replaces the users. Returns how many connections end.
+    pub(crate) fn replace(&self, settings: AuthSettings) -> usize {
         let connected = self.connected();
-        let offer = Arc::new(offer);
-        *self.offer.write().unwrap_or_else(PoisonError::into_inner) = offer.clone();
+        let settings = Arc::new(settings);
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings.clone();
         let mut removed = 0;
-        for admitted in connected.all.iter().filter_map(Weak::upgrade) {
-            match offer.users.get(&admitted.name) {
-                Some(known) => admitted.permissions.store(known.permissions.bits(), Ordering::Relaxed),
+        for session in connected.all.iter().filter_map(Weak::upgrade) {
+            match settings.users.get(&session.name) {
+                Some(known) => session.permissions.store(known.permissions.bits(), Ordering::Relaxed),
                 None => {
                     removed += 1;
-                    admitted.permissions.store(Permissions::default().bits(), Ordering::Relaxed);
-                    admitted.is_removed.store(true, Ordering::Release);
-                    admitted.end.notify_one();
+                    session.permissions.store(Permissions::default().bits(), Ordering::Relaxed);
+                    session.is_removed.store(true, Ordering::Release);
+                    session.end.notify_one();
                 }
             }
         }
@@ -115,36 +116,36 @@ impl Roll {
 mod tests {
     use super::*;
 
-    fn offer(users: &str) -> Offer {
-        Offer { users: Users::parse("users", users).unwrap(), mechanisms: Vec::new() }
+    fn settings(users: &str) -> AuthSettings {
+        AuthSettings { users: Users::parse("users", users).unwrap(), mechanisms: Vec::new() }
     }
 
-    fn admit(roll: &Roll, name: &str) -> Option<Arc<Admitted>> {
-        roll.admit(&name.into(), Arc::new(Notify::new()))
+    fn register(sessions: &ActiveSessions, name: &str) -> Option<Arc<AuthenticatedSession>> {
+        sessions.register(&name.into(), Arc::new(Notify::new()))
     }
 
     #[test]
-    fn who_is_connected_follows_the_users() {
-        let roll = Roll::new(offer("alice admin\nbob application"));
-        let [alice, bob] = ["alice", "bob"].map(|name| admit(&roll, name).unwrap());
-        assert!(admit(&roll, "carol").is_none());
-        assert_eq!(roll.replace(offer("alice observer\ncarol monitor")), 1);
+    fn open_session_follows_a_change_of_the_users() {
+        let sessions = ActiveSessions::new(settings("alice admin\nbob application"));
+        let [alice, bob] = ["alice", "bob"].map(|name| register(&sessions, name).unwrap());
+        assert!(register(&sessions, "carol").is_none());
+        assert_eq!(sessions.replace(settings("alice observer\ncarol monitor")), 1);
         assert!(alice.may(Permission::Read) && !alice.may(Permission::Write) && !alice.is_removed());
         assert!(!bob.may(Permission::Monitor) && bob.is_removed());
-        assert!(admit(&roll, "bob").is_none() && admit(&roll, "carol").is_some());
-        // Who comes back under the name is another one.
-        assert_eq!(roll.replace(offer("bob admin")), 1);
+        assert!(register(&sessions, "bob").is_none() && register(&sessions, "carol").is_some());
+        // A user that is added again is another user.
+        assert_eq!(sessions.replace(settings("bob admin")), 1);
         assert!(bob.is_removed());
     }
 
     #[test]
-    fn who_has_gone_is_forgotten() {
-        let roll = Roll::new(offer("alice admin"));
-        let kept: Vec<_> = (0..10).map(|_| admit(&roll, "alice").unwrap()).collect();
+    fn closed_sessions_are_swept_out() {
+        let sessions = ActiveSessions::new(settings("alice admin"));
+        let kept: Vec<_> = (0..10).map(|_| register(&sessions, "alice").unwrap()).collect();
         for _ in 0..10 * SWEPT_FROM {
-            drop(admit(&roll, "alice"));
+            drop(register(&sessions, "alice"));
         }
-        assert!(roll.connected().all.len() <= SWEPT_FROM);
-        assert_eq!(roll.replace(offer("bob admin")), kept.len());
+        assert!(sessions.connected().all.len() <= SWEPT_FROM);
+        assert_eq!(sessions.replace(settings("bob admin")), kept.len());
     }
 }

@@ -1,9 +1,9 @@
-//! Passwords that were right a short time ago.
+//! A cache of passwords that were verified a short time ago.
 //!
-//! A password that comes as it is (PLAIN, and Basic in HTTP) is hashed as often as its verifier says: some 20 ms. Clients with
-//! short connections would pay that for each of them, and few are hashed at a time. So of each user the last password that was
-//! right is known again for a while, by a keyed hash of it that this process alone can make. Nothing is remembered of wrong
-//! passwords and of names that are nobody's: those take the time that they always take, and do not grow the table.
+//! A password in cleartext (PLAIN, and Basic in HTTP) is hashed with the iterations of its verifier, which takes some 20 ms.
+//! Clients with short connections would pay that for each connection, and few passwords are hashed at a time. So the last
+//! verified password of each user is remembered for a while as a keyed hash, which only this process can compute. Wrong
+//! passwords and unknown names are not remembered: they always take the same time and do not grow the table.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,52 +15,53 @@ use ring::rand::SystemRandom;
 
 use crate::bounds::VERIFIED_KEPT;
 
-/// A user's password as it is remembered.
-struct Verified {
+/// A remembered password.
+struct CachedPassword {
     seal: hmac::Tag,
     at: Instant,
 }
 
-/// What is remembered: at most one password of each user that there is.
-pub(crate) struct VerifiedPasswords {
-    /// Nothing is remembered if the system has no random numbers for it.
+/// The remembered passwords: at most one for each existing user.
+pub(crate) struct PasswordCache {
+    /// `None` if the system has no random numbers: then no password is remembered.
     key: Option<hmac::Key>,
-    by_user: Mutex<BTreeMap<String, Verified>>,
+    by_user: Mutex<BTreeMap<String, CachedPassword>>,
 }
 
-/// What is remembered of a password that is right. With the verifier in it no other one's password is taken for it.
+/// Returns the text whose keyed hash is remembered. It contains the verifier, so that a password is not accepted for another
+/// user's.
 fn sealed(verifier: &Verifier, password: &str) -> Vec<u8> {
-    // A verifier's text has no zero.
+    // A verifier's text has no zero byte.
     [verifier.to_string().as_bytes(), b"\0", password.as_bytes()].concat()
 }
 
-impl VerifiedPasswords {
+impl PasswordCache {
     pub(crate) fn new(random: &SystemRandom) -> Self {
         Self { key: hmac::Key::generate(hmac::HMAC_SHA256, random).ok(), by_user: Mutex::default() }
     }
 
-    fn by_user(&self) -> MutexGuard<'_, BTreeMap<String, Verified>> {
+    fn by_user(&self) -> MutexGuard<'_, BTreeMap<String, CachedPassword>> {
         self.by_user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this was the user's password a short time ago, by the same verifier.
-    pub(crate) fn has(&self, user: &str, verifier: &Verifier, password: &str, now: Instant) -> bool {
+    /// Returns whether this password was verified for the user a short time ago, with the same verifier.
+    pub(crate) fn contains(&self, user: &str, verifier: &Verifier, password: &str, now: Instant) -> bool {
         let Some(key) = &self.key else { return false };
         let by_user = self.by_user();
         let verified = by_user.get(user).filter(|one| now.saturating_duration_since(one.at) < VERIFIED_KEPT);
         verified.is_some_and(|one| hmac::verify(key, &sealed(verifier, password), one.seal.as_ref()).is_ok())
     }
 
-    /// This is the user's password.
+    /// Remembers a verified password.
     pub(crate) fn add(&self, user: &str, verifier: &Verifier, password: &str, now: Instant) {
         let Some(key) = &self.key else { return };
         let seal = hmac::sign(key, &sealed(verifier, password));
         let mut by_user = self.by_user();
         by_user.retain(|_, one| now.saturating_duration_since(one.at) < VERIFIED_KEPT);
-        by_user.insert(user.to_owned(), Verified { seal, at: now });
+        by_user.insert(user.to_owned(), CachedPassword { seal, at: now });
     }
 
-    /// Nothing is remembered any more.
+    /// Removes all remembered passwords.
     pub(crate) fn clear(&self) {
         self.by_user().clear();
     }
@@ -76,22 +77,22 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_right_a_short_time_ago_is_known_again() {
-        let (passwords, now) = (VerifiedPasswords::new(&SystemRandom::new()), Instant::now());
+    fn only_a_recently_verified_password_is_found() {
+        let (passwords, now) = (PasswordCache::new(&SystemRandom::new()), Instant::now());
         let alice = verifier("wonderland");
-        assert!(!passwords.has("alice", &alice, "wonderland", now));
+        assert!(!passwords.contains("alice", &alice, "wonderland", now));
         passwords.add("alice", &alice, "wonderland", now);
-        assert!(passwords.has("alice", &alice, "wonderland", now + VERIFIED_KEPT / 2));
-        assert!(!passwords.has("alice", &alice, "wonderlan", now));
-        assert!(!passwords.has("bob", &alice, "wonderland", now));
-        // With a new password the verifier is another one.
-        assert!(!passwords.has("alice", &verifier("new"), "wonderland", now));
-        assert!(!passwords.has("alice", &alice, "wonderland", now + VERIFIED_KEPT));
+        assert!(passwords.contains("alice", &alice, "wonderland", now + VERIFIED_KEPT / 2));
+        assert!(!passwords.contains("alice", &alice, "wonderlan", now));
+        assert!(!passwords.contains("bob", &alice, "wonderland", now));
+        // A new password has another verifier.
+        assert!(!passwords.contains("alice", &verifier("new"), "wonderland", now));
+        assert!(!passwords.contains("alice", &alice, "wonderland", now + VERIFIED_KEPT));
     }
 
     #[test]
-    fn what_is_remembered_goes_with_time_and_when_it_is_said() {
-        let (passwords, now) = (VerifiedPasswords::new(&SystemRandom::new()), Instant::now());
+    fn cached_password_expires_and_is_cleared() {
+        let (passwords, now) = (PasswordCache::new(&SystemRandom::new()), Instant::now());
         passwords.add("alice", &verifier("a"), "a", now);
         passwords.add("alice", &verifier("b"), "b", now);
         assert_eq!(passwords.by_user().len(), 1, "the last one of each user");

@@ -49,7 +49,7 @@ use crate::stats::Count;
 use locks::Locks;
 pub(crate) use reaper::reap;
 use record::{Branch, Intent, State, Value};
-pub(crate) use record::{Record, key_of, xid_of};
+pub(crate) use record::{Record, record_key, xid_from_key};
 
 /// The cache of records.
 const RECORDS: &str = "___consort_transactions";
@@ -96,9 +96,9 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Counts the outcome of a request whose response has this code.
-    fn note(&self, asked: &Count, code: i32) {
+    fn note(&self, requested: &Count, code: i32) {
         match code {
-            xa::OK => asked.one(),
+            xa::OK => requested.one(),
             xa::ROLLBACK | xa::HEURISTIC_ROLLBACK => self.rolled_back.one(),
             _ => {}
         }
@@ -115,10 +115,10 @@ impl Counts {
 }
 
 /// The caches of a transaction by their names; `None` for a cache that was removed.
-type Involved = BTreeMap<String, Option<RawCache>>;
+type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
 /// Runs work to its end even if the client disconnects, because the server that begins a step also ends it.
-async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
@@ -129,7 +129,7 @@ async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'sta
     }
 }
 
-fn code(code: i32) -> Answer {
+fn code_answer(code: i32) -> Answer {
     Answer::success(ResponseBody::Transaction(Response::Code(code)))
 }
 
@@ -158,12 +158,12 @@ pub(crate) async fn answer(
         let prepared = async move {
             let code = transactions.prepare(&cache, &involved, prepare, recovery, version).await?;
             let counts = &transactions.counts;
-            let asked = if is_one_phase { &counts.committed } else { &counts.prepared };
-            code.iter().for_each(|code| counts.note(asked, *code));
+            let requested = if is_one_phase { &counts.committed } else { &counts.prepared };
+            code.iter().for_each(|code| counts.note(requested, *code));
             Ok::<_, Refusal>(code)
         };
         // Without a code of its own the client repeats the request.
-        return Ok(detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code));
+        return Ok(run_detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code_answer));
     }
     let transactions = caches.transactions().await.map_err(failed)?.clone();
     Ok(match request {
@@ -174,18 +174,18 @@ pub(crate) async fn answer(
                 transactions.counts.note(&transactions.counts.committed, code);
                 Ok::<_, Refusal>(code)
             };
-            code(detached(committed).await?)
+            code_answer(run_detached(committed).await?)
         }
         Request::Rollback(xid) => {
             let rolled_back = async move {
-                let code = transactions.roll_back(&key_of(&xid)).await?;
+                let code = transactions.roll_back(&record_key(&xid)).await?;
                 transactions.counts.note(&transactions.counts.rolled_back, code);
                 Ok::<_, Refusal>(code)
             };
-            code(detached(rolled_back).await?)
+            code_answer(run_detached(rolled_back).await?)
         }
         Request::Forget(xid) => {
-            transactions.forget(&key_of(&xid)).await?;
+            transactions.forget(&record_key(&xid)).await?;
             Answer::of(Status::Success)
         }
         Request::FetchRecovery | Request::Prepare(..) => {
@@ -198,7 +198,7 @@ pub(crate) async fn answer(
 }
 
 /// Returns the branch of a client's request with the versions that the client has read, both in the order of the keys.
-fn branch_of(
+fn new_branch(
     cache: &str,
     server: &str,
     modifications: Vec<Modification>,
@@ -208,7 +208,7 @@ fn branch_of(
 ) -> Result<(Branch, Vec<Seen>), Refusal> {
     let bytes = |one: &Modification| one.key.len() + one.change.as_ref().map_or(0, |(_, value)| value.len());
     if modifications.iter().map(bytes).sum::<usize>() > TRANSACTION_BYTES_MAX {
-        return Err(Refusal::new(format!("a transaction changes {TRANSACTION_BYTES_MAX} bytes at most")));
+        return Err(Refusal::new(format!("a transaction can change at most {TRANSACTION_BYTES_MAX} bytes")));
     }
     let mut by_key = BTreeMap::new();
     for Modification { key, seen, change } in modifications {
@@ -218,7 +218,7 @@ fn branch_of(
         });
         let intent = Intent { key: key.to_vec(), had: None, value };
         if by_key.insert(key, (intent, seen)).is_some() {
-            return Err(Refusal::new("a transaction changes a key twice"));
+            return Err(Refusal::new("a transaction cannot change a key twice"));
         }
     }
     let (intents, seen) = by_key.into_values().unzip();
@@ -235,17 +235,17 @@ fn branch_of(
 }
 
 /// Returns the holder of a transaction's locks.
-fn holder_of(key: &[u8]) -> Bytes {
+fn lock_holder(key: &[u8]) -> Bytes {
     [&b"x"[..], key].concat().into()
 }
 
 impl Transactions {
     /// Opens the caches of records and locks.
     pub(crate) async fn open(manager: &CacheManager) -> Result<Self, OpenError> {
-        let everywhere =
+        let replicated =
             |name| CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) };
-        let records = manager.open(everywhere(RECORDS)).cache().await?;
-        let locks = Locks::new(manager.open(everywhere(LOCKS)).essential().raw().await?);
+        let records = manager.open(replicated(RECORDS)).cache().await?;
+        let locks = Locks::new(manager.open(replicated(LOCKS)).essential().raw().await?);
         let (server, counts) = (manager.address().to_string(), Counts::default());
         let limits = Limits { transactions: TRANSACTIONS_MAX, bytes: TRANSACTIONS_BYTES_MAX };
         Ok(Self { records, locks, server, counts, limits })
@@ -267,21 +267,21 @@ impl Transactions {
         key: Bytes,
         write: Write,
     ) -> Result<Written, CacheError> {
-        detached(async move {
+        run_detached(async move {
             let holder = Bytes::from(format!("w{:x}", RandomState::new().build_hasher().finish()));
             let kept = Lifetime { lifespan: Some(LOCK_KEPT), max_idle: None };
-            if !self.locks.take(cache.name(), &key, &holder, kept).await? {
+            if !self.locks.acquire(cache.name(), &key, &holder, kept).await? {
                 return Err(OperationError::TimedOut(LOCK_TIME_MAX).into());
             }
             let written = cache.write(key.clone(), write).await;
             // While the write may still be applied, it keeps its lock.
-            let may_be_done = |error: &CacheError| {
+            let may_have_been_applied = |error: &CacheError| {
                 matches!(
                     error,
                     CacheError::Operation(OperationError::TimedOut(_) | OperationError::Uncertain)
                 )
             };
-            if !written.as_ref().is_err_and(may_be_done) {
+            if !written.as_ref().is_err_and(may_have_been_applied) {
                 // Otherwise the lock expires within a minute.
                 let _ = self.locks.release(cache.name(), &key, &holder).await;
             }
@@ -295,9 +295,9 @@ impl Transactions {
     }
 
     /// Returns the caches of the transaction's branches so far.
-    async fn involved(&self, caches: &Caches, xid: &Xid) -> Result<Involved, Refusal> {
-        let mut involved = Involved::new();
-        for branch in self.record(&key_of(xid)).await?.unwrap_or_default().branches {
+    async fn involved(&self, caches: &Caches, xid: &Xid) -> Result<InvolvedCaches, Refusal> {
+        let mut involved = InvolvedCaches::new();
+        for branch in self.record(&record_key(xid)).await?.unwrap_or_default().branches {
             let found = caches.find(&branch.cache).await.map_err(|error| Refusal::new(error.to_string()))?;
             involved.insert(branch.cache, found.map(|served| served.handle()));
         }
@@ -308,7 +308,7 @@ impl Transactions {
     async fn prepare(
         &self,
         cache: &RawCache,
-        involved: &Involved,
+        involved: &InvolvedCaches,
         prepare: Prepare,
         recovery: Recovery,
         version: ProtocolVersion,
@@ -319,8 +319,8 @@ impl Transactions {
         }
         let default = cache.options().lifetime;
         let (mut branch, seen) =
-            branch_of(cache.name(), &self.server, modifications, recovery, version, default)?;
-        let key = key_of(&xid);
+            new_branch(cache.name(), &self.server, modifications, recovery, version, default)?;
+        let key = record_key(&xid);
         if let Some(state) = self.begin(&key, &branch).await? {
             return Ok(match state {
                 State::Preparing => {
@@ -331,21 +331,21 @@ impl Transactions {
                 State::RolledBack => Some(xa::ROLLBACK),
             });
         }
-        let is_sound = self.lock_and_look(cache, &holder_of(&key), &mut branch, &seen).await;
+        let is_sound = self.lock_and_validate(cache, &lock_holder(&key), &mut branch, &seen).await;
         let is_prepared = match is_sound {
             Ok(true) => self.set_prepared(&key, &branch, is_one_phase).await,
             other => other,
         };
         if let Err(error) = &is_prepared {
-            tracing::debug!(%error, "a transaction cannot be prepared");
+            tracing::debug!(%error, "cannot prepare a transaction");
         }
         if let (Ok(true), false) = (&is_prepared, is_one_phase) {
             return Ok(Some(xa::OK));
         }
         // After an error it is unknown whether the record was written.
-        let is_decided = matches!(is_prepared, Ok(true)) || !self.take_back(&key, &branch).await?;
+        let is_decided = matches!(is_prepared, Ok(true)) || !self.roll_back_branch(&key, &branch).await?;
         if is_decided {
-            return self.finish_in_time(&key, involved).await.map(Some);
+            return self.finish_with_retries(&key, involved).await.map(Some);
         }
         // Also locks that were taken after another server had decided the rollback.
         self.release(&key, &branch).await?;
@@ -358,7 +358,7 @@ impl Transactions {
         let Limits { transactions, bytes } = self.limits;
         if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
             return Err(Refusal::new(format!(
-                "there are {transactions} transactions, or {bytes} bytes of them"
+                "the limit of {transactions} transactions or {bytes} bytes is reached"
             )));
         }
         let mut known = None;
@@ -375,7 +375,7 @@ impl Transactions {
     }
 
     /// Locks a branch's keys and validates their versions. Returns whether the branch can commit.
-    async fn lock_and_look(
+    async fn lock_and_validate(
         &self,
         cache: &RawCache,
         holder: &Bytes,
@@ -383,7 +383,7 @@ impl Transactions {
         seen: &[Seen],
     ) -> Result<bool, CacheError> {
         for intent in &branch.intents {
-            if !self.locks.take(cache.name(), &intent.key, holder, Lifetime::FOREVER).await? {
+            if !self.locks.acquire(cache.name(), &intent.key, holder, Lifetime::FOREVER).await? {
                 return Ok(false);
             }
         }
@@ -430,26 +430,26 @@ impl Transactions {
 
     /// Rolls back a prepared branch; other branches of the transaction belong to their own requests. Returns false if the
     /// commit is decided.
-    async fn take_back(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
-        let mut is_back = true;
+    async fn roll_back_branch(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
+        let mut is_rolled_back = true;
         let rolled_back = |record: Option<&Record>| {
-            is_back = true;
+            is_rolled_back = true;
             let mut record = record?.clone();
             if let Some(own) = record.branch(&branch.cache) {
                 match own.state {
                     State::Preparing | State::Prepared => own.state = State::RolledBack,
-                    State::Committing | State::Committed => is_back = false,
+                    State::Committing | State::Committed => is_rolled_back = false,
                     State::RolledBack => {}
                 }
             }
             Some(record)
         };
         self.records.compute(key, rolled_back).await?;
-        Ok(is_back)
+        Ok(is_rolled_back)
     }
 
-    async fn commit(&self, xid: &Xid, involved: &Involved) -> Result<i32, Refusal> {
-        let key = key_of(xid);
+    async fn commit(&self, xid: &Xid, involved: &InvolvedCaches) -> Result<i32, Refusal> {
+        let key = record_key(xid);
         let mut decided = xa::UNKNOWN;
         let decide = |record: Option<&Record>| {
             decided = xa::UNKNOWN;
@@ -459,10 +459,10 @@ impl Transactions {
         };
         self.records.compute(&key[..], decide).await?;
         match decided {
-            xa::OK => self.finish_in_time(&key, involved).await,
+            xa::OK => self.finish_with_retries(&key, involved).await,
             xa::UNKNOWN => Ok(decided),
             _ => {
-                self.release_over(&key).await?;
+                self.release_completed(&key).await?;
                 Ok(decided)
             }
         }
@@ -478,17 +478,19 @@ impl Transactions {
         };
         self.records.compute(key, decide).await?;
         if decided != xa::UNKNOWN {
-            self.release_over(key).await?;
+            self.release_completed(key).await?;
         }
         Ok(decided)
     }
 
     /// Completes a decided transaction. Returns the code of the response.
-    async fn finish_in_time(&self, key: &[u8], involved: &Involved) -> Result<i32, Refusal> {
+    async fn finish_with_retries(&self, key: &[u8], involved: &InvolvedCaches) -> Result<i32, Refusal> {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {
                 Ok(()) => return Ok(xa::OK),
-                Err(error) => tracing::warn!(%error, "what a transaction has decided is not written yet"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot complete the writes of a decided transaction; trying again")
+                }
             }
         }
         // The decision stands, and the writes will still be made.
@@ -496,7 +498,7 @@ impl Transactions {
     }
 
     /// Makes the writes of a decided transaction, and unlocks the keys.
-    async fn finish(&self, key: &[u8], involved: &Involved) -> Result<(), CacheError> {
+    async fn finish(&self, key: &[u8], involved: &InvolvedCaches) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let mut written = Vec::new();
         for branch in record.branches.iter().filter(|branch| branch.state == State::Committing) {
@@ -520,11 +522,11 @@ impl Transactions {
             Some(now)
         };
         self.records.compute(key, done).await?;
-        self.release_over(key).await
+        self.release_completed(key).await
     }
 
     /// Unlocks the keys of all completed branches.
-    async fn release_over(&self, key: &[u8]) -> Result<(), CacheError> {
+    async fn release_completed(&self, key: &[u8]) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let is_over = |branch: &&Branch| matches!(branch.state, State::Committed | State::RolledBack);
         for branch in record.branches.iter().filter(is_over) {
@@ -534,7 +536,7 @@ impl Transactions {
     }
 
     async fn release(&self, key: &[u8], branch: &Branch) -> Result<(), CacheError> {
-        let holder = holder_of(key);
+        let holder = lock_holder(key);
         for intent in &branch.intents {
             self.locks.release(&branch.cache, &intent.key, &holder).await?;
         }
@@ -566,14 +568,14 @@ impl Transactions {
 
     /// Returns the transactions that wait for recovery.
     async fn in_doubt(&self, gathering: &mut Gathering) -> Result<Vec<Xid>, Refusal> {
-        let (mut walk, mut keys) = (self.records.keys(), Vec::new());
-        while let Some(key) = walk.next().await.transpose()? {
+        let (mut all, mut keys) = (self.records.keys(), Vec::new());
+        while let Some(key) = all.next().await.transpose()? {
             if let Some(entry) = self.records.get_with_metadata(&key[..]).await?
                 && entry.value.is_in_doubt(entry.age)
             {
                 // The id is held here, and then copied for the response.
                 gathering.add(size_of::<Xid>() + 2 * key.len()).await?;
-                keys.extend(xid_of(&key));
+                keys.extend(xid_from_key(&key));
             }
         }
         Ok(keys)

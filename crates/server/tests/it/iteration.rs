@@ -1,4 +1,4 @@
-//! Walks over entries.
+//! Iteration over entries.
 
 use consort_hotrod::ops::iteration::{Batch, Request as Iteration, Response as Walked, Start};
 use consort_hotrod::ops::listener::Factory;
@@ -37,7 +37,7 @@ async fn filled(cluster: &str) -> (Running, Client) {
 }
 
 #[tokio::test]
-async fn every_entry_comes_once_and_every_segment_is_finished_once() {
+async fn iteration_returns_each_entry_once_and_finishes_each_segment_once() {
     let (_server, mut client) = filled("walk").await;
     let id = begun(&mut client, walk(2)).await;
     let (mut keys, mut finished) = (Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ async fn every_entry_comes_once_and_every_segment_is_finished_once() {
 }
 
 #[tokio::test]
-async fn only_what_was_asked_for_comes() {
+async fn iteration_returns_only_the_requested_segments_and_entries() {
     let (_server, mut client) = filled("walk-part").await;
     let filter = Some(Factory { name: KEY_PREFIX.into(), params: vec!["a".into()] });
     let mut found = Vec::new();
@@ -87,7 +87,7 @@ async fn only_what_was_asked_for_comes() {
 }
 
 #[tokio::test]
-async fn a_connection_has_no_more_walks_than_its_bound_and_no_other_has_them() {
+async fn iterations_of_a_connection_are_bounded_and_belong_to_it() {
     let (server, mut client) = filled("walk-bound").await;
     let mut last = Text::EMPTY;
     for _ in 0..ITERATIONS_MAX {

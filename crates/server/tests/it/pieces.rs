@@ -1,4 +1,4 @@
-//! Values in pieces: what no client of ours asks, in old versions, out of order, and too much of it.
+//! Values in pieces: requests that our client never sends, in old versions, out of order, and above the limits.
 
 use bytes::Bytes;
 use consort_cache::VALUE_BYTES_MAX;
@@ -24,7 +24,7 @@ impl Asking {
     async fn ask(&mut self, body: RequestBody) -> Response {
         let mut request = request(9, "c", body);
         (request.header.version, request.header.flags) = (self.version, self.flags);
-        self.client.ask_so(request).await
+        self.client.send_request(request).await
     }
 
     async fn stream(&mut self, request: Stream) -> Response {
@@ -64,7 +64,7 @@ fn piece(response: Response) -> Piece {
 }
 
 #[tokio::test]
-async fn streams_that_are_not_there_are_refused_and_their_end_is_no_error() {
+async fn request_of_an_unknown_stream_is_refused_and_its_end_is_no_error() {
     let (server, _client) = Running::with_cache("unknown", "c").await;
     let mut asking = Asking::connect(&server, ProtocolVersion::V4_1).await;
     assert!(is_unknown(&asking.stream(Stream::NextGet(1)).await));
@@ -72,7 +72,7 @@ async fn streams_that_are_not_there_are_refused_and_their_end_is_no_error() {
     assert_eq!(asking.stream(Stream::EndGet(1)).await.status, Status::Success);
     assert_eq!(asking.stream(Stream::EndPut(1)).await.status, Status::Success);
     assert_eq!(asking.stream(Stream::StartGet("key".into(), 10)).await.status, Status::NotFound);
-    // One that is written is not read, and is another connection's.
+    // A stream that is being written cannot be read, and a stream belongs to its connection.
     let stream = asking.start(0).await;
     assert!(is_unknown(&asking.stream(Stream::NextGet(stream)).await));
     let mut other = Asking::connect(&server, ProtocolVersion::V4_1).await;
@@ -80,20 +80,20 @@ async fn streams_that_are_not_there_are_refused_and_their_end_is_no_error() {
     assert_eq!(asking.stream(Stream::NextPut(stream, false, "a".into())).await.status, Status::Success);
     assert_eq!(asking.stream(Stream::NextPut(stream, true, "b".into())).await.status, Status::Success);
     assert_eq!(asking.get().await.unwrap(), "ab");
-    // What comes after the last piece, or after the end, belongs to nothing.
+    // A request after the last piece or after the end is refused.
     assert!(is_unknown(&asking.stream(Stream::NextPut(stream, false, "c".into())).await));
     let stream = asking.start(0).await;
     assert_eq!(asking.stream(Stream::EndPut(stream)).await.status, Status::Success);
     assert!(is_unknown(&asking.stream(Stream::NextPut(stream, true, "d".into())).await));
     assert_eq!(asking.get().await.unwrap(), "ab");
-    // An empty piece is one, too.
+    // An empty piece is valid.
     let stream = asking.start(0).await;
     assert_eq!(asking.stream(Stream::NextPut(stream, true, Bytes::new())).await.status, Status::Success);
     assert_eq!(asking.get().await.unwrap(), "");
 }
 
 #[tokio::test]
-async fn the_last_piece_says_what_a_put_says_and_never_what_was_there() {
+async fn last_piece_is_answered_like_a_put_without_the_previous_value() {
     let (server, _client) = Running::with_cache("statuses", "c").await;
     let mut asking = Asking::connect(&server, ProtocolVersion::V4_1).await;
     asking.flags = Flags::FORCE_RETURN_PREVIOUS;
@@ -111,7 +111,7 @@ async fn the_last_piece_says_what_a_put_says_and_never_what_was_there() {
 }
 
 #[tokio::test]
-async fn pieces_are_as_long_as_the_client_wants() {
+async fn pieces_have_the_length_that_the_client_requests() {
     let (server, mut client) = Running::with_cache("lengths", "c").await;
     client.ask("c", put("key", "0123456789")).await;
     let mut asking = Asking::connect(&server, ProtocolVersion::V4_1).await;
@@ -155,9 +155,9 @@ async fn streams_of_a_connection_are_bounded_by_number_and_values_by_length() {
     assert_eq!(asking.get().await, None);
 }
 
-/// The form of 2.6, in which one request has all pieces.
+/// The form of 2.6, with all pieces in one request.
 #[tokio::test]
-async fn old_versions_put_and_get_all_pieces_at_once() {
+async fn old_version_puts_and_gets_all_pieces_in_one_request() {
     let (server, _client) = Running::with_cache("old-streams", "c").await;
     for version in [ProtocolVersion::V2_6, ProtocolVersion::V3_1, ProtocolVersion::V4_0] {
         let mut asking = Asking::connect(&server, version).await;

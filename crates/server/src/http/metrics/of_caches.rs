@@ -1,4 +1,4 @@
-//! Numbers of caches and of their stores.
+//! Metrics of caches and their stores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::http::exposition::{Exposition, Kind};
 use crate::served::Served;
 use crate::stats::Stats;
 
-/// A number of a cache, and what it is.
-type OfCache = (Kind, &'static str, &'static str, fn(&Caches, &Served) -> Option<u64>);
+/// A metric of a cache: its type, name and help, and how it is read.
+type CacheMetric = (Kind, &'static str, &'static str, fn(&Caches, &Served) -> Option<u64>);
 
-const OF_CACHES: &[OfCache] = &[
+const CACHE_METRICS: &[CacheMetric] = &[
     (Kind::Counter, "consort_cache_hits", "Reads on this server that found something.", |_, it| {
         stat(it, |it| it.hits.get())
     }),
@@ -115,36 +115,36 @@ fn stat(served: &Served, of: fn(&Stats) -> i64) -> Option<u64> {
     u64::try_from(of(&served.stats)).ok()
 }
 
-/// All numbers of caches. There are at most [`CACHES_MAX`](crate::bounds::CACHES_MAX) caches, and so many values in a family,
-/// times the statuses of errors in that of errors.
-pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
+/// Appends all metrics of caches. A family has at most [`CACHES_MAX`](crate::bounds::CACHES_MAX) values; the family of errors
+/// has as many for each status.
+pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let all = caches.all();
-    for (kind, name, help, of) in OF_CACHES {
-        told.family(*kind, name, help);
+    for (kind, name, help, of) in CACHE_METRICS {
+        out.family(*kind, name, help);
         for (cache, served) in &all {
             if let Some(value) = of(caches, served) {
-                told.value(&[("cache", cache)], value);
+                out.value(&[("cache", cache)], value);
             }
         }
     }
-    rebalances(told, &all);
-    listeners(told, caches, &all);
-    errors(told, caches, &all);
-    stores(told, caches);
+    rebalances(out, &all);
+    listeners(out, caches, &all);
+    errors(out, caches, &all);
+    stores(out, caches);
     let help = "Whether the cache is defined and could not be opened on this server.";
-    told.family(Kind::Gauge, "consort_cache_failed", help);
+    out.family(Kind::Gauge, "consort_cache_failed", help);
     for (cache, _) in &all {
-        told.value(&[("cache", cache)], 0);
+        out.value(&[("cache", cache)], 0);
     }
     for (cache, _) in caches.failed.all() {
-        told.value(&[("cache", &cache)], 1);
+        out.value(&[("cache", &cache)], 1);
     }
 }
 
-/// A time of a cache's rebalances, and what it is.
-type OfRebalances = (Kind, &'static str, &'static str, fn(&RebalanceTimes) -> Option<Duration>);
+/// A duration of a cache's rebalances: its type, name and help, and how it is read.
+type RebalanceMetric = (Kind, &'static str, &'static str, fn(&RebalanceTimes) -> Option<Duration>);
 
-const OF_REBALANCES: &[OfRebalances] = &[
+const REBALANCE_METRICS: &[RebalanceMetric] = &[
     (
         Kind::Counter,
         "consort_cache_rebalance_seconds",
@@ -165,18 +165,18 @@ const OF_REBALANCES: &[OfRebalances] = &[
     ),
 ];
 
-fn rebalances(told: &mut Exposition, all: &[(String, Arc<Served>)]) {
-    for (kind, name, help, of) in OF_REBALANCES {
-        told.family(*kind, name, help);
+fn rebalances(out: &mut Exposition, all: &[(String, Arc<Served>)]) {
+    for (kind, name, help, of) in REBALANCE_METRICS {
+        out.family(*kind, name, help);
         for (cache, served) in all {
             if let Some(value) = of(&served.cache.rebalance_times()) {
-                told.value(&[("cache", cache)], value.as_secs_f64());
+                out.value(&[("cache", cache)], value.as_secs_f64());
             }
         }
     }
 }
 
-fn listeners(told: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>)]) {
+fn listeners(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>)]) {
     let mut counts = BTreeMap::<String, (usize, usize)>::new();
     for (name, (listeners, near)) in caches.listeners.count() {
         // Clients may have named an alias.
@@ -187,34 +187,34 @@ fn listeners(told: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>
     }
     let count = |cache: &String| counts.get(cache).copied().unwrap_or_default();
     let help = "Listeners that clients of this server have added, near caches included.";
-    told.family(Kind::Gauge, "consort_cache_listeners", help);
+    out.family(Kind::Gauge, "consort_cache_listeners", help);
     for (cache, _) in all {
-        told.value(&[("cache", cache)], count(cache).0);
+        out.value(&[("cache", cache)], count(cache).0);
     }
     let help = "Near caches of clients of this server, each of a connection.";
-    told.family(Kind::Gauge, "consort_cache_near_caches", help);
+    out.family(Kind::Gauge, "consort_cache_near_caches", help);
     for (cache, _) in all {
-        told.value(&[("cache", cache)], count(cache).1);
+        out.value(&[("cache", cache)], count(cache).1);
     }
 }
 
-/// Errors of what names no cache of clients that is open here have the cache "", so that clients cannot add values.
-fn errors(told: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>)]) {
+/// Appends the errors. Requests that name no open cache of clients have the cache "", so that clients cannot add values.
+fn errors(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>)]) {
     let help = "Requests of Hot Rod clients that were answered with an error, by cache and status. Without a cache: those \
                 that name no cache of clients which is open here.";
-    told.family(Kind::Counter, "consort_cache_errors", help);
+    out.family(Kind::Counter, "consort_cache_errors", help);
     let of_caches = all.iter().map(|(cache, served)| (cache.as_str(), &served.stats.errors));
     for (cache, errors) in of_caches.chain([("", &caches.telemetry.errors_without_cache)]) {
         for (status, count) in errors.all() {
-            told.value(&[("cache", cache), ("status", status.name())], count);
+            out.value(&[("cache", cache), ("status", status.name())], count);
         }
     }
 }
 
-/// A number of a cache's store, and what it is.
-type OfStore = (Kind, &'static str, &'static str, fn(&StoreStats, &StoreHealth) -> Option<u64>);
+/// A metric of a cache's store: its type, name and help, and how it is read.
+type StoreMetric = (Kind, &'static str, &'static str, fn(&StoreStats, &StoreHealth) -> Option<u64>);
 
-const OF_STORES: &[OfStore] = &[
+const STORE_METRICS: &[StoreMetric] = &[
     (Kind::Gauge, "consort_store_bytes", "Bytes of the files of the cache's store.", |stats, _| {
         Some(stats.disk_bytes)
     }),
@@ -248,8 +248,8 @@ const OF_STORES: &[OfStore] = &[
     }),
 ];
 
-/// The stores of caches, those of the servers' own included.
-fn stores(told: &mut Exposition, caches: &Caches) {
+/// Appends the metrics of the stores, internal ones included.
+fn stores(out: &mut Exposition, caches: &Caches) {
     let manager = caches.manager();
     let all: Vec<(String, StoreStats, StoreHealth)> = caches
         .with_stores()
@@ -259,11 +259,11 @@ fn stores(told: &mut Exposition, caches: &Caches) {
             Some((name, stats, health))
         })
         .collect();
-    for (kind, name, help, of) in OF_STORES {
-        told.family(*kind, name, help);
+    for (kind, name, help, of) in STORE_METRICS {
+        out.family(*kind, name, help);
         for (cache, stats, health) in &all {
             if let Some(value) = of(stats, health) {
-                told.value(&[("cache", cache)], value);
+                out.value(&[("cache", cache)], value);
             }
         }
     }
