@@ -10,12 +10,12 @@ use consort_hotrod::{
     ResponseBody, Status,
 };
 
-use crate::ahead::Recent;
+use crate::ahead::CachedLookup;
 use crate::answer::{Answer, Refusal};
 use crate::caches::Caches;
-use crate::gathering::Held;
+use crate::gathering::ResponseBytes;
 use crate::query::{IterationQuery, ListenerQuery};
-use crate::served::Served;
+use crate::served::ServedCache;
 use crate::session::Session;
 use crate::{admin, bulk, multimap, pieces, query, schemas, topology, transactions};
 
@@ -89,9 +89,9 @@ const OPCODES: &[Opcode] = &[
 
 /// Answers a read of a local entry in a cache without conversion, or a write that involves no other member. Most requests
 /// are of this kind. Returns `None` for all others, which [`answer`] answers.
-pub(crate) fn answer_here(
+pub(crate) fn try_dispatch_local(
     session: &Session,
-    recent: &Recent,
+    recent: &CachedLookup,
     request: &Request,
 ) -> Option<(RequestContext, Response)> {
     let Request { header, body } = request;
@@ -100,11 +100,11 @@ pub(crate) fn answer_here(
     if !is_plain || session.access.refusal(header.cache.as_str(), body).is_some() {
         return None;
     }
-    let answer = crate::map::answer_here(&recent.served, asked, header.version, header.flags)?;
+    let answer = crate::map::try_answer_local(&recent.served, asked, header.version, header.flags)?;
     if answer.status.is_error() {
         session.caches.note_error(header, answer.status);
     }
-    let is_news = |told: &&Arc<_>| topology::is_news(told, header);
+    let is_news = |told: &&Arc<_>| topology::differs(told, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
@@ -113,7 +113,7 @@ pub(crate) fn answer_here(
 pub(crate) async fn answer(
     session: Arc<Session>,
     request: Request,
-) -> (RequestContext, Response, Option<Box<Held>>) {
+) -> (RequestContext, Response, Option<Box<ResponseBytes>>) {
     let asked = request.context();
     let Request { header, body } = request;
     let (answer, topology) = answer_body(&session, &header, body).await;
@@ -185,7 +185,7 @@ async fn answer_body(
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
-            let stats = served.stats.told(&served.cache);
+            let stats = served.stats.for_clients(&served.cache);
             Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
         }
         (RequestBody::Map(request), Some(served)) => {
@@ -272,7 +272,7 @@ async fn answer_body(
 }
 
 /// The reason for which a change of the schemas is refused, if there is one.
-async fn refusal_of_schema(served: &Served, body: &RequestBody) -> Option<Refusal> {
+async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<Refusal> {
     if let Some(refusal) = schemas::refusal(body) {
         return Some(refusal);
     }
@@ -284,7 +284,7 @@ async fn served(
     caches: &Caches,
     header: &RequestHeader,
     body: &RequestBody,
-) -> Result<Option<Arc<Served>>, Answer> {
+) -> Result<Option<Arc<ServedCache>>, Answer> {
     // Clients name a cache of their own for counters, and send requests to the owners in its topology.
     if matches!(body, RequestBody::Counter(_)) {
         return Ok(Some(caches.counters.served.clone()));
@@ -331,7 +331,7 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
-fn pong(served: Option<&Served>) -> Answer {
+fn pong(served: Option<&ServedCache>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
     let (key_type, value_type) =
         served.map(|served| served.encoding.client_media_types()).unwrap_or_default();

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::bounds::{HEALTH_CONNECTIONS_MAX, STRANGER_TIME_MAX};
+use crate::bounds::{HEALTH_CONNECTIONS_MAX, HANDSHAKE_TIMEOUT};
 use crate::caches::Caches;
 use crate::http::HttpConnection;
 use crate::security::Security;
@@ -78,7 +78,7 @@ async fn answer(
         is_authenticated: false,
         is_health_port: true,
     };
-    if let Err(error) = visitor.serve(Instant::now() + STRANGER_TIME_MAX, &mut ending).await {
+    if let Err(error) = visitor.serve(Instant::now() + HANDSHAKE_TIMEOUT, &mut ending).await {
         tracing::debug!(%error, "a connection on the port for health has ended");
     }
 }

@@ -7,7 +7,7 @@ use crate::admin_error::AdminError;
 use crate::bounds::CACHE_NAME_MAX;
 use crate::caches::Caches;
 use crate::definition::{self, Definition, DefinitionError};
-use crate::register::Keeping;
+use crate::register::Lifecycle;
 
 /// The prefix of templates' keys.
 const KEY: &str = "___template ";
@@ -22,7 +22,7 @@ impl Caches {
         &self,
         name: &str,
         definition: &Definition,
-        keeping: Keeping,
+        keeping: Lifecycle,
     ) -> Result<(), AdminError> {
         if name.is_empty() {
             return Err(AdminError::Missing("name"));
@@ -57,7 +57,7 @@ impl Caches {
 
     /// The definition of a cache that is created from a template.
     pub(crate) async fn template(&self, cache: &str, name: &str) -> Result<Option<Definition>, AdminError> {
-        let Some(text) = self.definitions.newest(&key(name)).await? else { return Ok(None) };
+        let Some(text) = self.definitions.get_linearizable(&key(name)).await? else { return Ok(None) };
         Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
     }
 

@@ -10,12 +10,12 @@ use consort_query::{Compiled, Statement};
 use crate::answer::Refusal;
 use crate::caches::Caches;
 use crate::media::Types;
-use crate::served::Served;
+use crate::served::ServedCache;
 
 /// Compiles the factory's query, which is evaluated entity by entity.
 pub(super) async fn compiled(
     caches: &Caches,
-    served: &Served,
+    served: &ServedCache,
     factory: &Factory,
 ) -> Result<Compiled, Refusal> {
     super::check(served)?;

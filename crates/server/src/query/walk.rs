@@ -11,7 +11,7 @@ use super::{factory, owner};
 use crate::answer::Refusal;
 use crate::caches::Caches;
 use crate::filter::{take_metadata, with_metadata};
-use crate::served::Served;
+use crate::served::ServedCache;
 
 /// The name of the filter factory.
 pub(crate) const ITERATION: &str = "iteration-filter-converter-factory";
@@ -31,7 +31,7 @@ impl IterationQuery {
     /// Returns the query of an iteration, if its filter is one.
     pub(crate) async fn from_start(
         caches: &Caches,
-        served: &Served,
+        served: &ServedCache,
         start: &Start,
     ) -> Result<Option<Self>, Refusal> {
         let Some(factory) = start.filter.as_ref().filter(|factory| factory.name.as_str() == ITERATION) else {

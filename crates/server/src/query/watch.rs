@@ -11,7 +11,7 @@ use consort_query::{Compiled, Exceeded};
 use super::factory;
 use crate::answer::Refusal;
 use crate::caches::Caches;
-use crate::served::Served;
+use crate::served::ServedCache;
 
 /// The name of the filter factory.
 pub(crate) const FILTER: &str = "query-dsl-filter-converter-factory";
@@ -31,7 +31,7 @@ impl ListenerQuery {
     /// Returns the query of a listener, if its filter is one.
     pub(crate) async fn from_listener(
         caches: &Caches,
-        served: &Served,
+        served: &ServedCache,
         listener: &Listener,
     ) -> Result<Option<Self>, Refusal> {
         let is_one = |factory: &&Factory| matches!(factory.name.as_str(), FILTER | CONTINUOUS);

@@ -210,7 +210,7 @@ impl Users {
         let mut permissions = Permissions::default();
         for role in roles.split(',') {
             let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
-            permissions = permissions.and(role.permissions());
+            permissions = permissions.union(role.permissions());
         }
         let mut known = UserEntry { permissions, verifiers: Default::default(), password: None };
         for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
