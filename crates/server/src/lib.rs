@@ -23,78 +23,23 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bounds;
-
-mod addresses;
-mod admin;
-mod admin_error;
-mod ahead;
-mod aliases;
-mod answer;
-mod answering;
-mod arrival;
-mod availability;
-mod bucket;
-mod bulk;
-mod caches;
-mod changes;
-mod compute;
-mod computing;
-mod connection;
-mod converter;
-mod counter;
-mod counter_listeners;
-mod counters;
-mod data;
-mod definition;
-mod departure;
-mod descriptors;
-mod door;
-mod failed_caches;
-mod filter;
 #[doc(hidden)]
-pub mod foreign;
-mod gathering;
-mod health_port;
+
+mod catalog;
+mod connection;
 mod http;
-mod iteration;
-mod latency;
-mod listeners;
-mod map;
 mod media;
 mod memory;
-mod multimap;
-mod of_key;
-mod pieces;
-mod places;
-mod predefined;
-mod query;
-mod receiving;
-mod register;
-mod room;
-mod schemas;
+mod metrics;
+mod ops;
 mod security;
-mod served;
 mod server;
-mod session;
 mod shutdown;
-mod stats;
-mod strangers;
-mod stream;
-mod streams;
-mod telemetry;
-mod templates;
-mod topology;
-mod transactions;
-mod transfer;
-mod turn;
-mod unasked;
-mod waiting;
 
-pub use data::DataError;
-pub use definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError, amount_of_bytes};
-pub use filter::{KEY_PREFIX, VALUE_PREFIX};
-pub use predefined::{CachesHandle, PredefinedError};
+pub use catalog::data_directory::DataError;
+pub use catalog::definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError, amount_of_bytes};
+pub use catalog::predefined::{CachesHandle, PredefinedError};
+pub use ops::filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{
     LineError, Permission, Role, SecurityError, TlsHandle, TokenKeyError, Tokens, TokensHandle, Users,
     UsersError, UsersHandle, VERIFIER_ITERATIONS, line_for,

@@ -14,22 +14,23 @@ use consort_tls::{ClientCertificates, Identity};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::door::Acceptor;
-use crate::addresses::Addresses;
-use crate::admin_error::AdminError;
-use crate::bounds::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
-use crate::caches::Caches;
-use crate::data::{Data, DataError};
-use crate::definition::CacheDefinitions;
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::caches::Caches;
+use crate::catalog::cluster_log;
+use crate::catalog::data_directory::{Data, DataError};
+use crate::catalog::definition::CacheDefinitions;
+use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
+use crate::connection::acceptor::Acceptor;
+use crate::connection::addresses::Addresses;
+use crate::connection::handshake_pool::HandshakePool;
+use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::memory::Memory;
-use crate::predefined::{self, CachesHandle, PredefinedError};
+use crate::metrics::telemetry::Telemetry;
+use crate::ops::transactions;
 use crate::security::tls::TlsSettings;
 use crate::security::{
     Security, SecurityError, SecuritySettings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
 };
-use crate::strangers::HandshakePool;
-use crate::telemetry::Telemetry;
-use crate::{changes, transactions};
 
 /// The server cannot start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -411,7 +412,7 @@ impl Server {
         following.spawn({
             let caches = caches.clone();
             async move {
-                tokio::join!(caches.follow(), changes::log_changes(&caches), transactions::reap(&caches))
+                tokio::join!(caches.follow(), cluster_log::log_changes(&caches), transactions::reap(&caches))
             }
         });
         acceptor.start_serving(caches.clone());

@@ -1,6 +1,6 @@
 //! The end of a server: none of its clients' requests fails or stays without a response.
 //!
-//! A server that is asked to end first leaves the topology for clients ([`crate::topology`]): with the next response they
+//! A server that is asked to end first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next response they
 //! learn the servers with which to continue. Meanwhile it reads and executes requests. It closes a connection only when
 //! every request that it has read there is answered and no other has arrived for a short time. After [`MOVE_TIME_MAX`], and
 //! at once where no other server is left, it starts no more requests: a request that still arrives is answered with
@@ -20,7 +20,7 @@ use consort_hotrod::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::bounds::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
+use crate::limits::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
 
 /// The stages of a server's end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

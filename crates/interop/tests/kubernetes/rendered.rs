@@ -3,7 +3,7 @@
 use std::fs;
 
 use consort_cache::LEAVE_TIMEOUT;
-use consort_server::bounds::{DRAIN_TIME_MAX, MOVE_TIME_MAX, WITHDRAW_TIME_MAX};
+use consort_server::limits::{DRAIN_TIME_MAX, MOVE_TIME_MAX, WITHDRAW_TIME_MAX};
 use serde_json::{Value, json};
 
 use super::{Chart, HELM, helm, read_strictly, run, text};

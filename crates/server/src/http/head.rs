@@ -2,7 +2,7 @@
 
 use httparse::{EMPTY_HEADER, Error, Header, Request, Status};
 
-use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_HEADERS_MAX};
+use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_HEADERS_MAX};
 
 /// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use consort_cache::{Availability, Phase, ProcessMemory, Topology};
 use serde_json::json;
 
-use crate::caches::Caches;
-use crate::served::ServedCache;
+use crate::catalog::caches::Caches;
+use crate::catalog::served_cache::ServedCache;
 
 /// The health of a cache, a server or a cluster, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

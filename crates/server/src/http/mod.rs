@@ -3,12 +3,14 @@
 //! Health needs no authentication, as in Infinispan, because probes have no password. Health in detail needs the MONITOR
 //! permission. So do metrics, unless the server is configured to serve them without authentication.
 
+pub(crate) mod health_port;
+
 mod credentials;
-mod early;
 mod exposition;
 mod head;
 mod health;
 mod metrics;
+mod not_ready;
 mod process;
 mod reply;
 
@@ -26,14 +28,14 @@ use self::credentials::Credentials;
 use self::head::{Head, HeadError, Method};
 use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
-use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNREAD_EVENT_TIMEOUT};
-use crate::caches::Caches;
-use crate::gathering::{ResponseBytes, Responses};
+use crate::catalog::caches::Caches;
+use crate::connection::socket::{Incoming, Outgoing};
+use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNREAD_EVENT_TIMEOUT};
+use crate::memory::responses::{ResponseBytes, Responses};
 use crate::security::authenticator::{Origin, Step};
 use crate::security::requirement::Requirement;
 use crate::security::{Permission, Security};
 use crate::shutdown::{Stage, closing};
-use crate::stream::{Incoming, Outgoing};
 
 /// Returns whether a request that begins with this byte is HTTP: methods are words in capitals, and Hot Rod requests begin
 /// with 0xA0.
@@ -188,7 +190,7 @@ impl HttpConnection<'_> {
                 (reply, held, head.is_last || is_guess)
             }
             // The connection closes, because the server may serve by the next request.
-            None => (early::reply(&head), None, true),
+            None => (not_ready::reply(&head), None, true),
         };
         Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), held, is_last)))
     }

@@ -27,7 +27,7 @@ use protox::prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescri
 use serde_json::{Map, Value};
 
 use super::types::Types;
-use crate::bounds::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
+use crate::limits::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
 
 const MALFORMED: &str = "it is not a protobuf message";
 
@@ -412,7 +412,7 @@ fn enum_number(value: &Value, descriptor: &EnumDescriptor) -> Result<i32, String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schemas;
+    use crate::catalog::schemas;
 
     const SCHEMA: &str = "syntax = \"proto3\";\npackage shop;\n\
         /**\n * A colour.\n * @TypeId(1000050)\n */\nenum Color { RED = 0; GREEN = 5; }\n\

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::charset::Charset;
 use super::entity;
 use super::types::Types;
-use crate::bounds::ENTITY_JSON_MAX;
+use crate::limits::ENTITY_JSON_MAX;
 
 /// A format of keys or values.
 #[derive(Clone, PartialEq, Eq, Debug)]

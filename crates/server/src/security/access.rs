@@ -6,13 +6,13 @@ use consort_hotrod::ops::{auth, task};
 use consort_hotrod::{Opcode, RequestBody, RequestHead, ResponseBody, Status, Text};
 use tokio::sync::Notify;
 
-use crate::answer::Answer;
-use crate::schemas::SCHEMAS;
+use crate::catalog::schemas::SCHEMAS;
+use crate::ops::answer::Answer;
 use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::requirement::Requirement;
 use crate::security::role::{Permission, Permissions};
-use crate::security::roll::AuthenticatedSession;
+use crate::security::sessions::AuthenticatedSession;
 
 /// The limit of a task's name in a refusal, in characters; names of the server's own tasks are shorter.
 const TASK_NAME_SHOWN_MAX: usize = 64;

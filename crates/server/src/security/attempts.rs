@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::addresses::Origin;
-use crate::bounds::{
+use crate::connection::addresses::Origin;
+use crate::limits::{
     LOGIN_DELAY_FIRST, LOGIN_DELAY_MAX, LOGIN_FAILURES_FREE, LOGIN_FAILURES_HALVED_AFTER, LOGINS_TRACKED,
 };
 

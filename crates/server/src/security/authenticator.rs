@@ -18,15 +18,15 @@ use consort_sasl::{Malformed, Mechanism, prepare};
 use ring::rand::SystemRandom;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::bounds::PASSWORD_THREADS_SHARE;
+use crate::limits::PASSWORD_THREADS_SHARE;
 use crate::security::access::User;
 use crate::security::attempts::Attempts;
-use crate::security::failed::FailedLogins;
-use crate::security::roll::{ActiveSessions, AuthSettings, AuthenticatedSession};
+use crate::security::failed_logins::FailedLogins;
+use crate::security::password_cache::PasswordCache;
 use crate::security::secret::Secret;
+use crate::security::sessions::{ActiveSessions, AuthSettings, AuthenticatedSession};
 use crate::security::tokens::Tokens;
 use crate::security::users::{UserEntry, Users};
-use crate::security::verified::PasswordCache;
 use crate::security::{MechanismChoice, SecurityError};
 
 /// A failed authentication of a client.
@@ -393,7 +393,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::bounds::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
+    use crate::limits::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
 
     /// As many responses wait as an address has connections. With a lower limit a failing client would keep other clients of
     /// its address from logging in.

@@ -6,19 +6,19 @@
 //! ([`access`]), as long as the user exists ([`roll`]).
 
 pub(crate) mod access;
-pub(crate) mod admission;
 mod attempts;
 pub(crate) mod authenticator;
-pub(crate) mod complaint;
-mod failed;
+mod failed_logins;
+mod password_cache;
+pub(crate) mod pre_auth;
+pub(crate) mod rate_limited_log;
 pub(crate) mod requirement;
 mod role;
-mod roll;
 mod secret;
+mod sessions;
 pub(crate) mod tls;
 mod tokens;
 mod users;
-mod verified;
 
 use std::io;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub use users::{LineError, Users, UsersError, VERIFIER_ITERATIONS, line_for};
 use self::authenticator::Authenticator;
 use self::requirement::Requirement;
 use self::tls::{Tls, TlsSettings};
-use crate::bounds::HANDSHAKE_TIMEOUT;
-use crate::stream::Stream;
+use crate::connection::socket::Stream;
+use crate::limits::HANDSHAKE_TIMEOUT;
 
 /// SecuritySettings of security that contradict each other. The server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

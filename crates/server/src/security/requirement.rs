@@ -13,8 +13,8 @@ use consort_cache::CacheError;
 use consort_hotrod::Status;
 use tokio::sync::Notify;
 
-use crate::answer::Answer;
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
+use crate::ops::answer::Answer;
 
 /// The prefix of the keys under which servers publish their requirements.
 const KEY: &str = "requires ";

@@ -11,8 +11,8 @@ use consort_cache::CacheError;
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac};
 
-use crate::caches::Caches;
-use crate::register::Lifecycle;
+use crate::catalog::caches::Caches;
+use crate::catalog::registry::Lifecycle;
 
 /// The secret's key among the definitions, which no cache can have.
 const KEY: &[u8] = b"___login secret";
@@ -72,6 +72,6 @@ impl Caches {
     /// Returns whether another definition of a cache, an alias or a template can be added. The secret does not count.
     pub(crate) async fn has_room_for_definition(&self) -> Result<bool, CacheError> {
         let others = u64::from(self.definitions.get(KEY).await?.is_some());
-        Ok(self.definitions.size().await? < crate::bounds::CACHES_MAX as u64 + others)
+        Ok(self.definitions.size().await? < crate::limits::CACHES_MAX as u64 + others)
     }
 }

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::parse_x509_certificate;
 
+use crate::connection::socket::Stream;
 use crate::http;
-use crate::stream::Stream;
 
 /// The server's certificate and key, and the roots of client certificates.
 #[derive(Clone, Debug)]

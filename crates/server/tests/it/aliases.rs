@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use consort_hotrod::ops::task;
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
-use consort_server::bounds::CACHES_MAX;
+use consort_server::limits::CACHES_MAX;
 
 use crate::client::{Client, Running, error, exec, get, put};
 

@@ -223,7 +223,7 @@ async fn verified_password_is_not_hashed_again_until_the_users_change() {
 async fn connection_ends_after_repeated_failures() {
     let server = Running::secured("failures", users()).await;
     let mut client = server.client().await;
-    for _ in 0..consort_server::bounds::AUTH_FAILURES_MAX {
+    for _ in 0..consort_server::limits::AUTH_FAILURES_MAX {
         refusal(&client.plain("alice", "wrong").await);
     }
     let ping = crate::client::request(7, "", RequestBody::Server(server::Request::Ping));
@@ -418,7 +418,7 @@ async fn challenges_are_the_same_after_a_restart_with_a_changed_users_file() {
 #[tokio::test]
 async fn correct_password_of_a_user_under_attack_is_accepted() {
     let server = Running::secured("under-attack", users()).await;
-    for _ in 0..consort_server::bounds::LOGIN_FAILURES_FREE + 2 {
+    for _ in 0..consort_server::limits::LOGIN_FAILURES_FREE + 2 {
         refusal(&server.client().await.scram(Hash::Sha256, "alice", "wrong").await);
     }
     let response = server.client().await.scram(Hash::Sha256, "alice", "wonderland").await;
@@ -430,7 +430,7 @@ async fn correct_password_of_a_user_under_attack_is_accepted() {
 #[tokio::test]
 async fn connection_has_one_response_at_a_time_until_authentication() {
     let server = Running::secured("one-answer", users()).await;
-    for _ in 0..consort_server::bounds::LOGIN_FAILURES_FREE + 1 {
+    for _ in 0..consort_server::limits::LOGIN_FAILURES_FREE + 1 {
         refusal(&server.client().await.auth("NONE", "").await);
     }
     let mut client = server.client().await;

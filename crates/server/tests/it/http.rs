@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use consort_hotrod::{Response, Status};
 use consort_server::Role;
-use consort_server::bounds::CREDENTIALS_BYTES_MAX;
+use consort_server::limits::CREDENTIALS_BYTES_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

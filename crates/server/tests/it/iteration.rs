@@ -4,7 +4,7 @@ use consort_hotrod::ops::iteration::{Batch, Request as Iteration, Response as Wa
 use consort_hotrod::ops::listener::Factory;
 use consort_hotrod::{BitSet, RequestBody, ResponseBody, Status, Text};
 use consort_server::KEY_PREFIX;
-use consort_server::bounds::ITERATIONS_MAX;
+use consort_server::limits::ITERATIONS_MAX;
 
 use crate::client::{Client, Running, put};
 

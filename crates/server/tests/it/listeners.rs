@@ -6,7 +6,7 @@ use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::listener::{Factory, Interests, KEY_VALUE_VERSION, Listener, Request as Listening};
 use consort_hotrod::ops::map;
 use consort_hotrod::{Expiration, Incoming, MediaType, ProtocolVersion, RequestBody, Span, Status, TimeUnit};
-use consort_server::bounds::LISTENERS_MAX;
+use consort_server::limits::LISTENERS_MAX;
 use consort_server::{KEY_PREFIX, VALUE_PREFIX};
 
 use crate::client::{Client, Running, error, get, put, request};

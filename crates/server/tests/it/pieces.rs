@@ -5,7 +5,7 @@ use consort_cache::VALUE_BYTES_MAX;
 use consort_hotrod::ops::map;
 use consort_hotrod::ops::stream::{Piece, Request as Stream, Response as Streamed, Target};
 use consort_hotrod::{Expiration, Flags, ProtocolVersion, RequestBody, Response, ResponseBody, Status};
-use consort_server::bounds::STREAMS_MAX;
+use consort_server::limits::STREAMS_MAX;
 
 use crate::client::{Client, Running, error, get, put, request};
 

@@ -22,8 +22,8 @@ async fn until_ready(server: &Running, code: &str) -> String {
     let looked = async {
         loop {
             let response = http(server, "/health/ready").await;
-            if told.starts_with(&format!("HTTP/1.1 {code}")) {
-                return told;
+            if response.starts_with(&format!("HTTP/1.1 {code}")) {
+                return response;
             }
             sleep(std::time::Duration::from_millis(20)).await;
         }

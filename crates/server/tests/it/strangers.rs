@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consort_hotrod::ops::server;
 use consort_hotrod::{RequestBody, Status};
-use consort_server::bounds::{CREDENTIALS_BYTES_MAX, PREAUTH_BYTES_MAX};
+use consort_server::limits::{CREDENTIALS_BYTES_MAX, PREAUTH_BYTES_MAX};
 use consort_server::{Role, Server, Users, line_for};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -2,7 +2,7 @@
 
 use consort_cache::StackCount;
 
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 
 /// A count of a layer of the stack: the layer, the kind of count, and the value.

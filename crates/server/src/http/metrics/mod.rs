@@ -1,8 +1,8 @@
 //! The server's metrics. They are collected for each request. Requests of cache clients only pay for the counts that
-//! [`crate::telemetry`] and [`crate::stats`] keep.
+//! [`crate::metrics::telemetry`] and [`crate::metrics::cache_stats`] keep.
 
+mod caches;
 mod cluster;
-mod of_caches;
 mod transactions;
 
 use consort_cache::{MemoryUsage, ProcessMemory};
@@ -10,11 +10,11 @@ use consort_memory::Usage;
 
 pub(crate) use self::cluster::StackMetric;
 
-use crate::bounds::COUNTERS_MAX;
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
-use crate::latency::{BOUNDS, Class};
+use crate::limits::COUNTERS_MAX;
+use crate::metrics::latency::{BOUNDS, Class};
 use crate::security::Security;
 
 /// Returns all metrics in the format that a client with this `Accept` field wants, with the format's content type. The caller
@@ -39,7 +39,7 @@ pub(crate) fn render(
     memory(&mut out, &caches.memory.usages());
     cluster::append(&mut out, caches);
     cluster::append_stack(&mut out, stack);
-    of_caches::append(&mut out, caches);
+    caches::append(&mut out, caches);
     transactions::append(&mut out, caches);
     let help = "Counters that are defined in the cluster, removed ones included.";
     out.family(Kind::Gauge, "consort_counters", help);

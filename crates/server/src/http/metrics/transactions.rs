@@ -1,8 +1,8 @@
 //! Metrics of transactions. Without a transactional cache the families have no values.
 
-use crate::bounds::TRANSACTIONS_MAX;
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
+use crate::limits::TRANSACTIONS_MAX;
 
 pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let transactions = caches.transactions_if_open();

@@ -1,0 +1,48 @@
+//! The state that a connection has begun and not ended. It ends with the connection.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::catalog::caches::Caches;
+use crate::connection::push::{EventSender, Push};
+use crate::memory::responses::Responses;
+use crate::ops::counter_listeners::CounterListeners;
+use crate::ops::iteration::Iterations;
+use crate::ops::listeners::Listeners;
+use crate::ops::value_streams::Streams;
+use crate::security::access::Authorization;
+
+/// A client's connection, as its requests see it.
+pub(crate) struct Session {
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) access: Authorization,
+    pub(crate) iterations: Iterations,
+    pub(crate) listeners: Listeners,
+    pub(crate) counter_listeners: CounterListeners,
+    pub(crate) streams: Streams,
+    pub(crate) responses: Responses,
+    pub(crate) events_out: EventSender,
+}
+
+impl Session {
+    /// Also returns the receiver of the events for the connection's output.
+    pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
+        let (events_out, unasked) = EventSender::new(caches.memory.events.clone());
+        let session = Self {
+            streams: Streams::new(caches.stream_budget.clone()),
+            responses: Responses::new(&caches.memory),
+            listeners: Listeners::new(
+                events_out.clone(),
+                caches.listeners.clone(),
+                caches.memory.filters.clone(),
+            ),
+            caches,
+            access,
+            iterations: Iterations::default(),
+            counter_listeners: CounterListeners::new(events_out.clone()),
+            events_out,
+        };
+        (session, unasked)
+    }
+}

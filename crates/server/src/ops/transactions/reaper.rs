@@ -1,0 +1,53 @@
+//! Completion of abandoned transactions: the first member commits, rolls back or removes transactions without further
+//! requests.
+
+use consort_cache::CacheError;
+
+use super::record::TimeoutAction;
+use super::{InvolvedCaches, Transactions};
+use crate::catalog::caches::Caches;
+use crate::limits::REAP_INTERVAL;
+
+/// Completes abandoned transactions, until the future is dropped.
+pub(crate) async fn reap(caches: &Caches) {
+    loop {
+        tokio::time::sleep(REAP_INTERVAL).await;
+        let Some(transactions) = caches.transactions_if_open() else { continue };
+        let Some(members) = caches.members_if_first() else { continue };
+        if let Err(error) = transactions.reap(caches, &members).await {
+            tracing::debug!(%error, "cannot complete abandoned transactions; trying again later");
+        }
+    }
+}
+
+impl Transactions {
+    async fn reap(&self, caches: &Caches, members: &[String]) -> Result<(), CacheError> {
+        let mut keys = self.records.keys();
+        while let Some(key) = keys.next().await.transpose()? {
+            let Some(entry) = self.records.get_with_metadata(&key[..]).await? else { continue };
+            let is_member = |server: &str| members.iter().any(|member| member == server);
+            match entry.value.timeout_action(entry.age, is_member) {
+                TimeoutAction::Nothing => {}
+                TimeoutAction::Forget => {
+                    self.records.remove_if_version(&key[..], entry.version).await?;
+                }
+                TimeoutAction::Release => self.release_completed(&key).await?,
+                TimeoutAction::RollBack => {
+                    tracing::info!("rolling back an undecided transaction after its timeout");
+                    let _ = self.roll_back(&key).await;
+                }
+                TimeoutAction::Finish => {
+                    tracing::info!("completing the commit of a transaction for the member that began it");
+                    let mut involved = InvolvedCaches::new();
+                    for branch in &entry.value.branches {
+                        if let Ok(found) = caches.find(&branch.cache).await {
+                            involved.insert(branch.cache.clone(), found.map(|served| served.cache.clone()));
+                        }
+                    }
+                    self.finish(&key, &involved).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
