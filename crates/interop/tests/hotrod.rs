@@ -343,7 +343,7 @@ async fn java_user(at: &str, (mechanism, name, password, expected): Fare<'_>, fi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_shows_who_it_is_by_passwords() {
-    let server = Running::secured("hotrod-users", "A", users().allow_secrets_in_the_open()).await;
+    let server = Running::secured("hotrod-users", "A", users().allow_cleartext()).await;
     for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] {
         java_user(&server.at, (mechanism, "admin", "secret", "works"), ["-", "-"]).await;
         java_user(&server.at, (mechanism, "admin", "wrong", "rejected"), ["-", "-"]).await;

@@ -14,7 +14,7 @@ use crate::http;
 use crate::media::{Format, Types};
 use crate::ops::bucket::Bucket;
 use crate::ops::counter::Counter;
-use crate::ops::filter::{self, Filter, Wanted};
+use crate::ops::filter::{self, EntrySelection, Filter};
 use crate::ops::query;
 use crate::ops::transactions::{self, Record};
 use crate::security::{Tokens, tls};
@@ -137,7 +137,7 @@ pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
 ///
 /// The reason for which the filter is not available.
 pub fn filter(factory: &Factory, key: &[u8], value: &[u8]) -> Result<bool, String> {
-    Filter::of(factory).map(|filter| filter.lets(key, value)).map_err(|error| error.to_string())
+    Filter::of(factory).map(|filter| filter.passes(key, value)).map_err(|error| error.to_string())
 }
 
 /// Compiles the query of this factory over entities of [`SCHEMA`], as listeners and iterations with a query do, and returns
@@ -153,7 +153,7 @@ pub fn query_factory(factory: &Factory) -> Result<Vec<u8>, String> {
 
 /// Reads and writes the filter of an iteration that servers send to owners; `None` if the bytes are no filter.
 pub fn wanted(bytes: &[u8]) -> Option<Bytes> {
-    Wanted::from_bytes(bytes).map(|wanted| wanted.to_bytes())
+    EntrySelection::from_bytes(bytes).map(|wanted| wanted.to_bytes())
 }
 
 /// The number of value bytes behind the metadata that an owner sends; `None` if the metadata is incomplete.

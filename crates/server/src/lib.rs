@@ -14,7 +14,7 @@
 //! certificate the server accepts TLS only ([`ServerBuilder::tls`]).
 //!
 //! A connection that begins with a word in capitals is HTTP: the same port serves the health, and the metrics in the text
-//! format of Prometheus ([`ServerBuilder::open_metrics`]).
+//! format of Prometheus ([`ServerBuilder::public_metrics`]).
 //!
 //! Each connection is one task. It reads the bytes that have arrived, starts every request at once, in their order, and
 //! writes the completed responses together, in the order of their completion. A read of a key that this member owns

@@ -19,21 +19,21 @@ pub const TRANSFER_TIME_MIN: Duration = Duration::from_secs(30);
 pub const TRANSFER_RATE_MIN: u32 = 256 * 1024;
 
 /// Responses with many entries that one connection assembles at a time, or whose bytes its client has not read.
-pub const GATHERINGS_MAX: usize = 64;
+pub const LARGE_RESPONSES_MAX: usize = 64;
 
 /// Bytes of the requests of one connection that are started and not answered, without large ones. Beyond the limit, nothing
 /// is read from the connection.
 pub const UNANSWERED_MAX: usize = 4 * 1024 * 1024;
 
 /// The size in bytes from which on a request is large: its bytes are reserved before they are read.
-pub const LARGE_REQUEST_BYTES: usize = READ_AT_ONCE;
+pub const LARGE_REQUEST_BYTES: usize = READ_BYTES;
 
 /// Expected bytes of the responses to started requests of one connection, if they are as large as recent ones. Beyond the
 /// limit, no request of the connection is started.
-pub const EXPECTED_MAX: usize = 64 * 1024 * 1024;
+pub const EXPECTED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Bytes that a response is expected to have at first.
-pub const EXPECTED_FIRST: usize = 64 * 1024;
+pub const EXPECTED_BYTES_INITIAL: usize = 64 * 1024;
 
 /// Connections at a time. One more is closed at once, because each has a task, some KiB of buffers and a descriptor. The
 /// limit is above the 10,000 idle connections of the benchmark for active ones.
@@ -55,29 +55,29 @@ pub const HEALTH_CONNECTIONS_MAX: usize = 64;
 
 /// Connections that wait to be accepted: as many clients as may reconnect at once after another server has gone. One more
 /// client has to try again a second later. The system may allow less.
-pub const CONNECTING_MAX: u32 = 4_096;
+pub const ACCEPT_BACKLOG: u32 = 4_096;
 
 /// Bytes of a connection that has sent no request yet, or whose client is not authenticated.
-pub const STRANGER_BYTES_MAX: usize = 64 * 1024;
+pub const PREAUTH_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of all connections without an authenticated client, each counted with [`STRANGER_BYTES_MAX`]. One more closes the
+/// Bytes of all connections without an authenticated client, each counted with [`PREAUTH_BYTES_MAX`]. One more closes the
 /// oldest one of the address that has the most of them. With less memory for clients, the limit is half of that memory.
-pub const STRANGERS_BYTES_MAX: u64 = 128 * 1024 * 1024;
+pub const PREAUTH_TOTAL_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// The minimum age at which such a connection is closed for another one. Until then no connection is accepted, and clients
-/// wait in the system's queue ([`CONNECTING_MAX`]): if thousands reconnect at once, the first handshakes still complete.
-pub const STRANGER_KEPT_FOR: Duration = Duration::from_secs(1);
+/// wait in the system's queue ([`ACCEPT_BACKLOG`]): if thousands reconnect at once, the first handshakes still complete.
+pub const PREAUTH_AGE_MIN: Duration = Duration::from_secs(1);
 
 /// The number of these connections that is possible also if authenticated clients hold all the memory that they may, for
 /// example for monitoring.
-pub const STRANGERS_MIN: usize = 64;
+pub const PREAUTH_CONNECTIONS_MIN: usize = 64;
 
 /// The time from a client's connection to its first request, or until the client is authenticated, the handshake included.
 /// Clients send their first request at once.
-pub const STRANGER_TIME_MAX: Duration = Duration::from_secs(10);
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a request before authentication. Tokens are not larger, because they have to fit into a header of HTTP. With
-/// read-ahead, the response and a TLS record that is less than [`STRANGER_BYTES_MAX`].
+/// read-ahead, the response and a TLS record that is less than [`PREAUTH_BYTES_MAX`].
 pub const CREDENTIALS_BYTES_MAX: usize = 16 * 1024;
 
 /// Fields in the head of a request in HTTP. Monitoring programs send ten.
@@ -96,11 +96,11 @@ pub const AUTH_FAILURES_MAX: usize = 3;
 
 /// A server hashes as many passwords at a time as it has cores, divided by this. A hash of a cleartext password costs much
 /// CPU by design, whoever sends it.
-pub const PASSWORDS_SHARE: usize = 2;
+pub const PASSWORD_THREADS_SHARE: usize = 2;
 
 /// The time for which a verified password is accepted again without hashing. It saves most of the hashes for clients with
 /// short connections, and is short enough for a secret in the memory of the process.
-pub const VERIFIED_KEPT: Duration = Duration::from_secs(5 * 60);
+pub const PASSWORD_CACHE_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// Requests of one connection that wait for other members. Beyond the limit, nothing is read from the connection: a client
 /// that pipelines has a few hundred in flight.
@@ -110,7 +110,7 @@ pub const WAITING_MAX: usize = 4_096;
 pub const UNWRITTEN_MAX: usize = 1024 * 1024;
 
 /// Bytes that are read at a time. This bounds the number of requests that are started before responses are written.
-pub const READ_AT_ONCE: usize = 64 * 1024;
+pub const READ_BYTES: usize = 64 * 1024;
 
 /// Bytes of the largest value that another server sends for a request for one key before its bytes are reserved here.
 pub const UNRESERVED_BYTES_MAX: u32 = 64 * 1024;
@@ -120,10 +120,10 @@ pub const GET_ALL_UNRESERVED_MAX: usize = 16 * 1024 * 1024;
 
 /// Bytes that an iterating request reserves for what owners send before it is part of a response: more than four responses
 /// of 1 MiB, and as much as two values of 64 MiB.
-pub const WALK_BYTES_MAX: u64 = 128 * 1024 * 1024;
+pub const ITERATION_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// Iterating requests at a time also in a process with little memory, where each reserves less.
-pub const WALKS_AT_ONCE_MIN: u64 = 4;
+pub const CONCURRENT_ITERATIONS_MIN: u64 = 4;
 
 /// Bytes of one response with many entries, which is in memory as a whole. Clients have to iterate over larger caches.
 pub const RESPONSE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -147,7 +147,7 @@ pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Segments that are iterated over together. After each such group the client learns that it is finished, and each group
 /// costs one request to every owner.
-pub const SEGMENTS_AT_ONCE: usize = 16;
+pub const SEGMENTS_PER_GROUP: usize = 16;
 
 /// Listeners of one connection: an application has some per cache, a near cache is one, and Consort's client has one
 /// connection to each server for all of them.
@@ -166,11 +166,11 @@ pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// The time that an event waits for capacity in a connection's output. After it the client counts as stopped, and its
 /// connection is closed.
-pub const UNTAKEN_TIME_MAX: Duration = Duration::from_secs(30);
+pub const UNREAD_EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time that the response to the change of a counter waits for its event on the same connection: many times as long as
 /// an event takes. If servers are busier, clients get the response first.
-pub const TOLD_FIRST_MAX: Duration = Duration::from_millis(100);
+pub const COUNTER_EVENT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Bits of all filters of a connection's near caches: those of near caches with 4 million entries, in 2 MiB.
 pub const BLOOM_BITS_MAX: u32 = consort_hotrod::bloom::BLOOM_BITS_MAX;
@@ -180,23 +180,23 @@ pub const BLOOM_BITS_MAX: u32 = consort_hotrod::bloom::BLOOM_BITS_MAX;
 pub const COUNTERS_MAX: usize = 10_000;
 
 /// The number of counters from which on the log warns of the limit: 80 % of it.
-pub const COUNTERS_WARNED_FROM: usize = COUNTERS_MAX / 10 * 8;
+pub const COUNTERS_WARNING_FROM: usize = COUNTERS_MAX / 10 * 8;
 
 /// The time that the metrics wait for other servers to report their number of counters.
-pub const COUNTERS_ASKED_WITHIN: Duration = Duration::from_secs(1);
+pub const COUNTERS_COUNT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The interval at which all counters are read for removed ones when the limit is reached and the last attempt has freed
 /// none.
-pub const COUNTERS_FREED_EVERY: Duration = Duration::from_secs(1);
+pub const COUNTERS_FREE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bytes of a counter's name.
 pub const COUNTER_NAME_MAX: usize = 1_024;
 
 /// Counters of which one listener gets events.
-pub const COUNTERS_LISTENED_MAX: usize = 1_000;
+pub const COUNTERS_PER_LISTENER_MAX: usize = 1_000;
 
 /// Unprocessed changes of definitions and of servers. With one more, all definitions and servers are read again.
-pub const LOOKED_AT_MAX: usize = 256;
+pub const PENDING_CHANGES_MAX: usize = 256;
 
 /// Caches made by administration, aliases and templates. Each cache costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
@@ -212,23 +212,23 @@ pub const DEFINITION_COST: usize = 64;
 
 /// Bytes of a definition that the connection's own task reads, which takes some hundred microseconds. Other threads read
 /// longer ones.
-pub const DEFINITION_HERE_MAX: usize = 16 * 1024;
+pub const DEFINITION_INLINE_MAX: usize = 16 * 1024;
 
 /// The interval at which the server tries again to open a defined cache after a failure. Opening a store reads all of its
 /// files.
-pub const FAILED_TRIED_EVERY: Duration = Duration::from_secs(10);
+pub const REOPEN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The interval at which the log repeats that a defined cache could not be opened.
-pub const FAILED_LOGGED_EVERY: Duration = Duration::from_secs(60);
+pub const REOPEN_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Aliases of one cache.
 pub const ALIASES_MAX: usize = 64;
 
 /// Bytes of a cache's name within the name of its directory, where it is for people.
-pub const NAME_IN_PLACE_MAX: usize = 64;
+pub const NAME_IN_DIRECTORY_MAX: usize = 64;
 
 /// Entries that a query removes at the same time: enough to fill messages, few beside other requests.
-pub const DELETED_AT_ONCE: usize = 256;
+pub const CONCURRENT_DELETES: usize = 256;
 
 /// Schemas. A change of one checks all of them.
 pub const SCHEMAS_MAX: usize = 1_000;
@@ -241,20 +241,20 @@ pub const SCHEMAS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Punctuation marks in all schemas together: each field, message, value of an enumeration or option has one or two. What is
 /// compiled of them needs some KiB for each at most, so that this bounds the memory and the time of a compilation.
-pub const SCHEMAS_MARKS_MAX: usize = 50_000;
+pub const SCHEMAS_PUNCTUATION_MAX: usize = 50_000;
 
 /// The depth of brackets in a schema: the parser needs stack for each level.
 pub const SCHEMA_NESTING_MAX: usize = 64;
 
 /// The duration of a start after which the server logs what it waits for: many times that of a start without waiting.
-pub const WAITING_TOLD_AFTER: Duration = Duration::from_secs(5);
+pub const STARTUP_LOG_AFTER: Duration = Duration::from_secs(5);
 
 /// The interval at which it repeats that.
-pub const WAITING_TOLD_EVERY: Duration = Duration::from_secs(30);
+pub const STARTUP_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The interval at which a server checks whether its recovery timeout has passed, after which it starts without the missing
 /// servers.
-pub const ALONE_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
+pub const RECOVERY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Keys and values below this size are copied out of the received bytes, so that they do not keep all of these in memory.
 pub const COPIED_BELOW: usize = 16 * 1024;
@@ -276,10 +276,10 @@ pub const LOGINS_TRACKED: usize = 4_096;
 
 /// Clients that are not authenticated get one thread per this many cores, and at least one: there may be thousands of them
 /// at once, and most of the CPUs are for authenticated ones.
-pub const STRANGERS_SHARE: usize = 4;
+pub const HANDSHAKE_THREADS_SHARE: usize = 4;
 
 /// Connections that are accepted, moved or removed before other tasks run: some microseconds each.
-pub const ACCEPTED_AT_ONCE: usize = 16;
+pub const ACCEPT_BATCH_MAX: usize = 16;
 
 /// The time that an ending server tries to inform the other servers, whose clients then leave it.
 pub const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(2);
@@ -310,13 +310,13 @@ pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 
 /// The interval of the probes.
-pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The number of probes without a response after which the connection ends.
 pub const KEEPALIVE_ATTEMPTS: u32 = 6;
 
 /// The time after which a server that is out of descriptors tries to accept a client again.
-pub const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+pub const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Values of one key of a multimap. A change of one of them rewrites all of them: with this and [`VALUES_OF_KEY_BYTES_MAX`]
 /// that takes some milliseconds.
@@ -326,15 +326,15 @@ pub const VALUES_OF_KEY_MAX: usize = 100_000;
 pub const VALUES_OF_KEY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes up to which a connection's own thread converts values or sorts responses. Other threads do more
-/// ([`COMPUTING_AT_ONCE`]), because the other connections of the thread would wait for it.
-pub const COMPUTED_HERE_BYTES_MAX: usize = 64 * 1024;
+/// ([`COMPUTE_THREADS`]), because the other connections of the thread would wait for it.
+pub const COMPUTE_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Threads that convert large values and sort large responses at the same time, for all connections together.
-pub const COMPUTING_AT_ONCE: usize = 4;
+pub const COMPUTE_THREADS: usize = 4;
 
 /// Queries that a server executes at the same time. Others wait in the order of their arrival. Each may hold as much as
 /// `consort_query` allows ([`consort_query::limits::HELD_MAX`]).
-pub const QUERIES_AT_ONCE: usize = 16;
+pub const CONCURRENT_QUERIES: usize = 16;
 
 /// Bytes of a query as a client sends it, with its parameters.
 pub const QUERY_REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -356,14 +356,14 @@ pub const PIECE_BYTES_MAX: usize = UNWRITTEN_MAX;
 /// The size in bytes from which on a value written in pieces gets capacity for the largest value at once. Otherwise it
 /// would be moved at each doubling, up to 32 MB in one step, for which the whole connection waits. Memory that is not
 /// written costs only addresses.
-pub const ROOM_FROM: usize = 256 * 1024;
+pub const FULL_CAPACITY_FROM: usize = 256 * 1024;
 
 /// Values that have such a capacity at the same time: 4 GiB of addresses. Others grow step by step.
-pub const ROOMS_MAX: usize = 64;
+pub const FULL_CAPACITY_VALUES_MAX: usize = 64;
 
 /// Bytes of a completed value in pieces that its connection itself moves when the value has more capacity than it needs:
 /// other requests wait 0.1 ms for that. Another thread moves larger ones.
-pub const MOVED_HERE_MAX: usize = 1024 * 1024;
+pub const INLINE_COPY_MAX: usize = 1024 * 1024;
 
 /// The time that a transaction that prepares, or a write of one key in a transactional cache, waits for a locked key: less
 /// than clients wait for a response.
@@ -371,7 +371,7 @@ pub const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The time for which a write of one key keeps its lock if its server goes before the write completes: longer than any
 /// operation takes.
-pub const LOCK_KEPT: Duration = Duration::from_secs(60);
+pub const LOCK_LEASE: Duration = Duration::from_secs(60);
 
 /// Tracked transactions: those in progress, and those that ended at most a minute ago unless their clients have forgotten
 /// them. More than a thousand per second.
@@ -397,21 +397,21 @@ pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(15);
 pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The time for which the outcome of a completed transaction is kept, for clients that ask again. As long as in Infinispan.
-pub const COMPLETED_KEPT: Duration = Duration::from_secs(60);
+pub const COMPLETED_RETENTION: Duration = Duration::from_secs(60);
 
 /// The interval of the search for abandoned transactions.
-pub const REAP_EVERY: Duration = Duration::from_secs(5);
+pub const REAP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time for a degraded cache to become available after the operator's request. The coordinator has to inform all
 /// members, and a member that has not reacted by then may be gone.
-pub const AVAILABLE_WITHIN: Duration = Duration::from_secs(10);
+pub const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time that the response to the creation of a cache waits for servers that do not have the cache yet. A server that
 /// has stopped responding is excluded in about that time, and clients wait longer.
-pub const EVERYWHERE_WITHIN: Duration = Duration::from_secs(5);
+pub const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The same for servers that still have a removed cache.
-pub const GONE_WITHIN: Duration = EVERYWHERE_WITHIN;
+pub const REMOVAL_TIMEOUT: Duration = ROLLOUT_TIMEOUT;
 
 /// Bytes of an entity that becomes JSON: an entity of small fields takes twenty times as much memory during the conversion.
 pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -61,7 +61,7 @@ impl<'a> Closure<'a> {
     }
 
     /// The client has sent bytes.
-    pub(crate) fn heard(&mut self) {
+    pub(crate) fn note_input(&mut self) {
         if self.stage > Stage::Serving {
             self.heard_at = Instant::now();
         }
@@ -163,7 +163,7 @@ mod tests {
         assert!(!closure.next(true).await, "the stage");
         assert!(!closure.refuses());
         assert_eq!(closure.idle_at(), Some(closure.since + IDLE_BEFORE_CLOSE));
-        closure.heard();
+        closure.note_input();
         assert_eq!(closure.idle_at(), Some(closure.heard_at + IDLE_BEFORE_CLOSE));
         closure.heard_at -= IDLE_BEFORE_CLOSE;
         assert!(closure.next(true).await, "nothing has come");

@@ -153,7 +153,7 @@ async fn the_health_port_has_no_tls_and_ignores_credentials() {
             .users(Users::parse("users", USERS).unwrap())
             .tls(identity.identity(), ClientCertificates::NotAsked)
             .health_port(0);
-        let builder = if has_open_metrics { builder.open_metrics() } else { builder };
+        let builder = if has_open_metrics { builder.public_metrics() } else { builder };
         let server = Running::secured(cluster, "A", builder).await;
         let at = server.health.expect("a port for health");
         for path in ["/health/live", "/health/started", "/health/ready", "/health"] {

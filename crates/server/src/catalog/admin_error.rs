@@ -67,7 +67,7 @@ pub(crate) enum AdminError {
     #[error("cache '{cache}' is defined and could not be opened on this server: {error}")]
     NotOpened { cache: String, error: String },
     #[error("cache '{0}' is there and is different; it is removed and made again")]
-    Different(String),
+    ConfigMismatch(String),
     /// The text is Infinispan's.
     #[error("Indexing was not enabled on cache {0}")]
     NotIndexed(String),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use consort_cache::{CacheError, Lookup};
 
 use crate::catalog::admin_error::AdminError;
-use crate::catalog::caches::{Caches, is_ours};
-use crate::catalog::registry::Keeping;
+use crate::catalog::caches::{Caches, is_internal};
+use crate::catalog::registry::Lifecycle;
 
 /// The prefix of aliases' keys.
 const KEY: &str = "___alias ";
@@ -26,10 +26,10 @@ fn text(bytes: &[u8]) -> String {
 
 /// The cache of each alias as far as this server knows, for times at which it does not have the definitions.
 #[derive(Default)]
-pub(crate) struct Aliases(RwLock<Known>);
+pub(crate) struct Aliases(RwLock<KnownAliases>);
 
 #[derive(Default)]
-struct Known {
+struct KnownAliases {
     all: BTreeMap<String, String>,
     /// The number of changes by clients of this server.
     age: u64,
@@ -41,7 +41,7 @@ impl Aliases {
         self.0.read().unwrap_or_else(PoisonError::into_inner).all.get(alias).cloned()
     }
 
-    /// For [`Caches::look_at_aliases`].
+    /// For [`Caches::refresh_aliases`].
     pub(crate) fn age(&self) -> u64 {
         self.0.read().unwrap_or_else(PoisonError::into_inner).age
     }
@@ -54,7 +54,7 @@ impl Aliases {
 
     /// Stores the aliases that were read since this age. If clients have changed aliases meanwhile, the next read comes
     /// soon.
-    fn renew(&self, all: BTreeMap<String, String>, age: u64) {
+    fn refresh(&self, all: BTreeMap<String, String>, age: u64) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.age == age {
             known.all = all;
@@ -65,8 +65,8 @@ impl Aliases {
 impl Caches {
     /// The cache of an alias, without waiting. Another server that has just changed the alias answers its client only when
     /// every server has the change, so that an older known value does not count.
-    pub(crate) fn meant_here(&self, alias: &str) -> Option<String> {
-        match self.definitions.lasting_here(&key(alias)) {
+    pub(crate) fn alias_here(&self, alias: &str) -> Option<String> {
+        match self.definitions.persistent_here(&key(alias)) {
             Lookup::Hit(cache) => Some(text(&cache)),
             Lookup::Miss => None,
             Lookup::Elsewhere => self.aliases.meant(alias),
@@ -97,12 +97,12 @@ impl Caches {
 
     /// Points an alias to this cache on every server, whatever its cache was.
     pub(crate) async fn assign_alias(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
-        if alias.is_empty() || is_ours(alias) || alias.contains(char::is_whitespace) {
+        if alias.is_empty() || is_internal(alias) || alias.contains(char::is_whitespace) {
             return Err(AdminError::NoAlias(alias.to_owned()));
         }
         let meant = self.alias(cache).await?;
         let cache = meant.as_deref().unwrap_or(cache);
-        if is_ours(cache) || self.definitions.get(cache.as_bytes()).await?.is_none() {
+        if is_internal(cache) || self.definitions.get(cache.as_bytes()).await?.is_none() {
             return Err(AdminError::NoCache(cache.to_owned()));
         }
         if self.definitions.get(alias.as_bytes()).await?.is_some() {
@@ -115,12 +115,12 @@ impl Caches {
         let (key, value) = (key(alias), Bytes::copy_from_slice(cache.as_bytes()));
         // A repetition means that another change of this alias has succeeded.
         loop {
-            let done = match self.definitions.newest(&key).await? {
+            let done = match self.definitions.get_linearizable(&key).await? {
                 Some(before) => before == value || self.definitions.replace(&key, &before, &value).await?,
                 None if !self.has_room_for_definition().await? => {
                     return Err(AdminError::TooMany);
                 }
-                None => self.definitions.add(&key, value.clone(), Keeping::Lasting).await?,
+                None => self.definitions.add(&key, value.clone(), Lifecycle::Persistent).await?,
             };
             if done {
                 self.aliases.change(|all| drop(all.insert(alias.to_owned(), cache.to_owned())));
@@ -156,7 +156,7 @@ impl Caches {
 
     /// Stores the aliases among all definitions, which were read when the aliases had this age. If the cache of an alias is
     /// gone, as volatile ones are after a full restart, the first member removes the alias.
-    pub(crate) async fn look_at_aliases(
+    pub(crate) async fn refresh_aliases(
         &self,
         defined: &BTreeMap<String, Bytes>,
         age: u64,
@@ -171,7 +171,7 @@ impl Caches {
                 }
             }
         }
-        self.aliases.renew(all, age);
+        self.aliases.refresh(all, age);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::{Caches, OWN};
-use crate::limits::AVAILABLE_WITHIN;
+use crate::limits::AVAILABLE_TIMEOUT;
 use crate::ops::transactions;
 
 fn is_degraded(topology: &Option<Topology>) -> bool {
@@ -80,7 +80,7 @@ impl Caches {
     ///
     /// # Errors
     ///
-    /// If there is no such cache, or one is still degraded after [`crate::limits::AVAILABLE_WITHIN`].
+    /// If there is no such cache, or one is still degraded after [`crate::limits::AVAILABLE_TIMEOUT`].
     pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
         let degraded = self.degraded(name)?;
         for (own, topology) in &degraded {
@@ -95,7 +95,7 @@ impl Caches {
             }
             self.manager().make_available(own);
         }
-        let until = Instant::now() + AVAILABLE_WITHIN;
+        let until = Instant::now() + AVAILABLE_TIMEOUT;
         let mut made = Vec::new();
         for (own, mut topology) in degraded {
             let made_so = topology.wait_for(|topology| !is_degraded(topology));

@@ -10,30 +10,30 @@ use consort_cache::{Address, Topology};
 use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::caches::Caches;
-use crate::limits::GONE_WITHIN;
+use crate::limits::REMOVAL_TIMEOUT;
 
 /// Marks a cache that a client of this server removes, until this is dropped.
-pub(crate) struct BeingRemoved<'a> {
+pub(crate) struct RemovalGuard<'a> {
     all: &'a Mutex<BTreeSet<String>>,
     name: String,
 }
 
-impl<'a> BeingRemoved<'a> {
+impl<'a> RemovalGuard<'a> {
     pub(crate) fn begin(all: &'a Mutex<BTreeSet<String>>, name: &str) -> Self {
         all.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         Self { all, name: name.to_owned() }
     }
 }
 
-impl Drop for BeingRemoved<'_> {
+impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
     }
 }
 
-/// Waits until no other member has a cache whose definition is removed. After [`GONE_WITHIN`] it no longer waits for a
+/// Waits until no other member has a cache whose definition is removed. After [`REMOVAL_TIMEOUT`] it no longer waits for a
 /// member that still has the cache, and logs its name.
-pub(crate) async fn elsewhere(caches: &Caches, name: &str) {
+pub(crate) async fn wait_until_closed_elsewhere(caches: &Caches, name: &str) {
     let manager = caches.manager();
     let Some(served) = caches.get(name).filter(|served| !served.is_local()) else { return };
     let Some(mut topology) = served.topology.clone() else { return };
@@ -45,7 +45,7 @@ pub(crate) async fn elsewhere(caches: &Caches, name: &str) {
     };
     let is_alone =
         |topology: &Option<Topology>| topology.as_ref().is_none_or(|topology| others(topology).is_empty());
-    let until = Instant::now() + GONE_WITHIN;
+    let until = Instant::now() + REMOVAL_TIMEOUT;
     if timeout_at(until, topology.wait_for(is_alone)).await.is_err() {
         let still = topology.borrow().as_ref().map_or_else(Vec::new, others);
         tracing::warn!(

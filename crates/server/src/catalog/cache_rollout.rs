@@ -8,14 +8,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::caches::Caches;
 use crate::catalog::client_topology::Endpoints;
-use crate::limits::EVERYWHERE_WITHIN;
+use crate::limits::ROLLOUT_TIMEOUT;
 use crate::ops::transactions;
 
 /// Waits until all current servers have these caches, each with its share of the entries so far. After
-/// [`EVERYWHERE_WITHIN`] it no longer waits for a server without the cache, which does not respond or cannot open it, and
+/// [`ROLLOUT_TIMEOUT`] it no longer waits for a server without the cache, which does not respond or cannot open it, and
 /// logs its name.
-pub(crate) async fn everywhere(caches: &Caches, names: &[String]) {
-    let until = Instant::now() + EVERYWHERE_WITHIN;
+pub(crate) async fn wait_until_open_on_all(caches: &Caches, names: &[String]) {
+    let until = Instant::now() + ROLLOUT_TIMEOUT;
     // If the list of servers is not available here, the other servers still open the caches.
     let Ok(servers) = caches.servers().await else { return };
     let missing = |topology: &Topology| missing(caches.manager(), &servers, topology);

@@ -23,23 +23,23 @@ use tokio::time::{sleep, timeout};
 
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::aliases::Aliases;
-use crate::catalog::cache_removal::{self, BeingRemoved};
+use crate::catalog::cache_removal::{self, RemovalGuard};
 use crate::catalog::client_topology::{self, Endpoint, Endpoints};
 use crate::catalog::data_directory::{self, Data};
 use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::failed_caches::FailedCaches;
-use crate::catalog::registry::{Keeping, Register};
+use crate::catalog::registry::{Lifecycle, Registry};
 use crate::catalog::schemas::{SCHEMAS, Schemas};
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{startup_log, store_directories};
-use crate::limits::{CACHE_NAME_MAX, FAILED_TRIED_EVERY, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
+use crate::limits::{CACHE_NAME_MAX, REOPEN_INTERVAL, PENDING_CHANGES_MAX, WITHDRAW_TIME_MAX};
 use crate::media::{Encoding, Types};
 use crate::memory::Memory;
 use crate::metrics::telemetry::Telemetry;
 use crate::ops::counters::{self, Counters};
-use crate::ops::listeners::Everywhere;
+use crate::ops::listeners::ListenerDirectory;
 use crate::ops::transactions::Transactions;
-use crate::ops::value_streams::Unfinished;
+use crate::ops::value_streams::StreamBudget;
 use crate::ops::{filter, multimap, query};
 use crate::security::Security;
 
@@ -56,19 +56,19 @@ pub(crate) const OWN: [&str; 6] =
     [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
 
 /// The time after which a server that could not read the state of the others tries again without an event.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How to create a cache whose name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum IfThere {
+pub(crate) enum IfExists {
     /// The request fails.
-    Refused,
+    Fail,
     /// The existing cache counts as created, whatever its definition.
-    Taken,
+    Accept,
     /// The existing cache counts as created if its definition is the same.
-    TakenIfSame,
+    AcceptIfSame,
     /// The existing cache gets the new definition, as far as a definition can change.
-    Changed,
+    Change,
 }
 
 /// The caches of a server.
@@ -81,20 +81,20 @@ pub(crate) struct Caches {
     being_removed: Mutex<BTreeSet<String>>,
     /// Held while a cache with files is closed and its files are removed.
     removing: tokio::sync::Mutex<()>,
-    pub(crate) definitions: Register,
+    pub(crate) definitions: Registry,
     pub(crate) aliases: Aliases,
-    pub(crate) schemas: Arc<Served>,
+    pub(crate) schemas: Arc<ServedCache>,
     pub(crate) servers: RawCache,
     pub(crate) counters: Counters,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
     /// Values that clients have begun to write in pieces.
-    pub(crate) unfinished: Unfinished,
+    pub(crate) stream_budget: StreamBudget,
     /// The connection of each listener.
-    pub(crate) listeners: Everywhere,
+    pub(crate) listeners: ListenerDirectory,
     /// The shared state of transactions. It opens with the first transactional cache.
     transactions: OnceCell<Arc<Transactions>>,
-    open: RwLock<BTreeMap<String, Arc<Served>>>,
+    open: RwLock<BTreeMap<String, Arc<ServedCache>>>,
     /// Caches that are defined and that this server could not open.
     pub(crate) failed: FailedCaches,
     /// The addresses at which clients reach the members, and the number of their changes so far.
@@ -104,18 +104,20 @@ pub(crate) struct Caches {
 }
 
 /// Returns the builder of a cache for clients.
-fn opening(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
-    query::register(multimap::known(filter::known(manager.open_with(settings.into()))))
+fn client_builder(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
+    query::register(multimap::register_transform(filter::register_transform(
+        manager.open_with(settings.into()),
+    )))
 }
 
 /// Whether a name belongs to an internal cache, or to the entry of an alias or template among the definitions. Clients
 /// reach none of these by name except the cache of schemas; [`Caches::get`] and [`Caches::find`] enforce that.
-pub(crate) fn is_ours(name: &str) -> bool {
+pub(crate) fn is_internal(name: &str) -> bool {
     name.starts_with("___")
 }
 
 /// The configuration of a cache of which every server has all entries.
-pub(crate) fn everywhere(name: &str) -> CacheConfig {
+pub(crate) fn replicated_config(name: &str) -> CacheConfig {
     CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) }
 }
 
@@ -131,7 +133,7 @@ impl Caches {
         memory: Memory,
     ) -> Result<Self, AdminError> {
         let opening = Self::open_all(manager.clone(), endpoint, security, data, telemetry, memory);
-        startup_log::told(&manager, &OWN, opening).await
+        startup_log::log_while_waiting(&manager, &OWN, opening).await
     }
 
     async fn open_all(
@@ -144,21 +146,21 @@ impl Caches {
     ) -> Result<Self, AdminError> {
         // Definitions change rarely, so that each change can be written to disk: an acknowledged one survives a power
         // failure.
-        let of = |name| (name, opening(&manager, everywhere(name)));
-        let lasting =
-            |(name, opening), durability| data_directory::open(&manager, name, opening, data, durability);
-        let definitions = lasting(of(DEFINITIONS), Durability::Disk);
-        let schemas = lasting(of(SCHEMAS), Durability::Disk);
-        let counted = lasting(of(counters::KEPT), Durability::Process);
+        let of = |name| (name, client_builder(&manager, replicated_config(name)));
+        let persistent =
+            |(name, builder), durability| data_directory::open(&manager, name, builder, data, durability);
+        let definitions = persistent(of(DEFINITIONS), Durability::Disk);
+        let schemas = persistent(of(SCHEMAS), Durability::Disk);
+        let counted = persistent(of(counters::KEPT), Durability::Process);
         let (definitions, schemas, counted) = tokio::try_join!(definitions, schemas, counted)?;
-        let schemas = Served::of(&manager, schemas, Encoding::texts());
-        let schemas = Arc::new(Served { schemas: Some(Schemas::default()), ..schemas });
-        let volatile = manager.open(everywhere(VOLATILE_DEFINITIONS)).essential().raw().await?;
-        let definitions = Register::new(definitions, volatile);
-        let servers = manager.open(everywhere(SERVERS)).essential().raw().await?;
-        let passing = opening(&manager, counters::config()).raw().await?;
-        let passing = Arc::new(Served::of(&manager, passing, Encoding::default()));
-        let counters = Counters::new(passing, counted, data.is_some());
+        let schemas = ServedCache::of(&manager, schemas, Encoding::texts());
+        let schemas = Arc::new(ServedCache { schemas: Some(Schemas::default()), ..schemas });
+        let volatile = manager.open(replicated_config(VOLATILE_DEFINITIONS)).essential().raw().await?;
+        let definitions = Registry::new(definitions, volatile);
+        let servers = manager.open(replicated_config(SERVERS)).essential().raw().await?;
+        let volatile = client_builder(&manager, counters::config()).raw().await?;
+        let volatile = Arc::new(ServedCache::of(&manager, volatile, Encoding::default()));
+        let counters = Counters::new(volatile, counted, data.is_some());
         let caches = Self {
             manager,
             endpoint,
@@ -172,9 +174,9 @@ impl Caches {
             aliases: Aliases::default(),
             schemas,
             servers,
-            unfinished: Unfinished::within(&memory),
+            stream_budget: StreamBudget::within(&memory),
             memory,
-            listeners: Everywhere::default(),
+            listeners: ListenerDirectory::default(),
             transactions: OnceCell::new(),
             open: RwLock::default(),
             failed: FailedCaches::default(),
@@ -182,26 +184,26 @@ impl Caches {
             is_leaving: AtomicBool::new(false),
         };
         // Servers may have gone since this server was added to the topology. Opening continues when they are back.
-        while let Err(error) = caches.look().await {
+        while let Err(error) = caches.reconcile().await {
             if !matches!(error, AdminError::Cache(CacheError::Operation(OperationError::Degraded { .. }))) {
                 return Err(error);
             }
-            sleep(LOOK_AGAIN_AFTER).await;
+            sleep(RETRY_AFTER).await;
         }
         if let Some(data) = data {
-            caches.log_files_of_no_cache(data).await;
+            caches.log_orphaned_directories(data).await;
         }
         Ok(caches)
     }
 
     /// Logs the directories that belong to no defined cache, opened or not. While a definition cannot be read, the
     /// directory of its cache is unknown, and nothing is logged.
-    async fn log_files_of_no_cache(&self, data: &Data) {
+    async fn log_orphaned_directories(&self, data: &Data) {
         let mut known = BTreeSet::new();
         let Ok(defined) = self.definitions.entries().await else { return };
         for (name, text) in defined {
             let name = String::from_utf8_lossy(&name);
-            if is_ours(&name) {
+            if is_internal(&name) {
                 continue;
             }
             match self.directory(&name, &text) {
@@ -209,7 +211,7 @@ impl Caches {
                 Err(_) => return,
             }
         }
-        store_directories::log_others(data, known).await;
+        store_directories::warn_orphaned_directories(data, known).await;
     }
 
     /// The directory of a cache with this definition, if the cache has a store and this server has a directory for data.
@@ -226,7 +228,7 @@ impl Caches {
         Endpoint { address: self.endpoint.clone(), is_leaving: self.is_leaving.load(Ordering::Acquire) }
     }
 
-    async fn tell_own_endpoint(&self) -> Result<Endpoint, CacheError> {
+    async fn publish_endpoint(&self) -> Result<Endpoint, CacheError> {
         let own = self.own_endpoint();
         let member = self.manager.address().to_string();
         self.servers.put(member.as_bytes(), own.to_text().as_bytes()).await?;
@@ -238,8 +240,8 @@ impl Caches {
     pub(crate) async fn withdraw(&self) -> bool {
         self.is_leaving.store(true, Ordering::Release);
         let withdrawing = async {
-            self.tell_own_endpoint().await?;
-            self.look_at_endpoints().await
+            self.publish_endpoint().await?;
+            self.refresh_endpoints().await
         };
         match timeout(WITHDRAW_TIME_MAX, withdrawing).await {
             Ok(Ok(endpoints)) => endpoints.values().any(|endpoint| !endpoint.is_leaving),
@@ -273,7 +275,7 @@ impl Caches {
     }
 
     /// The caches that are open here, with their names.
-    pub(crate) fn all(&self) -> Vec<(String, Arc<Served>)> {
+    pub(crate) fn all(&self) -> Vec<(String, Arc<ServedCache>)> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
@@ -286,49 +288,49 @@ impl Caches {
     }
 
     /// The caches whose store cannot write on this server, with the reasons.
-    pub(crate) fn with_failing_stores(&self) -> BTreeMap<String, String> {
+    pub(crate) fn failing_stores(&self) -> BTreeMap<String, String> {
         let failing = |name: String| Some((name.clone(), self.manager.store_failure(&name)?));
         self.with_stores().into_iter().filter_map(failing).collect()
     }
 
     /// Returns a cache that is open here, by its name for clients. The only internal cache that clients reach is the one of
     /// schemas, which Infinispan's clients read and write.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
-        self.opened(name).or_else(|| match name {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<ServedCache>> {
+        self.get_open(name).or_else(|| match name {
             SCHEMAS => Some(self.schemas.clone()),
-            name if is_ours(name) => None,
-            alias => self.opened(&self.meant_here(alias)?),
+            name if is_internal(name) => None,
+            alias => self.get_open(&self.alias_here(alias)?),
         })
     }
 
     /// Counts a request that failed with this status.
     pub(crate) fn note_error(&self, header: &RequestHeader, status: Status) {
-        match self.get(header.cache.as_str()).filter(|served| !is_ours(served.cache.name())) {
+        match self.get(header.cache.as_str()).filter(|served| !is_internal(served.cache.name())) {
             Some(served) => served.stats.errors.note(status),
             None => self.telemetry.errors_without_cache.note(status),
         }
     }
 
     /// Returns a cache that is open here, by its own name.
-    fn opened(&self, name: &str) -> Option<Arc<Served>> {
+    fn get_open(&self, name: &str) -> Option<Arc<ServedCache>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// Returns a cache, and opens it here first if another server has just created it.
-    pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<Served>>, AdminError> {
+    pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<ServedCache>>, AdminError> {
         if let Some(served) = self.get(name) {
             return Ok(Some(served));
         }
         // The keys of aliases and templates among the definitions have such names. A client gets the response for an
         // unknown cache.
-        if is_ours(name) {
+        if is_internal(name) {
             return Ok(None);
         }
         if let Some(text) = self.definitions.get(name.as_bytes()).await? {
             return self.serve_defined(name, &text).await;
         }
         let Some(name) = self.alias(name).await? else { return Ok(None) };
-        if let Some(served) = self.opened(&name) {
+        if let Some(served) = self.get_open(&name) {
             return Ok(Some(served));
         }
         let Some(text) = self.definitions.get(name.as_bytes()).await? else { return Ok(None) };
@@ -337,7 +339,11 @@ impl Caches {
 
     /// Serves a cache that was defined a moment ago. If a client removes the cache meanwhile, its definition is gone and
     /// the cache is not opened: the removal closes only caches that are open by then.
-    async fn serve_defined(&self, name: &str, definition: &Bytes) -> Result<Option<Arc<Served>>, AdminError> {
+    async fn serve_defined(
+        &self,
+        name: &str,
+        definition: &Bytes,
+    ) -> Result<Option<Arc<ServedCache>>, AdminError> {
         if let Some(error) = self.failed.recent(Instant::now(), name, definition) {
             return Err(AdminError::NotOpened { cache: name.to_owned(), error });
         }
@@ -357,23 +363,23 @@ impl Caches {
         Ok(Some(served))
     }
 
-    async fn serve(&self, name: &str, text: &Bytes) -> Result<Arc<Served>, AdminError> {
+    async fn serve(&self, name: &str, text: &Bytes) -> Result<Arc<ServedCache>, AdminError> {
         let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let transactions =
             if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
-        let opening = opening(&self.manager, definition.settings());
+        let builder = client_builder(&self.manager, definition.settings());
         let (cache, directory) = match (&definition.store, place) {
             (Some(store), Some(place)) => {
                 let data = self.data.as_ref().ok_or(AdminError::NoData)?;
                 let directory = store_directories::directory(&data.directory, name, &place);
-                let opening = opening.persistence(store.apply(data.store(&directory)));
-                let cache = data_directory::open_with_all(&self.manager, name, opening, Some(data)).await?;
+                let builder = builder.persistence(store.apply(data.store(&directory)));
+                let cache = data_directory::open_with_all(&self.manager, name, builder, Some(data)).await?;
                 (cache, Some(directory))
             }
-            _ => (opening.raw().await?, None),
+            _ => (builder.raw().await?, None),
         };
-        let served = Served::of(&self.manager, cache, definition.encoding);
-        let served = Served { transactions, definition: RwLock::new(text.clone()), directory, ..served };
+        let served = ServedCache::of(&self.manager, cache, definition.encoding);
+        let served = ServedCache { transactions, definition: RwLock::new(text.clone()), directory, ..served };
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let served = open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone();
         drop(open);
@@ -393,9 +399,9 @@ impl Caches {
     }
 
     /// The segments of a cache that this server has, unless it is the only member of the cache.
-    pub(crate) fn own_segments(&self, served: &Served) -> Option<Arc<[Segment]>> {
+    pub(crate) fn own_segments(&self, served: &ServedCache) -> Option<Arc<[Segment]>> {
         let own = self.manager.address();
-        served.look(|topology| topology.read_owners().segments_of(own).collect())
+        served.with_topology(|topology| topology.read_owners().segments_of(own).collect())
     }
 
     /// Returns the members, if this one is the first of them.
@@ -417,11 +423,11 @@ impl Caches {
     pub(crate) async fn create(
         &self,
         definition: &Definition,
-        if_there: IfThere,
-        keeping: Keeping,
+        if_there: IfExists,
+        keeping: Lifecycle,
     ) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
-        if is_ours(name) || name.is_empty() {
+        if is_internal(name) || name.is_empty() {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         if name.len() > CACHE_NAME_MAX {
@@ -430,7 +436,7 @@ impl Caches {
         if definition.store.is_some() && self.data.is_none() {
             return Err(AdminError::NoData);
         }
-        if definition.store.is_some() && keeping == Keeping::Passing {
+        if definition.store.is_some() && keeping == Lifecycle::Volatile {
             return Err(AdminError::VolatileStore);
         }
         if !self.has_room_for_definition().await? {
@@ -439,7 +445,7 @@ impl Caches {
         if self.alias(name).await?.is_some() {
             // The name has another definition.
             return match if_there {
-                IfThere::Taken => Ok(false),
+                IfExists::Accept => Ok(false),
                 _ => Err(AdminError::Exists(name.to_owned())),
             };
         }
@@ -451,12 +457,12 @@ impl Caches {
         let is_new = self.definitions.add(&key, value.clone(), keeping).await?;
         if !is_new {
             match if_there {
-                IfThere::Refused => return Err(AdminError::Exists(name.to_owned())),
-                IfThere::TakenIfSame if self.is_other(definition).await? => {
-                    return Err(AdminError::Different(name.to_owned()));
+                IfExists::Fail => return Err(AdminError::Exists(name.to_owned())),
+                IfExists::AcceptIfSame if self.differs(definition).await? => {
+                    return Err(AdminError::ConfigMismatch(name.to_owned()));
                 }
-                IfThere::Changed => self.change(name, |_| Ok(definition.clone())).await?,
-                IfThere::Taken | IfThere::TakenIfSame => {}
+                IfExists::Change => self.change(name, |_| Ok(definition.clone())).await?,
+                IfExists::Accept | IfExists::AcceptIfSame => {}
             }
             return self.find(name).await.map(|_| false);
         }
@@ -480,7 +486,7 @@ impl Caches {
         name: &str,
         to: impl Fn(&Definition) -> Result<Definition, DefinitionError>,
     ) -> Result<(), AdminError> {
-        if is_ours(name) {
+        if is_internal(name) {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         let meant = self.alias(name).await?;
@@ -488,7 +494,7 @@ impl Caches {
         let none = || AdminError::None(name.to_owned());
         // A repetition means that another change of this definition has succeeded.
         loop {
-            let text = self.definitions.newest(name.as_bytes()).await?.ok_or_else(none)?;
+            let text = self.definitions.get_linearizable(name.as_bytes()).await?.ok_or_else(none)?;
             let (before, place) = definition::from_stored(name, &String::from_utf8_lossy(&text))?;
             let after = to(&before)?;
             definition::check_alteration(&before, &after)?;
@@ -496,8 +502,8 @@ impl Caches {
             self.check_aliases(name, aliases).await?;
             let changed = Bytes::from(definition::to_stored(&after, place.as_deref()));
             if changed == text || self.definitions.replace(name.as_bytes(), &text, &changed).await? {
-                if let Some(served) = self.opened(name) {
-                    served.adopt(&changed);
+                if let Some(served) = self.get_open(name) {
+                    served.apply_definition(&changed);
                 }
                 return match &after.aliases {
                     Some(aliases) => self.set_aliases(name, aliases).await,
@@ -508,9 +514,9 @@ impl Caches {
     }
 
     /// Whether a cache of this name exists with another definition.
-    pub(crate) async fn is_other(&self, definition: &Definition) -> Result<bool, AdminError> {
+    pub(crate) async fn differs(&self, definition: &Definition) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
-        let Some(text) = self.definitions.newest(name.as_bytes()).await? else { return Ok(false) };
+        let Some(text) = self.definitions.get_linearizable(name.as_bytes()).await? else { return Ok(false) };
         // Aliases may have moved to other caches since.
         let without = Definition { aliases: None, ..definition.clone() };
         Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 != without)
@@ -518,18 +524,18 @@ impl Caches {
 
     /// Removes a cache from all servers, here at once.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), AdminError> {
-        if is_ours(name) {
+        if is_internal(name) {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         let has_files = self.has_files(name);
         if self.definitions.get(name.as_bytes()).await?.is_some() {
             self.set_aliases(name, &BTreeSet::new()).await?;
         }
-        let being_removed = BeingRemoved::begin(&self.being_removed, name);
+        let being_removed = RemovalGuard::begin(&self.being_removed, name);
         // Of several clients that remove a cache, one waits until no other member has it, and only then closes it here: a
         // cache that is created afterwards finds none of its name. The others close it at once.
         if self.definitions.remove(name.as_bytes()).await? {
-            cache_removal::elsewhere(self, name).await;
+            cache_removal::wait_until_closed_elsewhere(self, name).await;
         }
         drop(being_removed);
         self.close(name).await?;
@@ -545,7 +551,7 @@ impl Caches {
     }
 
     fn has_files(&self, name: &str) -> bool {
-        self.opened(name).is_some_and(|served| served.directory.is_some())
+        self.get_open(name).is_some_and(|served| served.directory.is_some())
     }
 
     async fn close(&self, name: &str) -> Result<(), AdminError> {
@@ -561,25 +567,29 @@ impl Caches {
     /// The names of all caches among the keys of the definitions.
     pub(crate) fn names_among(names: &[Bytes]) -> Vec<String> {
         let names = names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
-        names.filter(|name| !is_ours(name)).collect()
+        names.filter(|name| !is_internal(name)).collect()
     }
 
     /// The topology of a cache to send to a client, if the client has another one.
-    pub(crate) fn topology_for(&self, served: &Served, header: &RequestHeader) -> Option<Arc<CacheTopology>> {
-        let told = client_topology::is_wanted(header).then(|| self.topology_of(served))?;
-        told.filter(|told| client_topology::is_news(told, header))
+    pub(crate) fn topology_for(
+        &self,
+        served: &ServedCache,
+        header: &RequestHeader,
+    ) -> Option<Arc<CacheTopology>> {
+        let told = client_topology::uses_topology(header).then(|| self.topology_of(served))?;
+        told.filter(|told| client_topology::differs(told, header))
     }
 
     /// The topology of a cache for clients; `None` for a cache that only this server has.
-    pub(crate) fn topology_of(&self, served: &Served) -> Option<Arc<CacheTopology>> {
+    pub(crate) fn topology_of(&self, served: &ServedCache) -> Option<Arc<CacheTopology>> {
         let installed = served.topology.as_ref()?.borrow();
         let installed = installed.as_ref()?;
         let (generation, endpoints) = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut last = served.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = served.sent_topology.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((of, with, told)) if (*of, *with) == (installed.id, generation) => Some(told.clone()),
             _ => {
-                let told = Arc::new(client_topology::told(installed, &endpoints)?);
+                let told = Arc::new(client_topology::client_topology(installed, &endpoints)?);
                 *last = Some((installed.id, generation, told.clone()));
                 Some(told)
             }
@@ -591,10 +601,10 @@ impl Caches {
     pub(crate) async fn follow(&self) {
         let mut members = self.manager.events();
         let listening = async || {
-            let [lasting, passing] = self.definitions.listen(LOOKED_AT_MAX).await?;
-            let servers = self.servers.listen().events_max(LOOKED_AT_MAX).start().await?;
-            let schemas = self.schemas.cache.listen().events_max(LOOKED_AT_MAX).start().await?;
-            Ok::<_, CacheError>([lasting, passing, servers, schemas])
+            let [persistent, volatile] = self.definitions.listen(PENDING_CHANGES_MAX).await?;
+            let servers = self.servers.listen().events_max(PENDING_CHANGES_MAX).start().await?;
+            let schemas = self.schemas.cache.listen().events_max(PENDING_CHANGES_MAX).start().await?;
+            Ok::<_, CacheError>([persistent, volatile, servers, schemas])
         };
         let mut listening = match listening().await {
             Ok(listening) => listening,
@@ -606,7 +616,7 @@ impl Caches {
                 match event {
                     None => return Poll::Ready(false),
                     // With the topology of an internal cache, entries that the other servers had before arrive here, too.
-                    Some(ManagerEvent::Topology { cache, .. }) if !is_ours(&cache) => {}
+                    Some(ManagerEvent::Topology { cache, .. }) if !is_internal(&cache) => {}
                     Some(_) => has_changed = Poll::Ready(true),
                 }
             }
@@ -624,14 +634,14 @@ impl Caches {
             if let Some(schemas) = &self.schemas.schemas {
                 schemas.note_change();
             }
-            let looked = self.look().await;
+            let looked = self.reconcile().await;
             let changed = poll_fn(&mut has_changed);
             let goes_on = match looked {
-                Ok(()) if self.failed.len() > 0 => timeout(FAILED_TRIED_EVERY, changed).await.unwrap_or(true),
+                Ok(()) if self.failed.len() > 0 => timeout(REOPEN_INTERVAL, changed).await.unwrap_or(true),
                 Ok(()) => changed.await,
                 Err(error) => {
                     tracing::debug!(%error, "what other servers have is not known");
-                    timeout(LOOK_AGAIN_AFTER, changed).await.unwrap_or(true)
+                    timeout(RETRY_AFTER, changed).await.unwrap_or(true)
                 }
             };
             if !goes_on {
@@ -653,13 +663,13 @@ impl Caches {
     }
 
     /// Reads the servers' addresses for clients, and stores them.
-    async fn look_at_endpoints(&self) -> Result<Arc<Endpoints>, CacheError> {
+    async fn refresh_endpoints(&self) -> Result<Arc<Endpoints>, CacheError> {
         let mut endpoints = self.servers().await?;
-        self.forget_members_gone(&endpoints).await?;
+        self.remove_departed_endpoints(&endpoints).await?;
         // Another partition of the cluster may have removed this server's address.
         let own = self.manager.address().to_string();
         if let Entry::Vacant(vacant) = endpoints.entry(own) {
-            vacant.insert(self.tell_own_endpoint().await?);
+            vacant.insert(self.publish_endpoint().await?);
         }
         let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
         if *known.1 != endpoints {
@@ -669,28 +679,28 @@ impl Caches {
     }
 
     /// Opens and closes caches until this server has those that are defined.
-    async fn look(&self) -> Result<(), AdminError> {
-        self.look_at_endpoints().await?;
+    async fn reconcile(&self) -> Result<(), AdminError> {
+        self.refresh_endpoints().await?;
         self.compare_requirements().await?;
         self.share_secret().await?;
         let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
         let mut defined: BTreeMap<String, Bytes> =
             defined.map(|(name, text)| (String::from_utf8_lossy(&name).into_owned(), text)).collect();
-        self.look_at_aliases(&defined, age).await?;
-        defined.retain(|name, _| !is_ours(name));
+        self.refresh_aliases(&defined, age).await?;
+        defined.retain(|name, _| !is_internal(name));
         for (name, served) in self.all() {
             if defined.get(&name) == Some(&served.definition()) || self.is_being_removed(&name) {
                 continue;
             }
             // The cache may have been defined after the iteration had passed its key. With another definition it was
             // recreated or changed.
-            let is_as_it_is = |text: &Bytes| *text == served.definition() || served.adopt(text);
+            let is_as_it_is = |text: &Bytes| *text == served.definition() || served.apply_definition(text);
             if !self.definitions.get(name.as_bytes()).await?.as_ref().is_some_and(is_as_it_is) {
                 self.close(&name).await?;
             }
         }
-        let is_open = |name: &String| self.opened(name).is_some();
+        let is_open = |name: &String| self.get_open(name).is_some();
         for (name, text) in defined.iter().filter(|(name, _)| !is_open(name)) {
             match self.serve_defined(name, text).await {
                 // The failure is already logged, and the health names the cache.
@@ -703,7 +713,7 @@ impl Caches {
     }
 
     /// On the first member: removes the addresses of members that are gone.
-    async fn forget_members_gone(&self, endpoints: &Endpoints) -> Result<(), CacheError> {
+    async fn remove_departed_endpoints(&self, endpoints: &Endpoints) -> Result<(), CacheError> {
         let Some(members) = self.members_if_first() else { return Ok(()) };
         for member in endpoints.keys().filter(|member| !members.contains(member)) {
             self.servers.remove(member.as_bytes()).await?;

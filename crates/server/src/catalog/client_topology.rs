@@ -38,7 +38,7 @@ impl Endpoint {
 
 /// A cache's topology in the form for clients; `None` while the address of a member is unknown, or if all members are about
 /// to end.
-pub(crate) fn told(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTopology> {
+pub(crate) fn client_topology(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTopology> {
     let mut places = BTreeMap::new();
     let mut servers = Vec::new();
     for member in topology.addresses() {
@@ -67,13 +67,13 @@ pub(crate) fn told(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTo
 }
 
 /// Whether a client uses topologies.
-pub(crate) fn is_wanted(header: &RequestHeader) -> bool {
+pub(crate) fn uses_topology(header: &RequestHeader) -> bool {
     header.intelligence != Intelligence::Basic
 }
 
 /// Whether a client has another topology than this one, and is to get it.
-pub(crate) fn is_news(told: &CacheTopology, header: &RequestHeader) -> bool {
-    is_wanted(header) && told.id != header.topology_id
+pub(crate) fn differs(latest: &CacheTopology, header: &RequestHeader) -> bool {
+    uses_topology(header) && latest.id != header.topology_id
 }
 
 /// An id that is a hash of the content, so that also a restarted cluster does not reuse an id for another topology. Never 0

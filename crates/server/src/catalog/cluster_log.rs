@@ -13,7 +13,7 @@ use consort_cache::{Availability, CacheManager, ManagerEvent, Phase, Topology, V
 use futures_core::Stream;
 use tokio::time::Instant;
 
-use crate::catalog::caches::{Caches, is_ours};
+use crate::catalog::caches::{Caches, is_internal};
 
 /// Names in a line at most: there may be a thousand caches.
 const NAMES_MAX: usize = 8;
@@ -50,22 +50,22 @@ enum Change {
 
 /// The last known state of a cache, and the time since which its entries move.
 #[derive(Default)]
-struct Known {
+struct CacheHistory {
     state: State,
     moves_since: Option<Instant>,
 }
 
 /// The logged states of caches, and the changes that are not logged yet.
 #[derive(Default)]
-struct Told {
-    caches: BTreeMap<String, Known>,
+struct PendingLines {
+    caches: BTreeMap<String, CacheHistory>,
     /// The changes that are not logged yet: the caches, and the longest duration among them.
     untold: BTreeMap<Change, (BTreeSet<String>, Duration)>,
 }
 
-impl Told {
+impl PendingLines {
     /// Records the current state of a cache.
-    fn note(&mut self, cache: &str, state: State, now: Instant) {
+    fn record(&mut self, cache: &str, state: State, now: Instant) {
         let known = self.caches.entry(cache.to_owned()).or_default();
         let mut add = |change, took: Duration| {
             let (names, longest): &mut (BTreeSet<String>, Duration) = self.untold.entry(change).or_default();
@@ -78,7 +78,7 @@ impl Told {
             add(change, Duration::ZERO);
         }
         // Internal caches are small.
-        if state.is_moving != known.state.is_moving && !is_ours(cache) {
+        if state.is_moving != known.state.is_moving && !is_internal(cache) {
             if state.is_moving {
                 known.moves_since = Some(now);
                 add(Change::Moves, Duration::ZERO);
@@ -95,14 +95,14 @@ impl Told {
     }
 
     /// Takes the lines that are to be logged, the worst first. Returns with each whether it is a warning.
-    fn take(&mut self) -> Vec<(bool, String)> {
+    fn take_lines(&mut self) -> Vec<(bool, String)> {
         let untold = std::mem::take(&mut self.untold);
         untold.into_iter().map(|(change, (caches, took))| line(&change, &caches, took)).collect()
     }
 }
 
 fn line(change: &Change, caches: &BTreeSet<String>, took: Duration) -> (bool, String) {
-    let caches = which(caches);
+    let caches = cache_names(caches);
     match change {
         Change::Degraded(away) => {
             let are = if away.len() == 1 { "is" } else { "are" };
@@ -124,8 +124,8 @@ fn line(change: &Change, caches: &BTreeSet<String>, took: Duration) -> (bool, St
 }
 
 /// Lists caches by name. Internal caches come last, without their names.
-fn which(caches: &BTreeSet<String>) -> String {
-    let (ours, theirs): (Vec<&String>, Vec<&String>) = caches.iter().partition(|cache| is_ours(cache));
+fn cache_names(caches: &BTreeSet<String>) -> String {
+    let (ours, theirs): (Vec<&String>, Vec<&String>) = caches.iter().partition(|cache| is_internal(cache));
     let mut parts: Vec<String> = theirs.iter().take(NAMES_MAX).map(|cache| cache.to_string()).collect();
     if let more @ 1.. = theirs.len().saturating_sub(NAMES_MAX) {
         parts.push(format!("{more} more"));
@@ -147,7 +147,7 @@ fn difference(before: &[String], after: &[String]) -> String {
 }
 
 /// Logs which members have become silent, and which have become audible again.
-fn tell_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
+fn log_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
     let names = |of: &BTreeSet<String>, without: &BTreeSet<String>| {
         of.difference(without).cloned().collect::<Vec<_>>().join(", ")
     };
@@ -165,24 +165,25 @@ fn tell_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
 }
 
 /// Logs cluster events, until it is dropped.
-pub(crate) async fn tell(caches: &Caches) {
+pub(crate) async fn log_changes(caches: &Caches) {
     let manager = caches.manager();
     let mut events = manager.events();
     let members = |view: &View| view.members().iter().map(|one| manager.name_of(one)).collect();
-    let (mut told, mut here) = (Told::default(), manager.view().as_ref().map_or_else(Vec::new, members));
-    let look = |told: &mut Told| {
+    let (mut pending, mut here) =
+        (PendingLines::default(), manager.view().as_ref().map_or_else(Vec::new, members));
+    let look = |pending: &mut PendingLines| {
         let now = Instant::now();
         for (name, served) in caches.all() {
-            if let Some(state) = served.look(|topology| State::of(topology, manager)) {
-                told.note(&name, state, now);
+            if let Some(state) = served.with_topology(|topology| State::of(topology, manager)) {
+                pending.record(&name, state, now);
             }
         }
     };
-    look(&mut told);
+    look(&mut pending);
     let mut silent = BTreeSet::new();
-    tell_silence(&mut silent, manager.silent().iter().map(|one| manager.name_of(one)).collect());
+    log_silence(&mut silent, manager.silent().iter().map(|one| manager.name_of(one)).collect());
     loop {
-        for (is_bad, line) in told.take() {
+        for (is_bad, line) in pending.take_lines() {
             if is_bad {
                 tracing::warn!("{line}");
             } else {
@@ -212,14 +213,14 @@ pub(crate) async fn tell(caches: &Caches) {
                     here = next;
                 }
                 ManagerEvent::Topology { cache, topology, .. } => {
-                    told.note(&cache, State::of(&topology, manager), Instant::now());
+                    pending.record(&cache, State::of(&topology, manager), Instant::now());
                 }
                 ManagerEvent::Silent(members) => {
                     let next = members.iter().map(|one| manager.name_of(one)).collect();
-                    tell_silence(&mut silent, next);
+                    log_silence(&mut silent, next);
                 }
-                ManagerEvent::Closed { cache } => told.forget(&cache),
-                ManagerEvent::Gap => look(&mut told),
+                ManagerEvent::Closed { cache } => pending.forget(&cache),
+                ManagerEvent::Gap => look(&mut pending),
                 _ => {}
             }
         }
@@ -234,60 +235,60 @@ mod tests {
         State { away: away.iter().map(|one| (*one).to_owned()).collect(), is_moving }
     }
 
-    fn lines(told: &mut Told) -> Vec<String> {
-        told.take().into_iter().map(|(is_bad, line)| format!("{is_bad} {line}")).collect()
+    fn lines(pending: &mut PendingLines) -> Vec<String> {
+        pending.take_lines().into_iter().map(|(is_bad, line)| format!("{is_bad} {line}")).collect()
     }
 
     #[test]
     fn a_degraded_cache_is_told_with_who_is_away_and_again_when_they_are_back() {
-        let (mut told, now) = (Told::default(), Instant::now());
+        let (mut pending, now) = (PendingLines::default(), Instant::now());
         for cache in ["stock", "orders", "___counters"] {
-            told.note(cache, state(&[], false), now);
+            pending.record(cache, state(&[], false), now);
         }
-        assert!(lines(&mut told).is_empty(), "as it should be");
+        assert!(lines(&mut pending).is_empty(), "as it should be");
         for cache in ["stock", "orders", "___counters"] {
-            told.note(cache, state(&["B", "A"], false), now);
+            pending.record(cache, state(&["B", "A"], false), now);
         }
-        let told_of = lines(&mut told);
-        assert_eq!(told_of.len(), 1, "{told_of:?}");
+        let text = lines(&mut pending);
+        assert_eq!(text.len(), 1, "{text:?}");
         let begin = "true caches orders, stock, the servers' own (definitions, schemas, counters): degraded, because A, B are \
                      away: keys of which they are owners cannot be written";
-        assert!(told_of[0].starts_with(begin), "{}", told_of[0]);
-        told.note("stock", state(&["B"], false), now);
-        assert!(lines(&mut told)[0].starts_with("true cache stock: degraded, because B is away"));
-        told.note("stock", state(&["B"], false), now);
-        assert!(lines(&mut told).is_empty(), "nothing new");
-        told.note("stock", state(&[], false), now);
-        assert_eq!(lines(&mut told), ["false cache stock: available again"]);
+        assert!(text[0].starts_with(begin), "{}", text[0]);
+        pending.record("stock", state(&["B"], false), now);
+        assert!(lines(&mut pending)[0].starts_with("true cache stock: degraded, because B is away"));
+        pending.record("stock", state(&["B"], false), now);
+        assert!(lines(&mut pending).is_empty(), "nothing new");
+        pending.record("stock", state(&[], false), now);
+        assert_eq!(lines(&mut pending), ["false cache stock: available again"]);
     }
 
     #[test]
     fn a_rebalance_is_told_when_it_begins_and_when_it_is_over() {
-        let (mut told, now) = (Told::default(), Instant::now());
-        told.note("___counters", state(&[], true), now);
-        assert!(lines(&mut told).is_empty(), "small ones of the servers' own");
-        told.note("stock", state(&[], true), now);
-        told.note("stock", state(&[], true), now + Duration::from_secs(1));
-        assert_eq!(lines(&mut told), ["false cache stock: entries begin to move to new owners"]);
-        told.note("stock", state(&[], false), now + Duration::from_millis(2_500));
+        let (mut pending, now) = (PendingLines::default(), Instant::now());
+        pending.record("___counters", state(&[], true), now);
+        assert!(lines(&mut pending).is_empty(), "small ones of the servers' own");
+        pending.record("stock", state(&[], true), now);
+        pending.record("stock", state(&[], true), now + Duration::from_secs(1));
+        assert_eq!(lines(&mut pending), ["false cache stock: entries begin to move to new owners"]);
+        pending.record("stock", state(&[], false), now + Duration::from_millis(2_500));
         let over = "false cache stock: all entries are with their owners, after 2.5 s";
-        assert_eq!(lines(&mut told), [over]);
+        assert_eq!(lines(&mut pending), [over]);
         // A removed and recreated cache has a new history.
-        told.note("stock", state(&["A"], false), now);
-        told.take();
-        told.forget("stock");
-        told.note("stock", state(&[], false), now);
-        assert!(lines(&mut told).is_empty());
+        pending.record("stock", state(&["A"], false), now);
+        pending.take_lines();
+        pending.forget("stock");
+        pending.record("stock", state(&[], false), now);
+        assert!(lines(&mut pending).is_empty());
     }
 
     #[test]
     fn many_caches_are_told_in_one_line() {
-        let (mut told, now) = (Told::default(), Instant::now());
+        let (mut pending, now) = (PendingLines::default(), Instant::now());
         for n in 10..30 {
-            told.note(&format!("c{n}"), state(&[], true), now);
+            pending.record(&format!("c{n}"), state(&[], true), now);
         }
         let line = "false caches c10, c11, c12, c13, c14, c15, c16, c17, 12 more: entries begin to move to new owners";
-        assert_eq!(lines(&mut told), [line]);
+        assert_eq!(lines(&mut pending), [line]);
     }
 
     #[test]

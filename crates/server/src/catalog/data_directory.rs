@@ -11,7 +11,7 @@ use consort_cache::{
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use crate::limits::ALONE_LOOKED_AT_EVERY;
+use crate::limits::RECOVERY_CHECK_INTERVAL;
 
 /// The directory for persistent data, and the recovery timeout.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Data {
     /// The directory's lock, which stores of caches share.
     lock: Arc<DirectoryLock>,
     /// Without a timeout, a start waits for the missing servers without limit.
-    pub(crate) alone_after: Option<Duration>,
+    pub(crate) recovery_timeout: Option<Duration>,
 }
 
 /// The persistent data cannot be used. They are unchanged.
@@ -36,13 +36,13 @@ impl Data {
     /// Locks a directory, which no other server may use.
     pub(crate) async fn in_directory(
         directory: PathBuf,
-        alone_after: Option<Duration>,
+        recovery_timeout: Option<Duration>,
     ) -> Result<Self, DataError> {
         let locked = directory.clone();
         let lock = spawn_blocking(move || DirectoryLock::take(locked).map_err(|error| error.to_string()));
         let lock = lock.await.unwrap_or_else(|error| Err(error.to_string()));
         let lock = lock.map_err(|error| DataError { place: format!("in {}", directory.display()), error })?;
-        Ok(Self { directory, lock, alone_after })
+        Ok(Self { directory, lock, recovery_timeout })
     }
 
     /// The store of a cache in a directory within this one.
@@ -92,9 +92,9 @@ pub(crate) async fn open_with_all(
     loop {
         let waited = tokio::select! {
             opened = &mut opening => return opened,
-            () = sleep(ALONE_LOOKED_AT_EVERY) => begun.elapsed(),
+            () = sleep(RECOVERY_CHECK_INTERVAL) => begun.elapsed(),
         };
-        if data.and_then(|data| data.alone_after).is_some_and(|patience| waited >= patience) {
+        if data.and_then(|data| data.recovery_timeout).is_some_and(|timeout| waited >= timeout) {
             tracing::warn!(cache = name, "goes on without servers that have it, too, and are not there");
             manager.make_available(name);
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::limits::{FAILED_LOGGED_EVERY, FAILED_TRIED_EVERY};
+use crate::limits::{REOPEN_LOG_INTERVAL, REOPEN_INTERVAL};
 
 /// A cache that could not be opened.
 struct FailedCache {
@@ -43,7 +43,7 @@ impl FailedCaches {
         let mut caches = self.lock();
         let before = caches.get(name).filter(|before| before.error == error);
         let logged_before = before.map(|before| before.logged_at);
-        let is_logged = logged_before.is_none_or(|at| now.duration_since(at) >= FAILED_LOGGED_EVERY);
+        let is_logged = logged_before.is_none_or(|at| now.duration_since(at) >= REOPEN_LOG_INTERVAL);
         let failed = FailedCache {
             definition: definition.clone(),
             error: error.to_owned(),
@@ -70,7 +70,7 @@ impl FailedCaches {
     pub(crate) fn recent(&self, now: Instant, name: &str, definition: &Bytes) -> Option<String> {
         let caches = self.lock();
         let failed = caches.get(name)?;
-        let is_recent = now.duration_since(failed.tried_at) < FAILED_TRIED_EVERY;
+        let is_recent = now.duration_since(failed.tried_at) < REOPEN_INTERVAL;
         (is_recent && failed.definition == *definition).then(|| failed.error.clone())
     }
 
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(failed.recent(now, "orders", &one).as_deref(), Some("no descriptor"));
         assert_eq!(failed.recent(now, "orders", &other), None, "another definition");
         assert_eq!(failed.recent(now, "stock", &one), None, "another cache");
-        assert_eq!(failed.recent(now + FAILED_TRIED_EVERY, "orders", &one), None);
+        assert_eq!(failed.recent(now + REOPEN_INTERVAL, "orders", &one), None);
         assert_eq!(
             failed.all(),
             [("orders".to_owned(), "no descriptor".to_owned())],

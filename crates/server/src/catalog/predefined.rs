@@ -3,10 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use crate::catalog::admin_error::AdminError;
-use crate::catalog::cache_rollout::everywhere;
-use crate::catalog::caches::{Caches, IfThere};
+use crate::catalog::cache_rollout::wait_until_open_on_all;
+use crate::catalog::caches::{Caches, IfExists};
 use crate::catalog::definition::CacheDefinitions;
-use crate::catalog::registry::Keeping;
+use crate::catalog::registry::Lifecycle;
 
 /// Predefined caches could not be created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ use crate::catalog::registry::Keeping;
 pub enum PredefinedError {
     /// Caches of these names exist with another configuration. No cache was created.
     #[error("{file}: caches that are there are different: {}; one is removed and made again to be changed", caches.join(", "))]
-    Different {
+    ConfigMismatch {
         /// The file with their definitions.
         file: String,
         /// The caches.
@@ -22,7 +22,7 @@ pub enum PredefinedError {
     },
     /// A cache could not be created. Those before it in the file were.
     #[error("{file}: cache '{cache}': {reason}")]
-    NotMade {
+    CreateFailed {
         /// The file with its definition.
         file: String,
         /// The cache.
@@ -46,28 +46,28 @@ pub(crate) async fn make(
     let file = || definitions.file.clone();
     let not_made = |cache: &str, error: &AdminError| {
         let (cache, reason) = (cache.to_owned(), error.to_string());
-        PredefinedError::NotMade { file: file(), cache, reason }
+        PredefinedError::CreateFailed { file: file(), cache, reason }
     };
     let mut different = Vec::new();
     for definition in &definitions.all {
         let cache = &*definition.config.name;
-        let is_other = caches.is_other(definition).await.map_err(|error| not_made(cache, &error))?;
+        let is_other = caches.differs(definition).await.map_err(|error| not_made(cache, &error))?;
         if is_other {
             different.push(cache.to_owned());
         }
     }
     if !different.is_empty() {
-        return Err(PredefinedError::Different { file: file(), caches: different });
+        return Err(PredefinedError::ConfigMismatch { file: file(), caches: different });
     }
     let mut made = Vec::new();
     for definition in &definitions.all {
         let cache = &*definition.config.name;
-        match caches.create(definition, IfThere::TakenIfSame, Keeping::Lasting).await {
+        match caches.create(definition, IfExists::AcceptIfSame, Lifecycle::Persistent).await {
             Ok(true) => made.push(cache.to_owned()),
             Ok(false) => {}
             // A client, or another server with another file, has just created it.
-            Err(AdminError::Different(cache)) => {
-                return Err(PredefinedError::Different { file: file(), caches: vec![cache] });
+            Err(AdminError::ConfigMismatch(cache)) => {
+                return Err(PredefinedError::ConfigMismatch { file: file(), caches: vec![cache] });
             }
             Err(error) => return Err(not_made(cache, &error)),
         }
@@ -96,7 +96,7 @@ impl CachesHandle {
         let ended = || PredefinedError::Ended { file: definitions.file.clone() };
         let caches = self.0.upgrade().ok_or_else(ended)?;
         let made = make(&caches, definitions).await?;
-        everywhere(&caches, &made).await;
+        wait_until_open_on_all(&caches, &made).await;
         Ok(made)
     }
 }

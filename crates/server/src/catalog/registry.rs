@@ -7,60 +7,65 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use consort_cache::{CacheError, Change, Condition, Events, Lifetime, Lookup, RawCache, ReadFrom, Write};
 
-use crate::memory::responses::Gathering;
+use crate::memory::responses::ResponseReservation;
 use crate::ops::answer::Refusal;
 
 /// The lifetime of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Keeping {
+pub(crate) enum Lifecycle {
     /// Survives a full restart, if the servers have directories for data.
-    Lasting,
+    Persistent,
     /// Exists as long as one server runs.
-    Passing,
+    Volatile,
 }
 
 /// Values by names.
-pub(crate) struct Register {
-    lasting: RawCache,
-    passing: RawCache,
+pub(crate) struct Registry {
+    persistent: RawCache,
+    volatile: RawCache,
 }
 
-impl Register {
-    pub(crate) const fn new(lasting: RawCache, passing: RawCache) -> Self {
-        Self { lasting, passing }
+impl Registry {
+    pub(crate) const fn new(persistent: RawCache, volatile: RawCache) -> Self {
+        Self { persistent, volatile }
     }
 
     const fn both(&self) -> [&RawCache; 2] {
-        [&self.lasting, &self.passing]
+        [&self.persistent, &self.volatile]
     }
 
     /// The cache that has a name; the volatile one for unknown names. Every server has the persistent entries, so that this
     /// costs no message.
-    pub(crate) async fn home(&self, name: &[u8]) -> Result<&RawCache, CacheError> {
-        Ok(if self.lasting.contains(name).await? { &self.lasting } else { &self.passing })
+    pub(crate) async fn cache_of(&self, name: &[u8]) -> Result<&RawCache, CacheError> {
+        Ok(if self.persistent.contains(name).await? { &self.persistent } else { &self.volatile })
     }
 
     /// The persistent value of a name, which every server has: the result of its last write, without waiting unless that
     /// write is still on its way here.
-    pub(crate) fn lasting_here(&self, name: &[u8]) -> Lookup<Bytes> {
-        self.lasting.get_here(name)
+    pub(crate) fn persistent_here(&self, name: &[u8]) -> Lookup<Bytes> {
+        self.persistent.get_here(name)
     }
 
     pub(crate) async fn get(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
-        self.home(name).await?.get(name).await
+        self.cache_of(name).await?.get(name).await
     }
 
     /// The value of a name after all writes that have completed.
-    pub(crate) async fn newest(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
-        self.home(name).await?.with_read_from(ReadFrom::Primary).get(name).await
+    pub(crate) async fn get_linearizable(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
+        self.cache_of(name).await?.with_read_from(ReadFrom::Primary).get(name).await
     }
 
     /// Adds a value unless the name has one. Returns whether it was added. Of two values that are added at the same time
     /// with different lifetimes, it may be that neither is added.
-    pub(crate) async fn add(&self, name: &Bytes, value: Bytes, keeping: Keeping) -> Result<bool, CacheError> {
+    pub(crate) async fn add(
+        &self,
+        name: &Bytes,
+        value: Bytes,
+        keeping: Lifecycle,
+    ) -> Result<bool, CacheError> {
         let (own, other) = match keeping {
-            Keeping::Lasting => (&self.lasting, &self.passing),
-            Keeping::Passing => (&self.passing, &self.lasting),
+            Lifecycle::Persistent => (&self.persistent, &self.volatile),
+            Lifecycle::Volatile => (&self.volatile, &self.persistent),
         };
         let other = other.with_read_from(ReadFrom::Primary);
         if other.contains(name).await? {
@@ -80,7 +85,7 @@ impl Register {
 
     /// Replaces the value of a name if it is the expected one. Returns whether it was.
     pub(crate) async fn replace(&self, name: &[u8], value: &[u8], by: &[u8]) -> Result<bool, CacheError> {
-        self.home(name).await?.replace_if_value(name, value, by).await
+        self.cache_of(name).await?.replace_if_value(name, value, by).await
     }
 
     /// Removes a name. Returns whether it existed: of several concurrent removals, one returns true.
@@ -93,11 +98,11 @@ impl Register {
     }
 
     pub(crate) async fn size(&self) -> Result<u64, CacheError> {
-        Ok(self.lasting.size().await? + self.passing.size().await?)
+        Ok(self.persistent.size().await? + self.volatile.size().await?)
     }
 
     /// All names, as a part of a response.
-    pub(crate) async fn names_within(&self, gathering: &mut Gathering) -> Result<Vec<Bytes>, Refusal> {
+    pub(crate) async fn names(&self, gathering: &mut ResponseReservation) -> Result<Vec<Bytes>, Refusal> {
         let mut names = Vec::new();
         for cache in self.both() {
             let mut walk = cache.keys();
@@ -125,6 +130,6 @@ impl Register {
     /// Events of both caches, of which this many may be unread.
     pub(crate) async fn listen(&self, events_max: usize) -> Result<[Events<Bytes, Bytes>; 2], CacheError> {
         let listen = |cache: &RawCache| cache.listen().events_max(events_max).start();
-        Ok([listen(&self.lasting).await?, listen(&self.passing).await?])
+        Ok([listen(&self.persistent).await?, listen(&self.volatile).await?])
     }
 }

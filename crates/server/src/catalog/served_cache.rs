@@ -17,17 +17,17 @@ use crate::catalog::schemas::Schemas;
 use crate::media::Encoding;
 use crate::memory::remote_values;
 use crate::metrics::cache_stats::Stats;
-use crate::ops::compute::Lanes;
+use crate::ops::compute::KeyLocks;
 use crate::ops::transactions::Transactions;
 
 /// The default lifespan and max-idle time of entries, in milliseconds; 0 is without limit.
 #[derive(Default)]
-pub(crate) struct Lifespans {
+pub(crate) struct DefaultLifetime {
     lifespan: AtomicU64,
     max_idle: AtomicU64,
 }
 
-impl Lifespans {
+impl DefaultLifetime {
     fn set(&self, lifetime: Lifetime) {
         let millis = |span: Option<Duration>| {
             span.map_or(0, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1))
@@ -46,12 +46,12 @@ impl Lifespans {
 }
 
 /// A cache that clients use.
-pub(crate) struct Served {
+pub(crate) struct ServedCache {
     pub(crate) cache: RawCache,
     /// A handle of the same cache, for reads of keys whose large values need a reservation ([`crate::memory::remote_values`]).
     pub(crate) limited: RawCache,
     pub(crate) stats: Stats,
-    pub(crate) lanes: Lanes,
+    pub(crate) lanes: KeyLocks,
     pub(crate) encoding: Encoding,
     /// Set if clients can change several keys of this cache in one transaction.
     pub(crate) transactions: Option<Arc<Transactions>>,
@@ -59,15 +59,15 @@ pub(crate) struct Served {
     pub(crate) schemas: Option<Schemas>,
     /// The definition in the form that servers exchange; empty for internal caches.
     pub(crate) definition: RwLock<Bytes>,
-    pub(crate) lifespans: Lifespans,
+    pub(crate) lifespans: DefaultLifetime,
     /// The directory of the cache's files.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) topology: Option<watch::Receiver<Option<Topology>>>,
     /// The last topology for clients, with the topology id and the endpoint age from which it was made.
-    pub(crate) told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
+    pub(crate) sent_topology: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
 }
 
-impl Served {
+impl ServedCache {
     /// The default lifetime of entries.
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.lifespans.get()
@@ -85,7 +85,7 @@ impl Served {
 
     /// Applies this definition, if it differs from the current one only in attributes that can change at runtime. Returns
     /// whether it has.
-    pub(crate) fn adopt(&self, text: &Bytes) -> bool {
+    pub(crate) fn apply_definition(&self, text: &Bytes) -> bool {
         let mut own = self.definition.write().unwrap_or_else(PoisonError::into_inner);
         let read =
             |text: &Bytes| definition::from_stored(self.cache.name(), &String::from_utf8_lossy(text)).ok();
@@ -107,16 +107,16 @@ impl Served {
     }
 
     /// Calls `look` with the topology that is installed here; `None` without one.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
+    pub(crate) fn with_topology<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
         self.topology.as_ref()?.borrow().as_ref().map(look)
     }
 
     pub(crate) fn of(manager: &CacheManager, cache: RawCache, encoding: Encoding) -> Self {
         let is_local = cache.config().mode == CacheMode::Local;
         let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
-        let (stats, lanes) = (Stats::new(), Lanes::default());
-        let (definition, directory, told) = (RwLock::default(), None, Mutex::default());
-        let (transactions, schemas, lifespans) = (None, None, Lifespans::default());
+        let (stats, lanes) = (Stats::new(), KeyLocks::default());
+        let (definition, directory, sent_topology) = (RwLock::default(), None, Mutex::default());
+        let (transactions, schemas, lifespans) = (None, None, DefaultLifetime::default());
         lifespans.set(cache.options().lifetime);
         Self {
             limited: remote_values::limited(&cache),
@@ -130,7 +130,7 @@ impl Served {
             lifespans,
             directory,
             topology,
-            told,
+            sent_topology,
         }
     }
 

@@ -8,24 +8,24 @@ use std::time::Duration;
 use consort_cache::{Availability, CacheManager};
 use tokio::time::sleep;
 
-use crate::limits::{WAITING_TOLD_AFTER, WAITING_TOLD_EVERY};
+use crate::limits::{STARTUP_LOG_AFTER, STARTUP_LOG_INTERVAL};
 
 /// The state of an internal cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct OfCache {
+struct PendingCache {
     name: &'static str,
     /// The unreachable owners; `None` if this server is not in the topology yet.
     away: Option<Vec<String>>,
 }
 
 /// Awaits a start. If it takes longer than usual, logs what it waits for, and repeats that until the start is complete.
-pub(crate) async fn told<T>(
+pub(crate) async fn log_while_waiting<T>(
     manager: &CacheManager,
     caches: &[&'static str],
     starting: impl Future<Output = T>,
 ) -> T {
     tokio::pin!(starting);
-    let mut pause = WAITING_TOLD_AFTER;
+    let mut pause = STARTUP_LOG_AFTER;
     let mut waited = Duration::ZERO;
     loop {
         tokio::select! {
@@ -33,15 +33,15 @@ pub(crate) async fn told<T>(
             () = sleep(pause) => {}
         }
         waited += pause;
-        pause = WAITING_TOLD_EVERY;
+        pause = STARTUP_LOG_INTERVAL;
         let members = manager.view().map_or(0, |view| view.len());
-        let held_up: Vec<OfCache> = caches.iter().filter_map(|name| of(manager, name)).collect();
+        let held_up: Vec<PendingCache> = caches.iter().filter_map(|name| of(manager, name)).collect();
         tracing::warn!("{}", text(waited, &manager.view_text(), members, &held_up));
     }
 }
 
 /// The reason for which a cache does not open, if there is one.
-fn of(manager: &CacheManager, name: &'static str) -> Option<OfCache> {
+fn of(manager: &CacheManager, name: &'static str) -> Option<PendingCache> {
     // A cache whose opening has not begun waits for the others.
     let topology = manager.watch_topology(name)?.borrow().clone();
     let away = match topology.map(|topology| topology.availability) {
@@ -51,10 +51,10 @@ fn of(manager: &CacheManager, name: &'static str) -> Option<OfCache> {
             Some(away.iter().map(|one| manager.member(one).to_string()).collect())
         }
     };
-    Some(OfCache { name, away })
+    Some(PendingCache { name, away })
 }
 
-fn text(waited: Duration, view: &str, members: usize, held_up: &[OfCache]) -> String {
+fn text(waited: Duration, view: &str, members: usize, held_up: &[PendingCache]) -> String {
     let names = || held_up.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
     let away: BTreeSet<&String> = held_up.iter().filter_map(|one| one.away.as_ref()).flatten().collect();
     let why = if !away.is_empty() {
@@ -86,21 +86,22 @@ fn text(waited: Duration, view: &str, members: usize, held_up: &[OfCache]) -> St
 mod tests {
     use super::*;
 
-    fn of(name: &'static str, away: Option<&[&str]>) -> OfCache {
-        OfCache { name, away: away.map(|away| away.iter().map(|one| (*one).to_owned()).collect()) }
+    fn of(name: &'static str, away: Option<&[&str]>) -> PendingCache {
+        PendingCache { name, away: away.map(|away| away.iter().map(|one| (*one).to_owned()).collect()) }
     }
 
     #[test]
     fn log_line_names_the_awaited_servers() {
-        let told = |members, held_up: &[OfCache]| text(Duration::from_secs(5), "[A|3]", members, held_up);
-        let away = told(2, &[of("a", Some(&["C", "B"])), of("b", Some(&["C"])), of("c", None)]);
+        let waiting =
+            |members, held_up: &[PendingCache]| text(Duration::from_secs(5), "[A|3]", members, held_up);
+        let away = waiting(2, &[of("a", Some(&["C", "B"])), of("b", Some(&["C"])), of("c", None)]);
         assert!(away.starts_with("not serving yet, after 5 s: servers are away"), "{away}");
         assert!(away.contains(" written: B, C. Start the servers that are missing"), "{away}");
-        let outside = told(2, &[of("a", None), of("b", None)]);
+        let outside = waiting(2, &[of("a", None), of("b", None)]);
         assert!(outside.contains("[A|3], have not taken this one in (a, b)"), "{outside}");
-        let alone = told(1, &[of("a", None)]);
+        let alone = waiting(1, &[of("a", None)]);
         assert!(alone.contains("it is the only one here, [A|3]"), "{alone}");
-        let silent = told(2, &[]);
+        let silent = waiting(2, &[]);
         assert!(silent.contains("waits for answers of the servers that are here, [A|3]"), "{silent}");
     }
 }

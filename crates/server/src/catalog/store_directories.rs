@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::data_directory::Data;
-use crate::limits::NAME_IN_PLACE_MAX;
+use crate::limits::NAME_IN_DIRECTORY_MAX;
 
 /// The parent directory.
 const CACHES: &str = "caches";
@@ -25,7 +25,7 @@ pub(crate) fn directory(data: &Path, cache: &str, place: &str) -> PathBuf {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let name: String =
         cache.bytes().map(|byte| if is_plain(&byte) { char::from(byte) } else { '~' }).collect();
-    let name = &name[..name.len().min(NAME_IN_PLACE_MAX)];
+    let name = &name[..name.len().min(NAME_IN_DIRECTORY_MAX)];
     data.join(CACHES).join(format!("{name}.{place}"))
 }
 
@@ -43,9 +43,10 @@ pub(crate) async fn remove(directory: PathBuf) {
 
 /// Logs the directories that belong to no defined cache. Either their cache was removed while this server was unreachable,
 /// or its definition was lost. This server cannot know which, and so it keeps the files.
-pub(crate) async fn log_others(data: &Data, known: BTreeSet<PathBuf>) {
+pub(crate) async fn warn_orphaned_directories(data: &Data, known: BTreeSet<PathBuf>) {
     let parent = data.directory.join(CACHES);
-    let left = tokio::task::spawn_blocking(move || others(&parent, &known)).await.unwrap_or_default();
+    let left =
+        tokio::task::spawn_blocking(move || orphaned_directories(&parent, &known)).await.unwrap_or_default();
     for directory in left {
         let directory = directory.display();
         tracing::warn!(
@@ -56,7 +57,7 @@ pub(crate) async fn log_others(data: &Data, known: BTreeSet<PathBuf>) {
     }
 }
 
-fn others(parent: &Path, known: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+fn orphaned_directories(parent: &Path, known: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| !known.contains(path)).collect()
 }
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(of("../../etc"), "/data/caches/~~~~~~etc.1f");
         assert_eq!(of("a/b é"), "/data/caches/a~b~~~.1f");
         assert_eq!(of(""), "/data/caches/.1f");
-        assert_eq!(of(&"x".repeat(10_000)).len(), "/data/caches/.1f".len() + NAME_IN_PLACE_MAX);
+        assert_eq!(of(&"x".repeat(10_000)).len(), "/data/caches/.1f".len() + NAME_IN_DIRECTORY_MAX);
         assert_ne!(new(), new());
     }
 }

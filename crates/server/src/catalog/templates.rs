@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::Caches;
 use crate::catalog::definition::{self, Definition, DefinitionError};
-use crate::catalog::registry::Keeping;
+use crate::catalog::registry::Lifecycle;
 use crate::limits::CACHE_NAME_MAX;
 
 /// The prefix of templates' keys.
@@ -22,7 +22,7 @@ impl Caches {
         &self,
         name: &str,
         definition: &Definition,
-        keeping: Keeping,
+        keeping: Lifecycle,
     ) -> Result<(), AdminError> {
         if name.is_empty() {
             return Err(AdminError::Missing("name"));
@@ -57,7 +57,7 @@ impl Caches {
 
     /// The definition of a cache that is created from a template.
     pub(crate) async fn template(&self, cache: &str, name: &str) -> Result<Option<Definition>, AdminError> {
-        let Some(text) = self.definitions.newest(&key(name)).await? else { return Ok(None) };
+        let Some(text) = self.definitions.get_linearizable(&key(name)).await? else { return Ok(None) };
         Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
     }
 

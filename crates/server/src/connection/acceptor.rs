@@ -18,12 +18,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::catalog::caches::Caches;
 use crate::connection::addresses::{Addresses, Origin};
-use crate::connection::handshake_pool::{Serving, Strangers};
-use crate::connection::{self, Arrival, descriptors};
+use crate::connection::handshake_pool::{Serving, HandshakePool};
+use crate::connection::{self, AcceptedConnection, descriptors};
 use crate::http::health_port::HealthPort;
 use crate::limits::{
-    ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
-    KEEPALIVE_ATTEMPTS, KEEPALIVE_EVERY, MOVE_TIME_MAX,
+    ACCEPT_RETRY_DELAY, ACCEPT_BATCH_MAX, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
+    KEEPALIVE_ATTEMPTS, KEEPALIVE_INTERVAL, MOVE_TIME_MAX,
 };
 use crate::metrics::telemetry::{Tally, Telemetry};
 use crate::security::Security;
@@ -31,12 +31,12 @@ use crate::security::rate_limited_log::RateLimitedLog;
 use crate::shutdown::Stage;
 
 /// The listening sockets and the connections of a server.
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     listener: TcpListener,
     health: Option<HealthPort>,
     security: Arc<Security>,
     telemetry: Arc<Telemetry>,
-    strangers: Strangers,
+    handshake_pool: HandshakePool,
     connections: JoinSet<()>,
     /// The limit of connections.
     connections_max: usize,
@@ -46,25 +46,25 @@ pub(crate) struct Door {
     stage: watch::Sender<Stage>,
     /// No connection is accepted until then, because the process is out of descriptors.
     paused_until: Option<Instant>,
-    complaints: OfDoor,
+    log_limits: LogLimits,
 }
 
 /// Rate-limited log lines of the acceptor.
 #[derive(Default)]
-struct OfDoor {
+struct LogLimits {
     full: RateLimitedLog,
     addresses: RateLimitedLog,
-    strangers: RateLimitedLog,
+    pending: RateLimitedLog,
     accepting: RateLimitedLog,
 }
 
-impl Door {
+impl Acceptor {
     pub(crate) fn new(
         listener: TcpListener,
         health: Option<TcpListener>,
         security: Arc<Security>,
         telemetry: Arc<Telemetry>,
-        strangers: Strangers,
+        handshake_pool: HandshakePool,
         addresses: Addresses,
     ) -> Self {
         let (caches, stage) = (watch::Sender::new(None), watch::Sender::new(Stage::Serving));
@@ -73,31 +73,31 @@ impl Door {
             health: health.map(HealthPort::new),
             security,
             telemetry,
-            strangers,
+            handshake_pool,
             connections: JoinSet::new(),
             connections_max: descriptors::connections_max(),
             addresses,
             caches,
             stage,
             paused_until: None,
-            complaints: OfDoor::default(),
+            log_limits: LogLimits::default(),
         }
     }
 
     /// Serves clients from now on, first those that already wait.
-    pub(crate) fn open(&self, caches: Arc<Caches>) {
+    pub(crate) fn start_serving(&self, caches: Arc<Caches>) {
         self.caches.send_replace(Some(caches));
     }
 
     /// Accepts connections until this future is dropped.
-    pub(crate) async fn attend(&mut self) -> Infallible {
+    pub(crate) async fn run(&mut self) -> Infallible {
         let mut turn: usize = 0;
         loop {
             let paused_until = self.paused_until;
             let full_until = self.full_until();
             tokio::select! {
                 accepted = self.listener.accept(), if paused_until.is_none() && full_until.is_none() => match accepted {
-                    Ok((stream, peer)) => self.arrive(stream, peer),
+                    Ok((stream, peer)) => self.accept(stream, peer),
                     Err(error) => self.pause(&error),
                 },
                 accepted = HealthPort::accept(self.health.as_ref()), if paused_until.is_none() => match accepted {
@@ -113,11 +113,11 @@ impl Door {
                 }
                 // Then the oldest connection without an authenticated client is closed.
                 () = sleep_until(full_until.unwrap_or_else(Instant::now)), if full_until.is_some() => {}
-                Some(serving) = self.strangers.next() => self.go_on(serving),
+                Some(serving) = self.handshake_pool.join_next() => self.resume(serving),
                 Some(_) = self.connections.join_next() => {}
             }
             turn = turn.wrapping_add(1);
-            if turn.is_multiple_of(ACCEPTED_AT_ONCE) {
+            if turn.is_multiple_of(ACCEPT_BATCH_MAX) {
                 tokio::task::yield_now().await;
             }
         }
@@ -126,26 +126,27 @@ impl Door {
     /// Until when no connection is accepted, because there is no capacity and all connections without an authenticated
     /// client are new.
     fn full_until(&self) -> Option<Instant> {
-        let is_full = self.connections.len() + self.strangers.len() >= self.connections_max;
-        let until = if is_full { self.strangers.may_end_one_at() } else { self.strangers.has_room_at() };
+        let is_full = self.connections.len() + self.handshake_pool.len() >= self.connections_max;
+        let until =
+            if is_full { self.handshake_pool.oldest_closable_at() } else { self.handshake_pool.full_until() };
         until.filter(|until| *until > Instant::now())
     }
 
     /// The process is usually out of descriptors. Closed connections free them.
     fn pause(&mut self, error: &io::Error) {
-        self.paused_until = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
-        if let Some(count) = self.complaints.accepting.count(std::time::Instant::now()) {
+        self.paused_until = Some(Instant::now() + ACCEPT_RETRY_DELAY);
+        if let Some(count) = self.log_limits.accepting.count(std::time::Instant::now()) {
             tracing::warn!(%error, count, "connections cannot be accepted");
         }
     }
 
     /// Accepts a connection, unless its address has reached its limit. If the total limit is reached, the oldest connection
     /// without an authenticated client is closed.
-    fn arrive(&mut self, stream: TcpStream, peer: SocketAddr) {
+    fn accept(&mut self, stream: TcpStream, peer: SocketAddr) {
         let origin = Origin::of(peer.ip());
         let Some(counted) = self.addresses.add(origin) else {
             self.telemetry.turned_away.one();
-            if let Some(count) = self.complaints.addresses.count(std::time::Instant::now()) {
+            if let Some(count) = self.log_limits.addresses.count(std::time::Instant::now()) {
                 let max = self.addresses.max();
                 tracing::warn!(
                     %origin, count,
@@ -154,8 +155,8 @@ impl Door {
             }
             return;
         };
-        while self.connections.len() + self.strangers.len() >= self.connections_max {
-            let ended = self.strangers.end_one();
+        while self.connections.len() + self.handshake_pool.len() >= self.connections_max {
+            let ended = self.handshake_pool.close_oldest();
             self.note_ended(ended);
             if ended.is_none() {
                 return self.note_full();
@@ -165,8 +166,8 @@ impl Door {
         let tally = Tally::of_next(&self.telemetry);
         let (security, caches) = (self.security.clone(), self.caches.subscribe());
         let stage = self.stage.subscribe();
-        let ended = self.strangers.meet(origin, |threshold| {
-            let arrival = Arrival { stream, tally, security, caches, threshold };
+        let ended = self.handshake_pool.spawn(origin, |gate| {
+            let arrival = AcceptedConnection { stream, tally, security, caches, gate };
             Box::pin(async move {
                 let _counted = counted;
                 connection::serve(arrival, stage).await;
@@ -179,7 +180,7 @@ impl Door {
     fn note_ended(&self, ended: impl IntoIterator<Item = Origin>) {
         for origin in ended {
             self.telemetry.turned_away.one();
-            if let Some(count) = self.complaints.strangers.count(std::time::Instant::now()) {
+            if let Some(count) = self.log_limits.pending.count(std::time::Instant::now()) {
                 tracing::warn!(
                     %origin, count,
                     "connections end that have not shown who they are: there are too many of them"
@@ -190,7 +191,7 @@ impl Door {
 
     fn note_full(&self) {
         self.telemetry.turned_away.one();
-        if let Some(count) = self.complaints.full.count(std::time::Instant::now()) {
+        if let Some(count) = self.log_limits.full.count(std::time::Instant::now()) {
             let max = self.connections_max;
             tracing::warn!(count, "clients are turned away: there are {max} connections");
         }
@@ -198,7 +199,7 @@ impl Door {
 
     /// Serves an authenticated connection, if there is one. Some connections are reserved for clients that are not
     /// authenticated.
-    fn go_on(&mut self, serving: Option<Serving>) {
+    fn resume(&mut self, serving: Option<Serving>) {
         let Some(serving) = serving else { return };
         let reserved = CONNECTIONS_RESERVED.min(self.connections_max / 4);
         if self.connections.len() + reserved < self.connections_max {
@@ -210,18 +211,18 @@ impl Door {
 
     /// Accepts no more connections. If there are other servers, the server first executes requests until its clients have
     /// moved to them. Then it waits until all requests are answered, but not for clients that do not read their responses.
-    pub(crate) async fn close(self, has_others: bool) {
-        let Self { listener, health, mut strangers, mut connections, stage, .. } = self;
+    pub(crate) async fn drain(self, has_others: bool) {
+        let Self { listener, health, mut handshake_pool, mut connections, stage, .. } = self;
         drop((listener, health));
         if has_others {
             stage.send_replace(Stage::Draining);
-            let _ = timeout(MOVE_TIME_MAX, moved(&mut strangers, &mut connections)).await;
+            let _ = timeout(MOVE_TIME_MAX, wait_until_moved(&mut handshake_pool, &mut connections)).await;
         }
         stage.send_replace(Stage::Closing);
-        if timeout(DRAIN_TIME_MAX, drained(&mut strangers, &mut connections)).await.is_err() {
+        if timeout(DRAIN_TIME_MAX, wait_until_drained(&mut handshake_pool, &mut connections)).await.is_err() {
             tracing::warn!("{} clients have not taken their answers", connections.len());
         }
-        strangers.shutdown().await;
+        handshake_pool.shutdown().await;
         connections.shutdown().await;
     }
 }
@@ -230,7 +231,7 @@ impl Door {
 fn set_options(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
-        .with_interval(KEEPALIVE_EVERY)
+        .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_ATTEMPTS);
     // Responses are already written in batches, so that Nagle's algorithm would only add delay.
     let results = [stream.set_nodelay(true), SockRef::from(stream).set_tcp_keepalive(&keepalive)];
@@ -240,10 +241,10 @@ fn set_options(stream: &TcpStream) {
 }
 
 /// Waits until no authenticated connection is left. The others have sent no request yet, or speak HTTP.
-async fn moved(strangers: &mut Strangers, connections: &mut JoinSet<()>) {
+async fn wait_until_moved(handshake_pool: &mut HandshakePool, connections: &mut JoinSet<()>) {
     while !connections.is_empty() {
         tokio::select! {
-            Some(serving) = strangers.next() => {
+            Some(serving) = handshake_pool.join_next() => {
                 if let Some(serving) = serving {
                     connections.spawn(serving);
                 }
@@ -254,10 +255,10 @@ async fn moved(strangers: &mut Strangers, connections: &mut JoinSet<()>) {
 }
 
 /// Waits until no connection is left.
-async fn drained(strangers: &mut Strangers, connections: &mut JoinSet<()>) {
+async fn wait_until_drained(handshake_pool: &mut HandshakePool, connections: &mut JoinSet<()>) {
     loop {
         tokio::select! {
-            Some(serving) = strangers.next() => {
+            Some(serving) = handshake_pool.join_next() => {
                 if let Some(serving) = serving {
                     connections.spawn(serving);
                 }
@@ -316,7 +317,7 @@ mod tests {
     }
 
     async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
-        let stack = parse_stack("door", STACK, &Variables::new()).unwrap();
+        let stack = parse_stack("acceptor", STACK, &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let manager = members.connect(cluster).await.unwrap();
         let endpoint = ServerAddress { host: "localhost".into(), port: 1 };
@@ -333,23 +334,24 @@ mod tests {
     }
 
     /// An acceptor with this limit of connections, and clients of its two ports: that for requests and that for health.
-    async fn narrow(connections_max: usize) -> (Door, [Visitors; 2]) {
+    async fn limited_acceptor(connections_max: usize) -> (Acceptor, [Visitors; 2]) {
         let [clients, health] =
             [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];
         let [clients, health] = [clients.unwrap(), health.unwrap()];
         let visitors = [&clients, &health].map(|at| Visitors { at: at.local_addr().unwrap(), roots: None });
         let security = Arc::new(Security::new(SecuritySettings::default()).unwrap());
-        let (telemetry, strangers) =
-            (Arc::new(Telemetry::default()), Strangers::new(Memory::default().strangers).unwrap());
-        let mut door = Door::new(clients, Some(health), security, telemetry, strangers, Addresses::new(0));
-        door.connections_max = connections_max;
-        door.strangers.kept_for = std::time::Duration::ZERO;
-        (door, visitors)
+        let (telemetry, handshake_pool) =
+            (Arc::new(Telemetry::default()), HandshakePool::new(Memory::default().handshakes).unwrap());
+        let mut acceptor =
+            Acceptor::new(clients, Some(health), security, telemetry, handshake_pool, Addresses::new(0));
+        acceptor.connections_max = connections_max;
+        acceptor.handshake_pool.age_min = std::time::Duration::ZERO;
+        (acceptor, visitors)
     }
 
     #[tokio::test]
     async fn health_is_answered_while_silent_connections_take_all_places() {
-        let (mut door, visitors) = narrow(8).await;
+        let (mut acceptor, visitors) = limited_acceptor(8).await;
         let watching = async {
             let mut silent = Vec::new();
             for visitors in &visitors {
@@ -365,16 +367,16 @@ mod tests {
         };
         let _silent = tokio::select! {
             silent = watching => silent,
-            never = door.attend() => match never {},
+            never = acceptor.run() => match never {},
         };
-        assert!(door.strangers.len() <= 8, "{} strangers", door.strangers.len());
+        assert!(acceptor.handshake_pool.len() <= 8, "{} pending connections", acceptor.handshake_pool.len());
     }
 
     #[tokio::test]
     async fn known_clients_leave_places_for_health_and_those_beyond_are_turned_away() {
         const MAX: usize = 8;
-        let (mut door, [visitors, _]) = narrow(MAX).await;
-        door.open(Arc::new(caches("narrow", door.telemetry.clone()).await));
+        let (mut acceptor, [visitors, _]) = limited_acceptor(MAX).await;
+        acceptor.start_serving(Arc::new(caches("narrow", acceptor.telemetry.clone()).await));
         let watching = async {
             let (mut clients, mut served) = (Vec::new(), 0);
             for _ in 0..2 * MAX {
@@ -393,10 +395,10 @@ mod tests {
         };
         let (_clients, served) = tokio::select! {
             watched = watching => watched,
-            never = door.attend() => match never {},
+            never = acceptor.run() => match never {},
         };
         assert_eq!(served, MAX - MAX / 4);
-        assert_eq!(door.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
+        assert_eq!(acceptor.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
     }
 
     /// Before the server serves, HTTP requests get responses; a Hot Rod request gets its response once the server serves.
@@ -408,9 +410,10 @@ mod tests {
             Arc::new(Security::new(SecuritySettings { tls, ..SecuritySettings::default() }).unwrap());
         let telemetry = Arc::new(Telemetry::default());
         let visitors = Visitors { at, roots };
-        let strangers = Strangers::new(Memory::default().strangers).unwrap();
+        let handshake_pool = HandshakePool::new(Memory::default().handshakes).unwrap();
         let addresses = Addresses::new(0);
-        let mut door = Door::new(listener, None, security, telemetry.clone(), strangers, addresses);
+        let mut acceptor =
+            Acceptor::new(listener, None, security, telemetry.clone(), handshake_pool, addresses);
         let coming = async {
             let silent = visitors.connect().await;
             drop(visitors.connect().await);
@@ -437,9 +440,9 @@ mod tests {
         };
         let (mut client, _silent) = tokio::select! {
             clients = coming => clients,
-            never = door.attend() => match never {},
+            never = acceptor.run() => match never {},
         };
-        door.open(Arc::new(caches(name, telemetry).await));
+        acceptor.start_serving(Arc::new(caches(name, telemetry).await));
         let served = async {
             let mut answer = BytesMut::new();
             while answer.len() < 4 {
@@ -451,7 +454,7 @@ mod tests {
         };
         let ready = tokio::select! {
             ready = served => ready,
-            never = door.attend() => match never {},
+            never = acceptor.run() => match never {},
         };
         assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
     }
@@ -466,7 +469,7 @@ mod tests {
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
-        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_EVERY);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_ATTEMPTS);
     }
 
@@ -477,7 +480,7 @@ mod tests {
 
     #[tokio::test]
     async fn within_tls_it_is_the_same() {
-        let directory = std::env::temp_dir().join(format!("consort-{}-door", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("consort-{}-acceptor", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));

@@ -22,7 +22,7 @@ impl Origin {
     }
 
     /// Whether it is this host: local proxies have connections for many clients.
-    const fn is_here(self) -> bool {
+    const fn is_local_host(self) -> bool {
         self.0.is_loopback()
     }
 }
@@ -45,7 +45,7 @@ pub(crate) struct Addresses {
 
 /// A counted connection of an origin, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct ConnectionCount {
     of: Addresses,
     origin: Origin,
 }
@@ -66,18 +66,18 @@ impl Addresses {
     }
 
     /// Counts one more connection of an origin; `None` if the origin has reached the limit.
-    pub(crate) fn add(&self, origin: Origin) -> Option<Counted> {
+    pub(crate) fn add(&self, origin: Origin) -> Option<ConnectionCount> {
         let mut counts = self.counts();
         let count = counts.entry(origin).or_default();
-        if self.max > 0 && *count >= self.max && !origin.is_here() {
+        if self.max > 0 && *count >= self.max && !origin.is_local_host() {
             return None;
         }
         *count += 1;
-        Some(Counted { of: self.clone(), origin })
+        Some(ConnectionCount { of: self.clone(), origin })
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         let mut counts = self.of.counts();
         if let Some(count) = counts.get_mut(&self.origin) {

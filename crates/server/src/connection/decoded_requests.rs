@@ -12,31 +12,31 @@ use consort_hotrod::{
 };
 
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 
 /// A connection's requests in the order of their arrival. At most [`AHEAD_MAX`] of them are decoded and not started.
-pub(crate) struct Ahead {
+pub(crate) struct DecodedRequests {
     decoder: RequestDecoder,
     /// Each with its size in bytes.
     decoded: VecDeque<(Request, usize)>,
     /// The bytes after them cannot be read, for this reason.
-    wrong: Option<RequestError>,
+    error: Option<RequestError>,
     /// The cache of the first of them, until all of them have been taken: an idle connection must not keep a removed cache.
-    recent: Option<Recent>,
+    recent: Option<CachedLookup>,
 }
 
 /// A cache and its topology for clients, as of the arrival of a request for it.
-pub(crate) struct Recent {
+pub(crate) struct CachedLookup {
     name: Text,
-    pub(crate) served: Arc<Served>,
+    pub(crate) served: Arc<ServedCache>,
     /// The topology for clients.
     pub(crate) topology: Option<Arc<CacheTopology>>,
 }
 
-impl Ahead {
+impl DecodedRequests {
     pub(crate) fn new(limits: Limits) -> Self {
         let decoder = RequestDecoder::new(limits);
-        Self { decoder, decoded: VecDeque::new(), wrong: None, recent: None }
+        Self { decoder, decoded: VecDeque::new(), error: None, recent: None }
     }
 
     /// Sets other limits from the next field on.
@@ -49,7 +49,7 @@ impl Ahead {
     /// # Errors
     ///
     /// If the bytes are no request. The bytes after them cannot be read.
-    pub(crate) fn next_alone(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
+    pub(crate) fn next_single(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
         self.decoder.decode(input)
     }
 
@@ -59,7 +59,7 @@ impl Ahead {
     }
 
     /// The id of the request that has not arrived completely, and the context of its response, as soon as they are known.
-    pub(crate) fn begun(&self) -> Option<(u64, RequestContext)> {
+    pub(crate) fn incomplete(&self) -> Option<(u64, RequestContext)> {
         self.decoder.partial_request()
     }
 
@@ -96,7 +96,7 @@ impl Ahead {
             return Ok(Some(request));
         }
         self.recent = None;
-        if let Some(error) = self.wrong.take() {
+        if let Some(error) = self.error.take() {
             return Err(error);
         }
         let Some(first) = self.decoder.decode(input)? else {
@@ -109,7 +109,7 @@ impl Ahead {
                 Ok(Some(request)) => self.decoded.push_back((request, self.decoder.decoded())),
                 Ok(None) => break,
                 Err(error) => {
-                    self.wrong = Some(error);
+                    self.error = Some(error);
                     break;
                 }
             }
@@ -117,16 +117,16 @@ impl Ahead {
         let name = &first.header.cache;
         self.recent = caches.get(name.as_str()).map(|served| {
             let topology = caches.topology_of(&served);
-            Recent { name: name.clone(), served, topology }
+            CachedLookup { name: name.clone(), served, topology }
         });
         if !self.decoded.is_empty() {
-            self.look_ahead(&first);
+            self.prefetch_keys(&first);
         }
         Ok(Some((first, bytes)))
     }
 
-    fn look_ahead(&self, first: &Request) {
-        let Some(Recent { name, served, .. }) = &self.recent else { return };
+    fn prefetch_keys(&self, first: &Request) {
+        let Some(CachedLookup { name, served, .. }) = &self.recent else { return };
         let requests = std::iter::once(first).chain(self.decoded.iter().map(|(request, _)| request));
         served.cache.look_ahead(requests.filter_map(|request| match &request.body {
             RequestBody::Map(body) if request.header.cache == *name => Some(&body.key()[..]),
@@ -134,8 +134,8 @@ impl Ahead {
         }));
     }
 
-    /// The cache of the request that [`Ahead::next`] returned last, if the cache is open here.
-    pub(crate) fn recent(&self, request: &Request) -> Option<&Recent> {
+    /// The cache of the request that [`DecodedRequests::next`] returned last, if the cache is open here.
+    pub(crate) fn recent(&self, request: &Request) -> Option<&CachedLookup> {
         self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
     }
 }

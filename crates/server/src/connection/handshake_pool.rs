@@ -22,7 +22,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::connection::addresses::Origin;
-use crate::limits::{STRANGER_BYTES_MAX, STRANGER_KEPT_FOR, STRANGERS_MIN, STRANGERS_SHARE};
+use crate::limits::{PREAUTH_BYTES_MAX, PREAUTH_AGE_MIN, PREAUTH_CONNECTIONS_MIN, HANDSHAKE_THREADS_SHARE};
 
 /// The future that serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -33,37 +33,37 @@ const NICENESS: i32 = 10;
 
 /// Marks the end of a connection's handshake: until then the handshake threads serve it.
 #[derive(Clone, Default)]
-pub(crate) struct Threshold(Arc<AtomicBool>);
+pub(crate) struct HandshakeGate(Arc<AtomicBool>);
 
-impl Threshold {
+impl HandshakeGate {
     /// Completes the handshake. The connection continues after this once another runtime polls it.
-    pub(crate) async fn step_over(&self) {
+    pub(crate) async fn complete(&self) {
         poll_fn(|_| if self.0.swap(true, Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    fn is_reached(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
 /// The connections before the end of their handshake, and the threads that serve them.
-pub(crate) struct Strangers {
+pub(crate) struct HandshakePool {
     /// `None` only while this is dropped.
     runtime: Option<Runtime>,
     connections: JoinSet<Option<Serving>>,
     /// The bytes of all these connections.
     budget: Budget,
     /// By the order of their arrival.
-    all: BTreeMap<u64, Stranger>,
+    all: BTreeMap<u64, PendingConnection>,
     by_task: HashMap<Id, u64>,
     by_origin: BTreeMap<Origin, BTreeSet<u64>>,
     next_number: u64,
     /// The minimum age of a connection that is closed for another one.
-    pub(crate) kept_for: Duration,
+    pub(crate) age_min: Duration,
 }
 
 /// A connection before the end of its handshake.
-struct Stranger {
+struct PendingConnection {
     task: AbortHandle,
     origin: Origin,
     since: Instant,
@@ -71,7 +71,7 @@ struct Stranger {
     bytes: Reservation,
 }
 
-impl Strangers {
+impl HandshakePool {
     /// Starts the threads, without connections.
     ///
     /// # Errors
@@ -80,9 +80,9 @@ impl Strangers {
     pub(crate) fn new(budget: Budget) -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
-            .worker_threads((cores / STRANGERS_SHARE).max(1))
+            .worker_threads((cores / HANDSHAKE_THREADS_SHARE).max(1))
             .thread_name("strangers")
-            .on_thread_start(step_back)
+            .on_thread_start(lower_thread_priority)
             .enable_time()
             .build()?;
         Ok(Self {
@@ -93,7 +93,7 @@ impl Strangers {
             by_task: HashMap::new(),
             by_origin: BTreeMap::new(),
             next_number: 0,
-            kept_for: STRANGER_KEPT_FOR,
+            age_min: PREAUTH_AGE_MIN,
         })
     }
 
@@ -103,34 +103,38 @@ impl Strangers {
 
     /// Adds a connection, until the end of its handshake. The runtime in which its stream was made polls the stream's I/O.
     /// Returns the origins of the connections that were closed to free capacity for it.
-    pub(crate) fn meet(&mut self, origin: Origin, serving: impl FnOnce(Threshold) -> Serving) -> Vec<Origin> {
+    pub(crate) fn spawn(
+        &mut self,
+        origin: Origin,
+        serving: impl FnOnce(HandshakeGate) -> Serving,
+    ) -> Vec<Origin> {
         let mut ended = Vec::new();
         let bytes = loop {
-            match self.budget.try_reserve(STRANGER_BYTES_MAX as u64) {
+            match self.budget.try_reserve(PREAUTH_BYTES_MAX as u64) {
                 Ok(bytes) => break bytes,
-                Err(_) if self.all.len() < STRANGERS_MIN => {
-                    break self.budget.reserve_forced(STRANGER_BYTES_MAX as u64);
+                Err(_) if self.all.len() < PREAUTH_CONNECTIONS_MIN => {
+                    break self.budget.reserve_forced(PREAUTH_BYTES_MAX as u64);
                 }
-                Err(_) => ended.extend(self.end_one()),
+                Err(_) => ended.extend(self.close_oldest()),
             }
         };
-        let threshold = Threshold::default();
-        let mut serving = serving(threshold.clone());
-        let met = async move {
-            let is_met = poll_fn(|cx| match serving.as_mut().poll(cx) {
+        let gate = HandshakeGate::default();
+        let mut serving = serving(gate.clone());
+        let handshake = async move {
+            let is_complete = poll_fn(|cx| match serving.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(false),
-                Poll::Pending if threshold.is_reached() => Poll::Ready(true),
+                Poll::Pending if gate.is_complete() => Poll::Ready(true),
                 Poll::Pending => Poll::Pending,
             });
-            is_met.await.then_some(serving)
+            is_complete.await.then_some(serving)
         };
         if let Some(runtime) = &self.runtime {
-            let task = self.connections.spawn_on(met, runtime.handle());
+            let task = self.connections.spawn_on(handshake, runtime.handle());
             let number = self.next_number;
             self.next_number += 1;
             self.by_task.insert(task.id(), number);
             self.by_origin.entry(origin).or_default().insert(number);
-            self.all.insert(number, Stranger { task, origin, since: Instant::now(), bytes });
+            self.all.insert(number, PendingConnection { task, origin, since: Instant::now(), bytes });
         }
         ended
     }
@@ -142,26 +146,26 @@ impl Strangers {
     }
 
     /// The time from which on a connection can be added only by closing another one; `None` if there is capacity now.
-    pub(crate) fn has_room_at(&self) -> Option<Instant> {
-        let is_full = self.budget.used() + STRANGER_BYTES_MAX as u64 > self.budget.limit();
-        if is_full && self.all.len() >= STRANGERS_MIN { self.may_end_one_at() } else { None }
+    pub(crate) fn full_until(&self) -> Option<Instant> {
+        let is_full = self.budget.used() + PREAUTH_BYTES_MAX as u64 > self.budget.limit();
+        if is_full && self.all.len() >= PREAUTH_CONNECTIONS_MIN { self.oldest_closable_at() } else { None }
     }
 
     /// The earliest time at which a connection may be closed for another one; `None` if there is no connection.
-    pub(crate) fn may_end_one_at(&self) -> Option<Instant> {
-        Some(self.all.get(&self.oldest()?)?.since + self.kept_for)
+    pub(crate) fn oldest_closable_at(&self) -> Option<Instant> {
+        Some(self.all.get(&self.oldest()?)?.since + self.age_min)
     }
 
     /// Closes the oldest connection of the origin that has the most of them. Returns that origin; `None` if there are no
     /// connections.
-    pub(crate) fn end_one(&mut self) -> Option<Origin> {
+    pub(crate) fn close_oldest(&mut self) -> Option<Origin> {
         let number = self.oldest()?;
         let ended = self.forget(number)?;
         ended.task.abort();
         Some(ended.origin)
     }
 
-    fn forget(&mut self, number: u64) -> Option<Stranger> {
+    fn forget(&mut self, number: u64) -> Option<PendingConnection> {
         let stranger = self.all.remove(&number)?;
         self.by_task.remove(&stranger.task.id());
         if let Some(of) = self.by_origin.get_mut(&stranger.origin) {
@@ -175,9 +179,9 @@ impl Strangers {
 
     /// Waits until a connection leaves: returns one whose handshake is complete, to be served elsewhere, or `Some(None)` if
     /// it has ended. Returns `None` at once if there are no connections.
-    pub(crate) async fn next(&mut self) -> Option<Option<Serving>> {
+    pub(crate) async fn join_next(&mut self) -> Option<Option<Serving>> {
         let (task, serving) = match self.connections.join_next_with_id().await? {
-            Ok(met) => met,
+            Ok(handshake) => handshake,
             // A task that has panicked has ended, too.
             Err(error) => (error.id(), None),
         };
@@ -193,7 +197,7 @@ impl Strangers {
     }
 }
 
-impl Drop for Strangers {
+impl Drop for HandshakePool {
     fn drop(&mut self) {
         // Without waiting for the hash of a password.
         if let Some(runtime) = self.runtime.take() {
@@ -203,7 +207,7 @@ impl Drop for Strangers {
 }
 
 /// Lowers the priority of this thread.
-fn step_back() {
+fn lower_thread_priority() {
     // On other systems this would set the priority of the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
@@ -214,7 +218,7 @@ fn step_back() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::STRANGERS_BYTES_MAX;
+    use crate::limits::PREAUTH_TOTAL_BYTES_MAX;
     use crate::memory::Memory;
 
     /// The name of the thread that polls it.
@@ -222,8 +226,8 @@ mod tests {
         std::thread::current().name().unwrap_or_default().to_owned()
     }
 
-    fn strangers() -> Strangers {
-        Strangers::new(Memory::default().strangers).unwrap()
+    fn pool() -> HandshakePool {
+        HandshakePool::new(Memory::default().pool).unwrap()
     }
 
     fn here() -> Origin {
@@ -233,28 +237,28 @@ mod tests {
     /// Thousands of silent connections hold no more than the budget, and do not exclude others.
     #[tokio::test]
     async fn connection_beyond_the_budget_ends_the_oldest_one_of_the_origin_that_has_most() {
-        let mut strangers = strangers();
-        let limit = STRANGERS_BYTES_MAX as usize / STRANGER_BYTES_MAX;
-        assert!(strangers.has_room_at().is_none());
+        let mut pool = pool();
+        let limit = PREAUTH_TOTAL_BYTES_MAX as usize / PREAUTH_BYTES_MAX;
+        assert!(pool.full_until().is_none());
         let (few, many) = (here(), Origin::of([192, 0, 2, 1].into()));
-        let silent = |_: Threshold| -> Serving { Box::pin(std::future::pending()) };
-        assert_eq!(strangers.meet(few, silent), []);
+        let silent = |_: HandshakeGate| -> Serving { Box::pin(std::future::pending()) };
+        assert_eq!(pool.spawn(few, silent), []);
         for _ in 1..limit {
-            assert_eq!(strangers.meet(many, silent), []);
+            assert_eq!(pool.spawn(many, silent), []);
         }
         for _ in 0..limit / 4 {
-            assert_eq!(strangers.meet(many, silent), [many]);
-            assert_eq!(strangers.meet(few, silent), [many], "those of the origin that has few stay");
-            assert_eq!(strangers.len(), limit);
+            assert_eq!(pool.spawn(many, silent), [many]);
+            assert_eq!(pool.spawn(few, silent), [many], "those of the origin that has few stay");
+            assert_eq!(pool.len(), limit);
         }
-        let oldest = strangers.has_room_at().expect("there is no room");
-        assert!(oldest > Instant::now() - STRANGER_KEPT_FOR && oldest <= Instant::now() + STRANGER_KEPT_FOR);
-        let usage = strangers.budget.usage();
-        assert_eq!((usage.peak, usage.used), (STRANGERS_BYTES_MAX, STRANGERS_BYTES_MAX));
-        strangers.shutdown().await;
-        while strangers.next().await.is_some() {}
-        let origins: usize = strangers.by_origin.len();
-        assert!(origins <= 2 && strangers.by_task.len() == strangers.all.len());
+        let oldest = pool.full_until().expect("there is no room");
+        assert!(oldest > Instant::now() - PREAUTH_AGE_MIN && oldest <= Instant::now() + PREAUTH_AGE_MIN);
+        let usage = pool.budget.usage();
+        assert_eq!((usage.peak, usage.used), (PREAUTH_TOTAL_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX));
+        pool.shutdown().await;
+        while pool.join_next().await.is_some() {}
+        let origins: usize = pool.by_origin.len();
+        assert!(origins <= 2 && pool.by_task.len() == pool.all.len());
     }
 
     #[tokio::test]
@@ -262,55 +266,55 @@ mod tests {
         let process = Budget::new("process", 1024 * 1024 * 1024);
         let memory = Memory::within(process.clone());
         let _held = process.try_reserve(process.limit()).unwrap();
-        let mut strangers = Strangers::new(memory.strangers).unwrap();
-        for _ in 0..STRANGERS_MIN {
-            assert_eq!(strangers.meet(here(), |_| Box::pin(std::future::pending())), []);
+        let mut pool = HandshakePool::new(memory.pool).unwrap();
+        for _ in 0..PREAUTH_CONNECTIONS_MIN {
+            assert_eq!(pool.spawn(here(), |_| Box::pin(std::future::pending())), []);
         }
-        assert_eq!(strangers.meet(here(), |_| Box::pin(std::future::pending())), [here()]);
-        assert_eq!(strangers.len(), STRANGERS_MIN);
-        strangers.shutdown().await;
+        assert_eq!(pool.spawn(here(), |_| Box::pin(std::future::pending())), [here()]);
+        assert_eq!(pool.len(), PREAUTH_CONNECTIONS_MIN);
+        pool.shutdown().await;
     }
 
     #[tokio::test]
     async fn connection_leaves_the_pool_after_its_handshake() {
-        let mut strangers = strangers();
+        let mut pool = pool();
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-        strangers.meet(here(), |threshold| {
+        pool.spawn(here(), |gate| {
             Box::pin(async move {
                 tokio::task::yield_now().await;
                 told.send(thread()).unwrap();
-                threshold.step_over().await;
+                gate.complete().await;
                 told.send(thread()).unwrap();
             })
         });
-        assert_eq!(strangers.len(), 1);
-        let serving = strangers.next().await.unwrap().expect("it is met");
+        assert_eq!(pool.len(), 1);
+        let serving = pool.join_next().await.unwrap().expect("it is met");
         assert_eq!(tells.recv().await.unwrap(), "strangers");
         assert!(tells.try_recv().is_err(), "it does not go on by itself");
         serving.await;
         assert_eq!(tells.recv().await, Some(thread()));
-        assert!(strangers.next().await.is_none());
+        assert!(pool.join_next().await.is_none());
     }
 
     #[tokio::test]
     async fn connection_that_ends_before_its_handshake_leaves_the_pool() {
-        let mut strangers = strangers();
-        strangers.meet(here(), |_| Box::pin(async {}));
-        strangers.meet(here(), |_| Box::pin(async { panic!("as a test wants it") }));
-        assert!(strangers.next().await.unwrap().is_none());
-        assert!(strangers.next().await.unwrap().is_none());
-        strangers.meet(here(), |_| Box::pin(std::future::pending()));
-        strangers.shutdown().await;
-        assert!(strangers.next().await.is_none());
+        let mut pool = pool();
+        pool.spawn(here(), |_| Box::pin(async {}));
+        pool.spawn(here(), |_| Box::pin(async { panic!("as a test wants it") }));
+        assert!(pool.join_next().await.unwrap().is_none());
+        assert!(pool.join_next().await.unwrap().is_none());
+        pool.spawn(here(), |_| Box::pin(std::future::pending()));
+        pool.shutdown().await;
+        assert!(pool.join_next().await.is_none());
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn their_threads_step_back_and_those_that_hash_for_them_too() {
         let own = rustix::process::getpriority_process(None).unwrap();
-        let mut strangers = strangers();
+        let mut pool = pool();
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-        strangers.meet(here(), |_| {
+        pool.spawn(here(), |_| {
             Box::pin(async move {
                 let niceness = || rustix::process::getpriority_process(None).unwrap();
                 told.send(niceness()).unwrap();

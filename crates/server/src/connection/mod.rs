@@ -31,30 +31,30 @@ use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::catalog::caches::Caches;
-use crate::connection::decoded_requests::Ahead;
-use crate::connection::handshake_pool::Threshold;
-use crate::connection::push::Unasked;
-use crate::connection::request_buffer::{Counted, Receiving};
+use crate::connection::decoded_requests::DecodedRequests;
+use crate::connection::handshake_pool::HandshakeGate;
+use crate::connection::push::Push;
+use crate::connection::request_buffer::{CountedBytes, IncompleteRequest};
 use crate::connection::session::Session;
 use crate::connection::socket::{Incoming, Outgoing};
 use crate::connection::transfer_time::{Alarm, Transfer};
 use crate::connection::turn::Turn;
 use crate::http::{self, HttpConnection};
 use crate::limits::{
-    CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_FIRST, EXPECTED_MAX, LARGE_REQUEST_BYTES, READ_AT_ONCE,
+    CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_BYTES_INITIAL, EXPECTED_BYTES_MAX, LARGE_REQUEST_BYTES, READ_BYTES,
     TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
 };
-use crate::memory::responses::Held;
+use crate::memory::responses::ResponseBytes;
 use crate::metrics::latency::{Batch, Class};
 use crate::metrics::telemetry::Tally;
-use crate::ops::dispatch::{answer, answer_here};
+use crate::ops::dispatch::{answer, try_dispatch_local};
 use crate::security::Security;
 use crate::security::access::Authorization;
 use crate::security::pre_auth::{AuthStep, PreAuthSession};
 use crate::security::requirement::Requirement;
 use crate::shutdown::{Closure, Stage, closing};
 
-type Answering = Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<Held>>)> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<ResponseBytes>>)> + Send>>;
 
 /// The context of a request whose operation is not known yet.
 const UNKNOWN: RequestContext = RequestContext {
@@ -70,33 +70,36 @@ const BYTES_OF_ITEM: usize = 64;
 struct Answered {
     asked: RequestContext,
     response: Response,
-    held: Option<Box<Held>>,
+    held: Option<Box<ResponseBytes>>,
     began: std::time::Instant,
     /// Bytes of the request, if it was not a large one.
     bytes: usize,
 }
 
 /// A connection after accept, with the state that serving it needs.
-pub(crate) struct Arrival {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) tally: Tally,
     pub(crate) security: Arc<Security>,
     /// Set as soon as the server serves.
     pub(crate) caches: watch::Receiver<Option<Arc<Caches>>>,
-    pub(crate) threshold: Threshold,
+    pub(crate) gate: HandshakeGate,
 }
 
 /// Serves a connection until its client closes it or sends bytes that cannot be read, or the server ends. Until the
 /// connection has passed its handshake gate, its client is not authenticated. Before the server serves, Hot Rod requests
 /// wait, and HTTP requests get an error response.
-pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) {
-    let Arrival { stream, tally, security, mut caches, threshold } = arrival;
+pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Receiver<Stage>) {
+    let AcceptedConnection { stream, tally, security, mut caches, gate } = accepted;
     let (peer, mut known_by) = (stream.peer_addr().ok(), Instant::now() + security.handshake_timeout);
-    let opened = before(known_by, &mut ending, security.open(stream)).await;
+    let opened = with_handshake_timeout(known_by, &mut ending, security.open(stream)).await;
     let Some((mut stream, certificate)) = opened else { return };
     let (mut from, to) = stream.split();
     let mut input = BytesMut::new();
-    let Some(first) = before(known_by, &mut ending, first_byte(&mut from, &mut input)).await else { return };
+    let Some(first) = with_handshake_timeout(known_by, &mut ending, first_byte(&mut from, &mut input)).await
+    else {
+        return;
+    };
     let served = caches.borrow().clone();
     if http::begins_with(first) {
         let (caches, security) = (served.as_deref(), &*security);
@@ -120,7 +123,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
     let caches = if let Some(served) = served {
         served
     } else {
-        let Some(opened) = opening(&mut caches, &mut ending).await else { return };
+        let Some(opened) = wait_for_caches(&mut caches, &mut ending).await else { return };
         known_by = Instant::now() + security.handshake_timeout;
         opened
     };
@@ -128,12 +131,14 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
     let admission = |of: &Arc<_>| PreAuthSession::new(Arc::clone(of), peer, certificate);
     let admission = security.authenticator.as_ref().map(admission);
     let session = Session::new(caches, Authorization::new(&security));
-    security.requirement.register_connection(&session.0.outlet.end());
+    security.requirement.register_connection(&session.0.events_out.end());
     let mut connection = Connection::new(session, admission, (from, to), input, &tally);
-    let Some(first) = before(known_by, &mut ending, connection.meet()).await else { return };
+    let Some(first) = with_handshake_timeout(known_by, &mut ending, connection.first_request()).await else {
+        return;
+    };
     // A client that failed to authenticate stays on the handshake threads.
     if !connection.is_lost {
-        threshold.step_over().await;
+        gate.complete().await;
     }
     let mut closure = Closure::new(&mut ending);
     if let Some(first) = first {
@@ -148,7 +153,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
 }
 
 /// Waits for a step before authentication. Ends with an error after the handshake timeout, or when the server ends.
-async fn before<T>(
+async fn with_handshake_timeout<T>(
     deadline: Instant,
     ending: &mut watch::Receiver<Stage>,
     met: impl Future<Output = io::Result<T>>,
@@ -160,7 +165,7 @@ async fn before<T>(
 }
 
 /// Waits for the caches. Returns `None` if the server ends first.
-async fn opening(
+async fn wait_for_caches(
     caches: &mut watch::Receiver<Option<Arc<Caches>>>,
     ending: &mut watch::Receiver<Stage>,
 ) -> Option<Arc<Caches>> {
@@ -188,18 +193,18 @@ const fn has_room_for_one(waiting: usize, bytes: usize, expected: usize, unwritt
     waiting < WAITING_MAX
         && unwritten < UNWRITTEN_MAX
         && bytes < UNANSWERED_MAX
-        && waiting * expected < EXPECTED_MAX
+        && waiting * expected < EXPECTED_BYTES_MAX
 }
 
 struct Connection<'a> {
     tally: &'a Tally,
     session: Arc<Session>,
-    unasked: mpsc::Receiver<Unasked>,
+    unasked: mpsc::Receiver<Push>,
     from: Incoming<'a>,
     to: Outgoing<'a>,
     /// The state of the authentication, until the client is authenticated.
     admission: Option<PreAuthSession>,
-    requests: Ahead,
+    requests: DecodedRequests,
     input: BytesMut,
     output: Output,
     /// Bytes that were written to the client in total.
@@ -208,19 +213,19 @@ struct Connection<'a> {
     encoded: u64,
     /// Bytes that are reserved for responses in the output, each with the value of `sent` from which on the response is
     /// written.
-    held: VecDeque<(u64, Box<Held>)>,
+    held: VecDeque<(u64, Box<ResponseBytes>)>,
     /// The bytes in the output that are not reserved.
-    unwritten: Counted,
+    unwritten: CountedBytes,
     /// The time that the client has to read the output.
     taking: Option<Transfer>,
     /// Requests that wait for other members.
     waiting: JoinSet<Answered>,
     /// Bytes of these requests, without large ones.
     waiting_bytes: usize,
-    unanswered: Counted,
+    unanswered: CountedBytes,
     /// Bytes that the response to each of them is expected to have.
     expected: usize,
-    receiving: Receiving,
+    receiving: IncompleteRequest,
     alarm: Alarm,
     /// The client has sent bytes that cannot be read. It gets an error response before the connection closes.
     is_lost: bool,
@@ -228,7 +233,7 @@ struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     fn new(
-        (session, unasked): (Session, mpsc::Receiver<Unasked>),
+        (session, unasked): (Session, mpsc::Receiver<Push>),
         admission: Option<PreAuthSession>,
         (from, to): (Incoming<'a>, Outgoing<'a>),
         input: BytesMut,
@@ -241,19 +246,19 @@ impl<'a> Connection<'a> {
             sent: 0,
             encoded: 0,
             held: VecDeque::new(),
-            unwritten: Counted::new(memory.responses.clone()),
+            unwritten: CountedBytes::new(memory.responses.clone()),
             taking: None,
             waiting_bytes: 0,
-            unanswered: Counted::new(memory.requests.clone()),
-            expected: EXPECTED_FIRST,
-            receiving: Receiving::new(memory),
+            unanswered: CountedBytes::new(memory.requests.clone()),
+            expected: EXPECTED_BYTES_INITIAL,
+            receiving: IncompleteRequest::new(memory),
             alarm: Alarm::default(),
             session: Arc::new(session),
             unasked,
             from,
             to,
             admission,
-            requests: Ahead::new(Limits { message, ..Limits::default() }),
+            requests: DecodedRequests::new(Limits { message, ..Limits::default() }),
             input,
             output: Output::new(),
             waiting: JoinSet::new(),
@@ -264,12 +269,12 @@ impl<'a> Connection<'a> {
     /// Waits for the first request or, if authentication is required, until the client is authenticated, and returns the
     /// request that is still to be started. Returns `None` also if the first request is large and has not arrived
     /// completely.
-    async fn meet(&mut self) -> io::Result<Option<Request>> {
+    async fn first_request(&mut self) -> io::Result<Option<Request>> {
         loop {
-            match self.requests.next_alone(&mut self.input) {
+            match self.requests.next_single(&mut self.input) {
                 Ok(Some(request)) => {
                     let first = if self.admission.is_some() {
-                        if !self.admit(request).await? {
+                        if !self.authenticate(request).await? {
                             continue;
                         }
                         None
@@ -288,14 +293,14 @@ impl<'a> Connection<'a> {
                 }
                 Ok(None) => {
                     let before = self.input.len();
-                    let goes_on = self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await?;
+                    let is_open = self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await?;
                     self.tally.received(self.input.len() - before);
-                    if !goes_on {
+                    if !is_open {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
                 Err(error) => {
-                    self.lose(error);
+                    self.fail(error);
                     return Ok(None);
                 }
             }
@@ -304,7 +309,7 @@ impl<'a> Connection<'a> {
 
     /// Answers a request of a client that is not authenticated. Returns true if the client is authenticated or has failed
     /// too often. Bytes that the client does not read are not kept for it.
-    async fn admit(&mut self, request: Request) -> io::Result<bool> {
+    async fn authenticate(&mut self, request: Request) -> io::Result<bool> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
         let (asked, response, verdict) = admission.answer(&self.session, request).await;
@@ -340,7 +345,7 @@ impl<'a> Connection<'a> {
         let transfer_time = self.session.caches.memory.transfer_time;
         let encoded = self.sent + unwritten as u64;
         let more = encoded - std::mem::replace(&mut self.encoded, encoded);
-        if unwritten < READ_AT_ONCE {
+        if unwritten < READ_BYTES {
             self.taking = None;
         } else if let Some(taking) = &mut self.taking {
             // A client that keeps reading gets time for new output, also if the output never becomes empty.
@@ -359,7 +364,7 @@ impl<'a> Connection<'a> {
             let is_turn_over = self.begin_all(&mut closure).await;
             // Responses to requests that had to wait are written together with those of requests that did not.
             while let Some(answered) = self.waiting.try_join_next() {
-                self.tell(answered);
+                self.complete(answered);
             }
             if is_turn_over {
                 // The other connections of this thread run before the rest of the requests that have arrived.
@@ -376,7 +381,7 @@ impl<'a> Connection<'a> {
             let (received, unsent) = (self.input.len(), self.output.len());
             // `select!` picks at random, so that a constant supply of requests or of events does not exclude the other.
             tokio::select! {
-                Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => self.tell(answered),
+                Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => self.complete(answered),
                 Some(unasked) = self.unasked.recv(), if self.output.len() < UNWRITTEN_MAX => {
                     unasked.encode(&mut self.output);
                     while self.output.len() < UNWRITTEN_MAX
@@ -385,7 +390,7 @@ impl<'a> Connection<'a> {
                         unasked.encode(&mut self.output);
                     }
                 }
-                () = self.session.outlet.lost() => {
+                () = self.session.events_out.lost() => {
                     let is_removed = self.session.access.is_removed();
                     return Err(io::Error::other(if is_removed {
                         "its client is no user any more"
@@ -408,10 +413,10 @@ impl<'a> Connection<'a> {
                     }
                 }
                 // A client that has shut down its sending direction may still want its responses.
-                goes_on = self.from.take(&mut self.input, READ_AT_ONCE), if reads => {
-                    is_ending = !goes_on?;
+                is_open = self.from.take(&mut self.input, READ_BYTES), if reads => {
+                    is_ending = !is_open?;
                     self.tally.received(self.input.len() - received);
-                    closure.heard();
+                    closure.note_input();
                 }
                 can_close = closure.next(is_done), if !is_ending => {
                     // Requests that arrive later are not waited for: otherwise a client that does not stop sending would
@@ -425,7 +430,7 @@ impl<'a> Connection<'a> {
                         self.refuse(&exceeded);
                     }
                 }
-                () = self.alarm.at(until), if until.is_some() => self.look_at_time()?,
+                () = self.alarm.at(until), if until.is_some() => self.check_deadlines()?,
             }
         }
     }
@@ -434,7 +439,7 @@ impl<'a> Connection<'a> {
     async fn has_more(&mut self) -> io::Result<bool> {
         let before = self.input.len();
         let taken = {
-            let mut taking = pin!(self.from.take(&mut self.input, READ_AT_ONCE));
+            let mut taking = pin!(self.from.take(&mut self.input, READ_BYTES));
             poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx))).await
         };
         let more = self.input.len() - before;
@@ -453,7 +458,7 @@ impl<'a> Connection<'a> {
                 self.to.write(&mut self.output).await?;
             }
             self.to.shutdown().await?;
-            while self.from.take(&mut self.input, READ_AT_ONCE).await? {
+            while self.from.take(&mut self.input, READ_BYTES).await? {
                 self.input.clear();
             }
             io::Result::Ok(())
@@ -476,7 +481,7 @@ impl<'a> Connection<'a> {
                     self.begin(request, batch.get_or_insert_with(Batch::begin)).await;
                 }
                 Ok(None) => has_begun_all = true,
-                Err(error) => self.lose(error),
+                Err(error) => self.fail(error),
             }
         }
         let is_new = batch.is_some();
@@ -484,7 +489,7 @@ impl<'a> Connection<'a> {
             batch.end(self.tally.times());
         }
         if has_begun_all {
-            self.look_at_rest(is_new);
+            self.check_incomplete(is_new);
         }
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -494,7 +499,7 @@ impl<'a> Connection<'a> {
 
     /// Checks the part of an incomplete request that has arrived: whether the request is permitted, and whether the budget
     /// has capacity for it. It may be another request than at the last call.
-    fn look_at_rest(&mut self, is_new: bool) {
+    fn check_incomplete(&mut self, is_new: bool) {
         match self.requests.head(&self.input) {
             Ok(Some(head)) => {
                 if let Some(refusal) = self.session.access.refusal_of_head(&head) {
@@ -506,7 +511,7 @@ impl<'a> Connection<'a> {
                 }
             }
             Ok(None) => {}
-            Err(error) => return self.lose(error),
+            Err(error) => return self.fail(error),
         }
         let is_skipping = self.requests.is_skipping();
         if self.input.is_empty() && !is_skipping {
@@ -532,7 +537,7 @@ impl<'a> Connection<'a> {
 
     /// Refuses an incomplete request for which the budget has no capacity. Its rest is dropped as it arrives.
     fn refuse(&mut self, exceeded: &Exceeded) {
-        let (id, asked) = self.requests.begun().unwrap_or((0, UNKNOWN));
+        let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
         let text = format!("the server has no room for the request, and nothing was done. {exceeded}");
         self.session.caches.telemetry.errors_without_cache.note(Status::ServerError);
@@ -542,7 +547,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Closes the connection if its client has exceeded a time limit.
-    fn look_at_time(&mut self) -> io::Result<()> {
+    fn check_deadlines(&mut self) -> io::Result<()> {
         if self.taking.is_some_and(|taking| taking.is_over()) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "its client does not take its responses"));
         }
@@ -554,21 +559,21 @@ impl<'a> Connection<'a> {
                 TRANSFER_RATE_MIN
             );
             tracing::debug!("a connection ends: {text}");
-            let (id, asked) = self.requests.begun().unwrap_or((0, UNKNOWN));
-            self.lose_with(asked, &Response::error(id, Status::TimedOut, text));
+            let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
+            self.fail_with(asked, &Response::error(id, Status::TimedOut, text));
         }
         Ok(())
     }
 
-    fn lose(&mut self, error: RequestError) {
+    fn fail(&mut self, error: RequestError) {
         let version = error.version.unwrap_or(ProtocolVersion::NEWEST);
         let asked = RequestContext { version, ..UNKNOWN };
         let text = error.to_string();
-        self.lose_with(asked, &Response::error(error.id, error.error.status(), text));
+        self.fail_with(asked, &Response::error(error.id, error.error.status(), text));
     }
 
     /// Reads no more requests. The client gets this response before the connection closes.
-    fn lose_with(&mut self, asked: RequestContext, why: &Response) {
+    fn fail_with(&mut self, asked: RequestContext, why: &Response) {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);
         why.encode(asked, &mut self.output);
@@ -585,7 +590,7 @@ impl<'a> Connection<'a> {
         let large = if bytes < LARGE_REQUEST_BYTES { Vec::new() } else { self.receiving.take() };
         let bytes = if large.is_empty() { bytes + request.body.items() * BYTES_OF_ITEM } else { 0 };
         if let Some(recent) = self.requests.recent(&request)
-            && let Some((asked, response)) = answer_here(&self.session, recent, &request)
+            && let Some((asked, response)) = try_dispatch_local(&self.session, recent, &request)
         {
             batch.answered(opcode);
             return self.encode(asked, &response, None);
@@ -610,18 +615,18 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn encode(&mut self, asked: RequestContext, response: &Response, held: Option<Box<Held>>) {
+    fn encode(&mut self, asked: RequestContext, response: &Response, held: Option<Box<ResponseBytes>>) {
         self.tally.answer(response.status);
         response.encode(asked, &mut self.output);
         if let Some(held) = held {
             self.held.push_back((self.sent + self.output.len() as u64, held));
         }
         if asked.opcode == Opcode::CounterAddListener {
-            self.session.counter_listeners.answered(response.id);
+            self.session.counter_listeners.note_answered(response.id);
         }
     }
 
-    fn tell(&mut self, answered: Result<Answered, JoinError>) {
+    fn complete(&mut self, answered: Result<Answered, JoinError>) {
         self.tally.wait_ends();
         match answered {
             Ok(Answered { asked, response, held, began, bytes }) => {
@@ -654,6 +659,6 @@ mod tests {
         assert!(!has_room_for_one(WAITING_MAX, 0, 1, 0));
         assert!(!has_room_for_one(1, UNANSWERED_MAX, 1, 0));
         assert!(!has_room_for_one(0, 0, 1, UNWRITTEN_MAX));
-        assert!(!has_room_for_one(EXPECTED_MAX / EXPECTED_FIRST, 0, EXPECTED_FIRST, 0));
+        assert!(!has_room_for_one(EXPECTED_BYTES_MAX / EXPECTED_BYTES_INITIAL, 0, EXPECTED_BYTES_INITIAL, 0));
     }
 }

@@ -16,21 +16,21 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::limits::{UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
+use crate::limits::{UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX, UNREAD_EVENT_TIMEOUT};
 
 /// A message for a connection's output that answers no request.
-pub(crate) enum Unasked {
+pub(crate) enum Push {
     /// An entry has changed. The event holds its bytes until it is written.
-    Entry(event::Event, Wanted, Room),
+    Entry(event::Event, ListenerFlag, BytePermit),
     /// A counter has changed. The sender signals that the event is written.
-    Counter(event::CounterEvent, Wanted, watch::Sender<()>),
+    Counter(event::CounterEvent, ListenerFlag, watch::Sender<()>),
     /// A marker: all messages before it are written.
     Written(oneshot::Sender<()>),
 }
 
 /// Reserved bytes of an event on its way. Dropping it returns them.
 #[derive(Default)]
-pub(crate) struct Room {
+pub(crate) struct BytePermit {
     _of_connection: Option<OwnedSemaphorePermit>,
     /// The part of an event that exceeds the connection's own bytes.
     _reserved: Option<Reservation>,
@@ -38,22 +38,22 @@ pub(crate) struct Room {
 
 /// Whether a listener's events are still wanted: none may follow the response to its removal.
 #[derive(Clone)]
-pub(crate) struct Wanted(Arc<AtomicBool>);
+pub(crate) struct ListenerFlag(Arc<AtomicBool>);
 
-impl Wanted {
+impl ListenerFlag {
     fn holds(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-impl Unasked {
+impl Push {
     /// Encodes it, if it is still wanted.
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
             Self::Entry(event, wanted, _) if wanted.holds() => event.encode(output),
-            Self::Counter(event, wanted, told) if wanted.holds() => {
+            Self::Counter(event, wanted, written) if wanted.holds() => {
                 event.encode(output);
-                told.send_replace(());
+                written.send_replace(());
             }
             Self::Entry(..) | Self::Counter(..) => {}
             Self::Written(waiter) => {
@@ -66,8 +66,8 @@ impl Unasked {
 
 /// The sender of a connection's events.
 #[derive(Clone)]
-pub(crate) struct Outlet {
-    to: mpsc::Sender<Unasked>,
+pub(crate) struct EventSender {
+    to: mpsc::Sender<Push>,
     /// Bytes for keys and for the results of converters.
     bytes: Arc<Semaphore>,
     /// The budget of large events.
@@ -76,9 +76,9 @@ pub(crate) struct Outlet {
     lost: Arc<Notify>,
 }
 
-impl Outlet {
+impl EventSender {
     /// `large` is the budget for the part of events beyond [`UNSENT_BYTES_MAX`].
-    pub(crate) fn new(large: Budget) -> (Self, mpsc::Receiver<Unasked>) {
+    pub(crate) fn new(large: Budget) -> (Self, mpsc::Receiver<Push>) {
         let (to, unasked) = mpsc::channel(UNSENT_EVENTS_MAX);
         let bytes = Arc::new(Semaphore::new(UNSENT_BYTES_MAX));
         (Self { to, bytes, large, lost: Arc::new(Notify::new()) }, unasked)
@@ -89,8 +89,8 @@ impl Outlet {
     /// # Errors
     ///
     /// The event is larger than the budget of large ones.
-    async fn send(&self, mut unasked: Unasked) -> Result<(), consort_memory::Exceeded> {
-        if let Unasked::Entry(event, _, room) = &mut unasked {
+    async fn send(&self, mut unasked: Push) -> Result<(), consort_memory::Exceeded> {
+        if let Push::Entry(event, _, room) = &mut unasked {
             let (EventData::Custom(made) | EventData::Raw(made) | EventData::Key(made, _)) = &event.data;
             let own_bytes = made.len().min(UNSENT_BYTES_MAX);
             room._of_connection = self.bytes.clone().acquire_many_owned(own_bytes as u32).await.ok();
@@ -115,26 +115,26 @@ impl Outlet {
 }
 
 /// The task that sends a listener's events. Dropping it ends them.
-pub(crate) struct Telling {
-    pub(crate) wanted: Wanted,
+pub(crate) struct EventTask {
+    pub(crate) wanted: ListenerFlag,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Drop for Telling {
+impl Drop for EventTask {
     fn drop(&mut self) {
         self.wanted.0.store(false, Ordering::Release);
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl Telling {
+impl EventTask {
     /// A listener whose events have not started.
     pub(crate) fn new() -> Self {
-        Self { wanted: Wanted(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
+        Self { wanted: ListenerFlag(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
     }
 
     /// Whether it belongs to the same listener.
-    pub(crate) fn is(&self, wanted: &Wanted) -> bool {
+    pub(crate) fn is(&self, wanted: &ListenerFlag) -> bool {
         Arc::ptr_eq(&self.wanted.0, &wanted.0)
     }
 
@@ -143,44 +143,44 @@ impl Telling {
     pub(crate) fn begin(
         &mut self,
         events: Events<Bytes, Bytes>,
-        outlet: &Outlet,
+        events_out: &EventSender,
         after: Option<watch::Receiver<()>>,
         state: oneshot::Sender<()>,
-        told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Unasked>, Exceeded> + Send + 'static,
+        to_push: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Push>, Exceeded> + Send + 'static,
     ) {
-        let telling = tell(events, outlet.clone(), state, told);
+        let task = forward_events(events, events_out.clone(), state, to_push);
         self.tasks.push(tokio::spawn(async move {
             if let Some(mut after) = after {
                 while after.changed().await.is_ok() {}
             }
-            telling.await;
+            task.await;
         }));
     }
 }
 
-async fn tell(
+async fn forward_events(
     mut events: Events<Bytes, Bytes>,
-    outlet: Outlet,
+    events_out: EventSender,
     state: oneshot::Sender<()>,
-    mut told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Unasked>, Exceeded>,
+    mut to_push: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Push>, Exceeded>,
 ) {
     let mut state = Some(state);
     let why = loop {
         let unasked = match events.next().await {
-            Some(Ok(Event::Entry(event))) => match told(event) {
+            Some(Ok(Event::Entry(event))) => match to_push(event) {
                 Ok(unasked) => unasked,
                 Err(Exceeded) => {
                     break "the query of a listener needs more steps for a value than are allowed";
                 }
             },
-            Some(Ok(Event::Complete)) => state.take().map(Unasked::Written),
+            Some(Ok(Event::Complete)) => state.take().map(Push::Written),
             Some(Ok(Event::Gap)) => break "changes may be missing",
             // The cache is closed and has no more events.
             Some(Err(CacheError::Closed)) | None => return,
             Some(Err(_)) => break "what is there cannot be read",
         };
         let Some(unasked) = unasked else { continue };
-        match timeout(UNTAKEN_TIME_MAX, outlet.send(unasked)).await {
+        match timeout(UNREAD_EVENT_TIMEOUT, events_out.send(unasked)).await {
             Ok(Ok(())) => {}
             Ok(Err(exceeded)) => {
                 tracing::warn!(%exceeded, "an event is too large");
@@ -190,7 +190,7 @@ async fn tell(
         }
     };
     tracing::warn!(why, "a client cannot be told of all changes: its connection ends");
-    outlet.lost.notify_one();
+    events_out.lost.notify_one();
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     /// An event whose converter result has this many bytes.
-    fn event(bytes: usize) -> Unasked {
+    fn event(bytes: usize) -> Push {
         let data = EventData::Custom(vec![7; bytes].into());
         let event = event::Event {
             id: 0,
@@ -211,16 +211,16 @@ mod tests {
             is_retried: false,
             data,
         };
-        Unasked::Entry(event, Telling::new().wanted.clone(), Room::default())
+        Push::Entry(event, EventTask::new().wanted.clone(), BytePermit::default())
     }
 
     #[tokio::test]
     async fn large_events_of_all_connections_wait_for_one_budget_and_small_ones_do_not() {
         let all = Budget::new("events", 100_000);
-        let (first, mut of_first) = Outlet::new(all.clone());
+        let (first, mut of_first) = EventSender::new(all.clone());
         first.send(event(UNSENT_BYTES_MAX + 90_000)).await.unwrap();
         assert_eq!(all.used(), 90_000);
-        let (second, mut of_second) = Outlet::new(all.clone());
+        let (second, mut of_second) = EventSender::new(all.clone());
         second.send(event(UNSENT_BYTES_MAX / 2)).await.unwrap();
         assert_eq!(all.used(), 90_000, "a connection has room of its own");
         drop(of_second.recv().await);

@@ -12,7 +12,7 @@ use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::time::Instant;
 
 use crate::connection::transfer_time::Transfer;
-use crate::limits::READ_AT_ONCE;
+use crate::limits::READ_BYTES;
 use crate::memory::{Memory, reserve};
 
 type Reserving = Pin<Box<dyn Future<Output = Result<Reservation, Exceeded>> + Send>>;
@@ -24,7 +24,7 @@ const UNCOUNTED: usize = 16 * 1024;
 const STEP: usize = 64 * 1024;
 
 /// The bytes of a connection's incomplete request.
-pub(crate) struct Receiving {
+pub(crate) struct IncompleteRequest {
     requests: Budget,
     large_requests: Budget,
     held: Vec<Reservation>,
@@ -34,7 +34,7 @@ pub(crate) struct Receiving {
     transfer_time: Duration,
 }
 
-impl Receiving {
+impl IncompleteRequest {
     pub(crate) fn new(memory: &Memory) -> Self {
         Self {
             requests: memory.requests.clone(),
@@ -74,11 +74,11 @@ impl Receiving {
         if kept <= reserved.max(UNCOUNTED) || self.reserving.is_some() {
             return Ok(());
         }
-        let (budget, wanted) = if kept <= READ_AT_ONCE {
-            (&self.requests, READ_AT_ONCE)
+        let (budget, wanted) = if kept <= READ_BYTES {
+            (&self.requests, READ_BYTES)
         } else {
             // A request that grows entry by entry does not reserve for each of them.
-            let twice = reserved.saturating_mul(if reserved > READ_AT_ONCE { 2 } else { 1 });
+            let twice = reserved.saturating_mul(if reserved > READ_BYTES { 2 } else { 1 });
             (&self.large_requests, kept.max(twice))
         };
         let more = (wanted - reserved) as u64;
@@ -135,13 +135,13 @@ impl Receiving {
 }
 
 /// Bytes that exist regardless of the budget, of a connection that then reads no more. They are counted in steps.
-pub(crate) struct Counted {
+pub(crate) struct CountedBytes {
     budget: Budget,
     held: Option<Reservation>,
     is_beyond: bool,
 }
 
-impl Counted {
+impl CountedBytes {
     pub(crate) const fn new(budget: Budget) -> Self {
         Self { budget, held: None, is_beyond: false }
     }
@@ -184,12 +184,12 @@ mod tests {
     #[tokio::test]
     async fn large_request_is_reserved_as_a_whole_and_waits_for_room() {
         let memory = Memory::default();
-        let [mut first, mut second] = [(); 2].map(|()| Receiving::new(&memory));
+        let [mut first, mut second] = [(); 2].map(|()| IncompleteRequest::new(&memory));
         first.receive(100 * MIB, 100 * MIB, true).unwrap();
         assert_eq!(memory.requests.used(), 100 * MIB as u64);
         second.receive(100 * MIB, 100 * MIB, true).unwrap();
         assert!(first.has_room() && !second.has_room());
-        let mut small = Receiving::new(&memory);
+        let mut small = IncompleteRequest::new(&memory);
         small.receive(20_000, 20_000, true).unwrap();
         assert!(small.has_room(), "small requests do not wait for large ones");
         first.rest();
@@ -204,18 +204,18 @@ mod tests {
     async fn request_fails_for_which_there_is_no_room_in_time() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
         let _held = memory.large_requests.try_reserve(memory.large_requests.limit()).unwrap();
-        let mut receiving = Receiving::new(&memory);
+        let mut receiving = IncompleteRequest::new(&memory);
         receiving.receive(MIB, MIB, true).unwrap();
         let error = receiving.wait().await.unwrap_err();
         assert_eq!(error.name, "large_requests");
         let none = Memory::within(Budget::new("process", 10 * MIB as u64));
-        let error = Receiving::new(&none).receive(64 * MIB, 64 * MIB, true).unwrap_err();
+        let error = IncompleteRequest::new(&none).receive(64 * MIB, 64 * MIB, true).unwrap_err();
         assert_eq!(error.wanted, 64 * MIB as u64);
     }
 
     #[tokio::test]
     async fn time_runs_from_the_beginning_of_each_request() {
-        let mut receiving = Receiving::new(&Memory::default());
+        let mut receiving = IncompleteRequest::new(&Memory::default());
         assert_eq!(receiving.run(true), None);
         receiving.receive(10, 10, true).unwrap();
         let until = receiving.run(true);
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn bytes_count_in_steps_and_beyond_the_limit_where_they_are_there() {
         let budget = Budget::new("responses", 3 * STEP as u64);
-        let mut counted = Counted::new(budget.clone());
+        let mut counted = CountedBytes::new(budget.clone());
         for (bytes, steps, is_beyond) in
             [(UNCOUNTED, 0, false), (UNCOUNTED + 1, 1, false), (3 * STEP, 3, false), (3 * STEP + 1, 4, true)]
         {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::catalog::caches::Caches;
-use crate::connection::push::{Outlet, Unasked};
+use crate::connection::push::{EventSender, Push};
 use crate::memory::responses::Responses;
 use crate::ops::counter_listeners::CounterListeners;
 use crate::ops::iteration::Iterations;
@@ -22,26 +22,26 @@ pub(crate) struct Session {
     pub(crate) counter_listeners: CounterListeners,
     pub(crate) streams: Streams,
     pub(crate) responses: Responses,
-    pub(crate) outlet: Outlet,
+    pub(crate) events_out: EventSender,
 }
 
 impl Session {
     /// Also returns the receiver of the events for the connection's output.
-    pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Unasked>) {
-        let (outlet, unasked) = Outlet::new(caches.memory.events.clone());
+    pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
+        let (events_out, unasked) = EventSender::new(caches.memory.events.clone());
         let session = Self {
-            streams: Streams::new(caches.unfinished.clone()),
+            streams: Streams::new(caches.stream_budget.clone()),
             responses: Responses::new(&caches.memory),
             listeners: Listeners::new(
-                outlet.clone(),
+                events_out.clone(),
                 caches.listeners.clone(),
                 caches.memory.filters.clone(),
             ),
             caches,
             access,
             iterations: Iterations::default(),
-            counter_listeners: CounterListeners::new(outlet.clone()),
-            outlet,
+            counter_listeners: CounterListeners::new(events_out.clone()),
+            events_out,
         };
         (session, unasked)
     }

@@ -6,7 +6,7 @@ use consort_cache::{Availability, Phase, ProcessMemory, Topology};
 use serde_json::json;
 
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 
 /// The health of a cache, a server or a cluster, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,11 +37,11 @@ impl Health {
     }
 
     /// Returns the health of a cache.
-    pub(crate) fn of_cache(served: &Served) -> Self {
+    pub(crate) fn of_cache(served: &ServedCache) -> Self {
         let of = |topology: &Topology| Self::of_owners(&topology.availability, topology.phase);
         // A local cache has no owners on other servers.
         let without = if served.is_local() { Self::Healthy } else { Self::Initializing };
-        served.look(of).unwrap_or(without)
+        served.with_topology(of).unwrap_or(without)
     }
 
     /// Returns the health of a cache by the state of its owners.
@@ -65,7 +65,7 @@ impl Health {
     pub(crate) fn of_caches(caches: &Caches) -> Self {
         let all = caches.all();
         let worst = all.iter().map(|(_, served)| Self::of_cache(served)).max();
-        let is_failing = caches.failed.len() > 0 || !caches.with_failing_stores().is_empty();
+        let is_failing = caches.failed.len() > 0 || !caches.failing_stores().is_empty();
         let is_degraded = is_failing || is_memory_short(caches);
         let degraded = if is_degraded { Self::Degraded } else { Self::Healthy };
         worst.unwrap_or(Self::Healthy).max(Self::of_cache(&caches.counters.served)).max(degraded)
@@ -115,8 +115,8 @@ pub(crate) fn detail(caches: &Caches) -> String {
     let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();
     let names: Vec<String> = members.iter().map(|member| manager.name_of(member)).collect();
     let silent: Vec<String> = manager.silent().iter().map(|member| manager.name_of(member)).collect();
-    let mut failing = caches.with_failing_stores();
-    let mut cache_health = |(name, served): &(String, Arc<Served>)| match failing.remove(name) {
+    let mut failing = caches.failing_stores();
+    let mut cache_health = |(name, served): &(String, Arc<ServedCache>)| match failing.remove(name) {
         Some(error) => json!({"status": Health::Degraded.name(), "cache_name": name, "error": error}),
         None => json!({"status": Health::of_cache(served).name(), "cache_name": name}),
     };

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::catalog::caches::Caches;
 use crate::connection::socket::Stream;
 use crate::http::HttpConnection;
-use crate::limits::{HEALTH_CONNECTIONS_MAX, STRANGER_TIME_MAX};
+use crate::limits::{HEALTH_CONNECTIONS_MAX, HANDSHAKE_TIMEOUT};
 use crate::security::Security;
 use crate::shutdown::Stage;
 
@@ -78,7 +78,7 @@ async fn answer(
         is_authenticated: false,
         is_health_port: true,
     };
-    if let Err(error) = visitor.serve(Instant::now() + STRANGER_TIME_MAX, &mut ending).await {
+    if let Err(error) = visitor.serve(Instant::now() + HANDSHAKE_TIMEOUT, &mut ending).await {
         tracing::debug!(%error, "a connection on the port for health has ended");
     }
 }

@@ -30,8 +30,8 @@ use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
 use crate::catalog::caches::Caches;
 use crate::connection::socket::{Incoming, Outgoing};
-use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
-use crate::memory::responses::{Held, Responses};
+use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNREAD_EVENT_TIMEOUT};
+use crate::memory::responses::{ResponseBytes, Responses};
 use crate::security::authenticator::{Origin, Step};
 use crate::security::requirement::Requirement;
 use crate::security::{Permission, Security};
@@ -146,7 +146,7 @@ impl HttpConnection<'_> {
                 }
                 io::Result::Ok(())
             };
-            timeout(UNTAKEN_TIME_MAX, writing).await.map_err(io::Error::from)??;
+            timeout(UNREAD_EVENT_TIMEOUT, writing).await.map_err(io::Error::from)??;
             drop((output, held));
             if is_last {
                 self.to.shutdown().await?;
@@ -163,7 +163,7 @@ impl HttpConnection<'_> {
 
     /// Waits for the next request. Returns its response, the bytes that are reserved for it, and whether the connection
     /// closes after it. `None` if no request comes.
-    async fn next_request(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<Held>>, bool)>> {
+    async fn next_request(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<ResponseBytes>>, bool)>> {
         let head = loop {
             match Head::read(&self.input) {
                 Ok(Some((head, length))) => {
@@ -195,7 +195,7 @@ impl HttpConnection<'_> {
         Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), held, is_last)))
     }
 
-    async fn answer(&mut self, caches: &Caches, head: &Head) -> (Reply, Option<Box<Held>>) {
+    async fn answer(&mut self, caches: &Caches, head: &Head) -> (Reply, Option<Box<ResponseBytes>>) {
         let Some(resource) = Resource::at(&head.path) else { return (not_found(), None) };
         if head.method == Method::Other {
             return (method_not_allowed(), None);

@@ -9,10 +9,10 @@ use tokio::task::coop::consume_budget;
 
 use super::format::{ConversionError, Format};
 use super::types::Types;
-use crate::limits::COMPUTED_HERE_BYTES_MAX;
+use crate::limits::COMPUTE_INLINE_BYTES_MAX;
 use crate::ops::answer::Answer;
-use crate::ops::compute_pool::computed;
-use crate::ops::key_error::{Shown, of_key};
+use crate::ops::compute_pool::offload_if_large;
+use crate::ops::key_error::{DisplayKey, describe_key};
 
 /// Returns the bytes that a request has to convert.
 fn request_len(body: &RequestBody) -> usize {
@@ -79,7 +79,7 @@ fn out_of_cache(formats: &FormatPair, bytes: Bytes, types: &Types) -> Result<Byt
 }
 
 fn key_error(nth: usize, key: &[u8], error: &ConversionError) -> ConversionError {
-    ConversionError::Key(of_key(nth, key, error))
+    ConversionError::Key(describe_key(nth, key, error))
 }
 
 impl Conversion {
@@ -130,31 +130,31 @@ impl Conversion {
 
     /// Converts a value of the cache to the client's format. Another thread converts a large value.
     pub(crate) async fn value_out_offloaded(&self, value: Bytes) -> Result<Bytes> {
-        if self.value.is_none() || value.len() <= COMPUTED_HERE_BYTES_MAX {
+        if self.value.is_none() || value.len() <= COMPUTE_INLINE_BYTES_MAX {
             return self.value_out(value);
         }
         let (bytes, conversion) = (value.len(), self.clone());
-        computed(bytes, move || conversion.value_out(value)).await
+        offload_if_large(bytes, move || conversion.value_out(value)).await
     }
 
     /// Converts a request with [`Conversion::request`]. Another thread converts a large request.
     pub(crate) async fn request_offloaded(&self, body: RequestBody) -> Result<RequestBody> {
         let bytes = request_len(&body);
-        if bytes <= COMPUTED_HERE_BYTES_MAX {
+        if bytes <= COMPUTE_INLINE_BYTES_MAX {
             return self.request(body);
         }
         let conversion = self.clone();
-        computed(bytes, move || conversion.request(body)).await
+        offload_if_large(bytes, move || conversion.request(body)).await
     }
 
     /// Converts a response with [`Conversion::answer`]. Another thread converts a large response.
     pub(crate) async fn answer_offloaded(&self, answer: Answer) -> Result<Answer> {
         let bytes = answer_len(&answer);
-        if bytes <= COMPUTED_HERE_BYTES_MAX {
+        if bytes <= COMPUTE_INLINE_BYTES_MAX {
             return self.answer(answer);
         }
         let conversion = self.clone();
-        computed(bytes, move || conversion.answer(answer)).await
+        offload_if_large(bytes, move || conversion.answer(answer)).await
     }
 
     /// Converts an entry of the cache to the client's formats. Another thread converts a large value.
@@ -162,7 +162,7 @@ impl Conversion {
         // With many entries, other tasks get their turn.
         consume_budget().await;
         let key = self.key_out(key)?;
-        let of_key = |error| ConversionError::Key(format!("{}: {error}", Shown(&key)));
+        let of_key = |error| ConversionError::Key(format!("{}: {error}", DisplayKey(&key)));
         let value = self.value_out_offloaded(value).await.map_err(of_key)?;
         Ok((key, value))
     }

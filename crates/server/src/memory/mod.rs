@@ -12,7 +12,7 @@ use consort_memory::{Budget, Exceeded, Reservation, Usage};
 use tokio::time::timeout;
 
 use crate::limits::{
-    CLIENTS_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, STRANGERS_BYTES_MAX, TRANSFER_TIME_MIN,
+    CLIENTS_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX, TRANSFER_TIME_MIN,
 };
 
 /// A response takes its bytes from the budget of its size class, so that large responses leave capacity for small ones. A
@@ -63,7 +63,7 @@ pub(crate) struct Memory {
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
     /// Connections whose client is not authenticated yet.
-    pub(crate) strangers: Budget,
+    pub(crate) handshakes: Budget,
     /// Values that clients read in pieces. They are kept until they are read, also if the cache has another value by then.
     pub(crate) read_streams: Budget,
     /// The filters of near caches.
@@ -116,7 +116,7 @@ impl Memory {
             filters: clients.child("near_cache_filters", all / 4),
             events: clients.child("events", all / 4),
             definitions: clients.child("definitions", all / 4),
-            strangers: clients.child("unidentified", STRANGERS_BYTES_MAX.min(all / 2)),
+            handshakes: clients.child("unidentified", PREAUTH_TOTAL_BYTES_MAX.min(all / 2)),
             reserve_time: RESERVE_TIME_MAX,
             transfer_time: TRANSFER_TIME_MIN,
             requests,
@@ -139,7 +139,7 @@ impl Memory {
             &self.filters,
             &self.events,
             &self.definitions,
-            &self.strangers,
+            &self.handshakes,
         ];
         self.process.iter().chain(own).chain(sizes).chain(others).map(Budget::usage).collect()
     }

@@ -5,15 +5,15 @@
 use consort_cache::{CacheError, CacheOptions, OperationError, RawCache};
 
 use crate::limits::UNRESERVED_BYTES_MAX;
-use crate::memory::responses::{Held, Responses};
+use crate::memory::responses::{ResponseBytes, Responses};
 use crate::ops::answer::Refusal;
 
 /// Chooses the handle for a read until there is capacity for the key's value.
-pub(crate) struct Room<'c> {
+pub(crate) struct ValueReservation<'c> {
     cache: &'c RawCache,
     /// The handle with capacity for the value.
     again: Option<RawCache>,
-    held: Option<Box<Held>>,
+    held: Option<Box<ResponseBytes>>,
     /// Bytes of the response besides the value.
     besides: usize,
 }
@@ -36,7 +36,7 @@ pub(crate) const fn size_of_large(error: &CacheError) -> Option<u32> {
     }
 }
 
-impl<'c> Room<'c> {
+impl<'c> ValueReservation<'c> {
     /// For a value that is read by this handle, which is a limited one.
     pub(crate) const fn new(cache: &'c RawCache) -> Self {
         Self { cache, again: None, held: None, besides: 0 }
@@ -66,7 +66,7 @@ impl<'c> Room<'c> {
     }
 
     /// The reservation.
-    pub(crate) fn into_held(self) -> Option<Box<Held>> {
+    pub(crate) fn into_held(self) -> Option<Box<ResponseBytes>> {
         self.held
     }
 }

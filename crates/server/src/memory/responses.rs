@@ -11,7 +11,7 @@ use consort_cache::{FETCH_BYTES, LANES_MAX};
 use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::{GATHERINGS_MAX, GET_ALL_UNRESERVED_MAX, WALK_BYTES_MAX, WALKS_AT_ONCE_MIN};
+use crate::limits::{LARGE_RESPONSES_MAX, GET_ALL_UNRESERVED_MAX, ITERATION_BYTES_MAX, CONCURRENT_ITERATIONS_MIN};
 use crate::memory::{Memory, ResponseSize, reserve};
 use crate::ops::answer::Refusal;
 
@@ -31,19 +31,19 @@ pub(crate) struct Responses {
 
 /// The reserved bytes of a response. Dropping it returns them.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ResponseBytes {
     bytes: Reservation,
     _turns: Vec<OwnedSemaphorePermit>,
 }
 
-impl Held {
+impl ResponseBytes {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.bytes()
     }
 }
 
 /// A response that is being assembled.
-pub(crate) struct Gathering {
+pub(crate) struct ResponseReservation {
     of: Responses,
     /// The size class of its reservation.
     size: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Gathering {
     size_max: usize,
     /// The bytes that it has.
     bytes: u64,
-    held: Held,
+    held: ResponseBytes,
 }
 
 /// The error for a response beyond the limit.
@@ -72,7 +72,7 @@ impl Responses {
         let turns = |count| Arc::new(Semaphore::new(count));
         Self {
             sizes: memory.response_sizes.clone(),
-            turns: turns(GATHERINGS_MAX),
+            turns: turns(LARGE_RESPONSES_MAX),
             large_turns: turns(1),
             in_transit: memory.in_transit.clone(),
             get_all: memory.get_all.clone(),
@@ -82,28 +82,28 @@ impl Responses {
     }
 
     /// Begins a response of any size.
-    pub(crate) async fn begin(&self) -> Result<Gathering, Refusal> {
+    pub(crate) async fn begin(&self) -> Result<ResponseReservation, Refusal> {
         self.begin_within(self.sizes.len() - 1).await
     }
 
-    /// Begins a response of at most 8 MiB: [`Gathering::try_add`] says where it ends.
-    pub(crate) async fn begin_batch(&self) -> Result<Gathering, Refusal> {
+    /// Begins a response of at most 8 MiB: [`ResponseReservation::try_add`] says where it ends.
+    pub(crate) async fn begin_batch(&self) -> Result<ResponseReservation, Refusal> {
         self.begin_within(self.sizes.len() - 2).await
     }
 
-    async fn begin_within(&self, size_max: usize) -> Result<Gathering, Refusal> {
+    async fn begin_within(&self, size_max: usize) -> Result<ResponseReservation, Refusal> {
         // The semaphore is never closed.
         let turn = self.turns.clone().acquire_owned().await.ok();
         let bytes = reserve(&self.sizes[0].budget, self.sizes[0].reserved(), self.reserve_time).await?;
-        let held = Held { bytes, _turns: turn.into_iter().collect() };
-        Ok(Gathering { of: self.clone(), size: 0, size_max, bytes: 0, held })
+        let held = ResponseBytes { bytes, _turns: turn.into_iter().collect() };
+        Ok(ResponseReservation { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
     /// Reserves bytes for entries that owners may send for an iteration before they are part of a response. A request with
     /// this reservation waits for other members but for no client. If it needs more capacity, it returns the reservation,
     /// waits, and iterates again.
-    pub(crate) async fn begin_walk(&self) -> Result<Reservation, Refusal> {
-        let bytes = WALK_BYTES_MAX.min(self.in_transit.limit() / WALKS_AT_ONCE_MIN);
+    pub(crate) async fn begin_iteration(&self) -> Result<Reservation, Refusal> {
+        let bytes = ITERATION_BYTES_MAX.min(self.in_transit.limit() / CONCURRENT_ITERATIONS_MIN);
         Ok(reserve(&self.in_transit, bytes, self.reserve_time).await?)
     }
 
@@ -140,14 +140,14 @@ impl Responses {
     }
 
     /// Reserves the bytes of a response whose size is known.
-    pub(crate) async fn hold(&self, bytes: usize) -> Result<Box<Held>, Refusal> {
+    pub(crate) async fn hold(&self, bytes: usize) -> Result<Box<ResponseBytes>, Refusal> {
         let mut gathering = self.begin().await?;
         gathering.add(bytes).await?;
         Ok(gathering.finish())
     }
 }
 
-impl Gathering {
+impl ResponseReservation {
     /// The next size class with capacity for this many bytes, and its reservation.
     fn next(&self, bytes: u64) -> Option<(usize, u64)> {
         let sizes = (self.size + 1..=self.size_max).map(|size| (size, self.of.sizes[size].reserved()));
@@ -237,7 +237,7 @@ impl Gathering {
     }
 
     /// Ends the response at its current size.
-    pub(crate) fn finish(mut self) -> Box<Held> {
+    pub(crate) fn finish(mut self) -> Box<ResponseBytes> {
         let unused = self.held.bytes.bytes() - self.bytes.min(self.held.bytes.bytes());
         self.held.bytes.shrink(unused);
         Box::new(self.held)
@@ -307,7 +307,7 @@ mod tests {
         let memory = Memory::default();
         let responses = Responses::new(&memory);
         let mut held = Vec::new();
-        for _ in 0..GATHERINGS_MAX {
+        for _ in 0..LARGE_RESPONSES_MAX {
             held.push(responses.hold(1).await.unwrap());
         }
         // Tokio makes a task wait that has acquired 128 resources without a pause.

@@ -85,7 +85,7 @@ impl Stats {
     }
 
     /// The statistics in the form for clients.
-    pub(crate) fn told(&self, cache: &RawCache) -> Vec<(Text, Text)> {
+    pub(crate) fn for_clients(&self, cache: &RawCache) -> Vec<(Text, Text)> {
         let entries = i64::try_from(cache.local_len()).unwrap_or(i64::MAX);
         let (hits, misses) = (self.hits.get(), self.misses.get());
         let seconds = i64::try_from(self.since.elapsed().as_secs()).unwrap_or(i64::MAX);

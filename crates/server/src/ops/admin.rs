@@ -4,13 +4,13 @@ use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
 
 use crate::catalog::admin_error::AdminError;
-use crate::catalog::cache_rollout::everywhere;
-use crate::catalog::caches::{Caches, IfThere};
+use crate::catalog::cache_rollout::wait_until_open_on_all;
+use crate::catalog::caches::{Caches, IfExists};
 use crate::catalog::definition::{self, Definition, DefinitionError};
-use crate::catalog::registry::Keeping;
+use crate::catalog::registry::Lifecycle;
 use crate::catalog::schemas;
 use crate::connection::session::Session;
-use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_HERE_MAX};
+use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_INLINE_MAX};
 use crate::memory::reserve;
 use crate::ops::answer::{Answer, Refusal};
 
@@ -44,8 +44,8 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
     let (caches, params) = (&*session.caches, Params(params));
     let result = match task {
         "@@cache@names" => return listed(session, Caches::names_among).await.unwrap_or_else(Answer::from),
-        "@@cache@create" => create(caches, &params, IfThere::Refused).await,
-        "@@cache@getorcreate" => create(caches, &params, IfThere::Taken).await,
+        "@@cache@create" => create(caches, &params, IfExists::Fail).await,
+        "@@cache@getorcreate" => create(caches, &params, IfExists::Accept).await,
         "@@cache@remove" => {
             let name = params.get("name").unwrap_or_default();
             caches.remove(&name).await.map(|()| String::new())
@@ -92,7 +92,7 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
 /// Lists names of definitions in JSON.
 async fn listed(session: &Session, among: fn(&[Bytes]) -> Vec<String>) -> Result<Answer, Refusal> {
     let mut gathering = session.responses.begin().await?;
-    let names = session.caches.definitions.names_within(&mut gathering).await?;
+    let names = session.caches.definitions.names(&mut gathering).await?;
     let names = serde_json::json!(among(&names)).to_string();
     Ok(Answer::success(ResponseBody::Result(names.into())).holding(gathering.finish()))
 }
@@ -116,15 +116,15 @@ async fn change(caches: &Caches, params: &Params) -> Result<String, AdminError> 
     caches.change(&of("name"), to).await.map(|()| String::new())
 }
 
-async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Result<String, AdminError> {
+async fn create(caches: &Caches, params: &Params, mut if_there: IfExists) -> Result<String, AdminError> {
     let name = params.get("name").unwrap_or_default();
-    let mut keeping = Keeping::Lasting;
+    let mut keeping = Lifecycle::Persistent;
     for flag in params.flags().split(',').map(str::trim) {
         match flag {
             // A cache is persistent unless it is volatile; older clients send it explicitly.
             "" | "PERMANENT" => {}
-            "VOLATILE" => keeping = Keeping::Passing,
-            "UPDATE" => if_there = IfThere::Changed,
+            "VOLATILE" => keeping = Lifecycle::Volatile,
+            "UPDATE" => if_there = IfExists::Change,
             flag => return Err(no_flag(flag)),
         }
     }
@@ -137,14 +137,14 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
         },
     };
     if caches.create(&definition, if_there, keeping).await? {
-        everywhere(caches, &[name]).await;
+        wait_until_open_on_all(caches, &[name]).await;
     }
     Ok(String::new())
 }
 
 /// Reads a definition. A long one needs time and memory, so that this waits for capacity.
 async fn read(caches: &Caches, name: &str, text: String) -> Result<Definition, AdminError> {
-    if text.len() <= DEFINITION_HERE_MAX {
+    if text.len() <= DEFINITION_INLINE_MAX {
         return Ok(definition::from_text(name, &text)?);
     }
     let memory = &caches.memory;
@@ -172,11 +172,11 @@ async fn assign(caches: &Caches, params: &Params) -> Result<String, AdminError> 
 
 async fn create_template(caches: &Caches, params: &Params) -> Result<String, AdminError> {
     let (name, text) = (params.needed("name")?, params.needed("configuration")?);
-    let mut keeping = Keeping::Lasting;
+    let mut keeping = Lifecycle::Persistent;
     for flag in params.flags().split(',').map(str::trim) {
         match flag {
             "" | "PERMANENT" => {}
-            "VOLATILE" => keeping = Keeping::Passing,
+            "VOLATILE" => keeping = Lifecycle::Volatile,
             flag => return Err(no_flag(flag)),
         }
     }

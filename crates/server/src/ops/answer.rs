@@ -4,15 +4,15 @@ use consort_cache::{CacheError, OperationError};
 use consort_hotrod::{ResponseBody, Status};
 
 use crate::media::ConversionError;
-use crate::memory::responses::Held;
-use crate::ops::key_error::of_key;
+use crate::memory::responses::ResponseBytes;
+use crate::ops::key_error::describe_key;
 
 /// A status and the body of a response.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
     /// The bytes that are reserved for it.
-    pub(crate) held: Option<Box<Held>>,
+    pub(crate) held: Option<Box<ResponseBytes>>,
 }
 
 impl Answer {
@@ -21,12 +21,12 @@ impl Answer {
     }
 
     /// Adds the bytes that are reserved for it.
-    pub(crate) fn holding(self, held: Box<Held>) -> Self {
+    pub(crate) fn holding(self, held: Box<ResponseBytes>) -> Self {
         Self { held: Some(held), ..self }
     }
 
     /// Adds the bytes that are reserved for it, if there are any.
-    pub(crate) fn holding_some(self, held: Option<Box<Held>>) -> Self {
+    pub(crate) fn holding_some(self, held: Option<Box<ResponseBytes>>) -> Self {
         Self { held, ..self }
     }
 
@@ -73,8 +73,8 @@ impl Refusal {
     }
 
     /// The same error for this key of the request.
-    pub(crate) fn of_key(self, nth: usize, key: &[u8]) -> Self {
-        Self { text: of_key(nth, key, self.text), ..self }
+    pub(crate) fn for_key(self, nth: usize, key: &[u8]) -> Self {
+        Self { text: describe_key(nth, key, self.text), ..self }
     }
 }
 

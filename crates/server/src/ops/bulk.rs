@@ -5,23 +5,23 @@ use consort_cache::{Change, Condition, KeyError, RawCache, Walk, Write};
 use consort_hotrod::ops::bulk::{Listing, Request, Response};
 use consort_hotrod::{RequestHeader, ResponseBody, Status};
 
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::limits::{GET_ALL_BYTES, GET_ALL_UNRESERVED_MAX, UNRESERVED_BYTES_MAX};
 use crate::media::Conversion;
 use crate::memory::remote_values;
-use crate::memory::responses::{Gathering, Responses};
+use crate::memory::responses::{ResponseReservation, Responses};
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::map::{kept, lifetime};
 
 /// Answers a request. An error about many keys names the key.
 pub(crate) async fn answer(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     conversion: Option<&Conversion>,
     request: Request,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
-    let (Served { stats, .. }, version, flags) = (served, header.version, header.flags);
+    let (ServedCache { stats, .. }, version, flags) = (served, header.version, header.flags);
     let silent = served.silent(flags);
     let cache = silent.as_ref().unwrap_or(&served.cache);
     let (response, gathering) = match request {
@@ -50,12 +50,12 @@ pub(crate) async fn answer(
                     let (condition, change) = (Condition::Always, Change::Put { value, lifetime });
                     let write = Write { condition, change, wants_previous: false };
                     let written = served.write(key.clone(), write, flags).await;
-                    written.map_err(|error| Refusal::from(error).of_key(nth, &key))?;
+                    written.map_err(|error| Refusal::from(error).for_key(nth, &key))?;
                 }
             } else {
                 let living = cache.with_lifetime(lifetime);
                 let put = living.put_all(entries.iter().map(|(key, value)| (key, value))).await;
-                put.map_err(|KeyError { nth, error }| Refusal::from(error).of_key(nth, &entries[nth].0))?;
+                put.map_err(|KeyError { nth, error }| Refusal::from(error).for_key(nth, &entries[nth].0))?;
             }
             stats.stores.add(count);
             return Ok(Answer::of(Status::Success));
@@ -85,7 +85,11 @@ const AROUND_ENTRY: usize = 8;
 const KEYS_AT_ONCE: (usize, usize) = (16, 4_096);
 
 /// Converts an entry to the client's types.
-async fn told(conversion: Option<&Conversion>, key: Bytes, value: Bytes) -> Result<(Bytes, Bytes), Refusal> {
+async fn entry_for_client(
+    conversion: Option<&Conversion>,
+    key: Bytes,
+    value: Bytes,
+) -> Result<(Bytes, Bytes), Refusal> {
     match conversion {
         Some(conversion) => Ok(conversion.entry_out(key, value).await?),
         None => Ok((key, value)),
@@ -111,17 +115,17 @@ async fn list<T>(
     walk: impl Fn() -> Walk<T>,
     max: usize,
     parts: fn(T) -> (Bytes, Option<Bytes>),
-) -> Result<(Response, Gathering), Refusal> {
+) -> Result<(Response, ResponseReservation), Refusal> {
     let mut gathering = responses.begin().await?;
     loop {
-        let in_transit = responses.begin_walk().await?;
+        let in_transit = responses.begin_iteration().await?;
         let (mut walk, mut listing, mut count, mut lacks) = (walk(), Listing::default(), 0, None);
         while count < max
             && let Some(item) = walk.next().await.transpose()?
         {
             let bytes = match parts(item) {
                 (key, Some(value)) => {
-                    let (key, value) = told(conversion, key, value).await?;
+                    let (key, value) = entry_for_client(conversion, key, value).await?;
                     listing.entry(&key, &value);
                     key.len() + value.len()
                 }
@@ -150,7 +154,7 @@ async fn list<T>(
 /// The value of a key, and the bytes that are reserved for a large value of another server before that server sends it.
 async fn value_alone(
     cache: &RawCache,
-    gathering: &mut Gathering,
+    gathering: &mut ResponseReservation,
     (key, place): &(Bytes, usize),
 ) -> Result<(Option<Bytes>, usize), Refusal> {
     let (mut handle, mut reserved) = (remote_values::limited(cache), 0);
@@ -160,7 +164,7 @@ async fn value_alone(
             Err(error) => error,
         };
         let Some(bytes) = remote_values::size_of_large(&error) else {
-            return Err(Refusal::from(error).of_key(*place, key));
+            return Err(Refusal::from(error).for_key(*place, key));
         };
         gathering.add((bytes as usize).saturating_sub(reserved)).await?;
         (handle, reserved) = (remote_values::within(cache, bytes), reserved.max(bytes as usize));
@@ -178,17 +182,17 @@ async fn values_together(
         Err(KeyError { error, .. }) if remote_values::size_of_large(&error).is_some() => Ok(None),
         Err(KeyError { nth, error }) => {
             let (key, place) = &keys[nth];
-            Err(Refusal::from(error).of_key(*place, key))
+            Err(Refusal::from(error).for_key(*place, key))
         }
     }
 }
 
-/// The response with the values of these keys, each key once, because clients count the entries of a response. Small values of other
-/// servers are read together. The server reads larger values one after the other, and reserves the bytes of each before the other
-/// server sends it.
+/// The response with the values of these keys, each key once, because clients count the entries of a response. Small values
+/// of other servers are read together. The server reads larger values one after the other, and reserves the bytes of each
+/// before the other server sends it.
 async fn get_all(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     cache: &RawCache,
     conversion: Option<&Conversion>,
     keys: Vec<Bytes>,
@@ -212,7 +216,7 @@ async fn get_all(
                 let (Some(value), reserved) = value_alone(cache, &mut gathering, key).await? else {
                     continue;
                 };
-                let (key, value) = told(conversion, key.0.clone(), value).await?;
+                let (key, value) = entry_for_client(conversion, key.0.clone(), value).await?;
                 gathering.add((key.len() + value.len() + AROUND_ENTRY).saturating_sub(reserved)).await?;
                 listing.found(&key, &value);
                 hits += 1;
@@ -223,7 +227,7 @@ async fn get_all(
         let (mut done, mut lacks) = (0, None);
         for ((key, _), value) in together.iter().zip(values) {
             if let Some(value) = value {
-                let (key, value) = told(conversion, key.clone(), value).await?;
+                let (key, value) = entry_for_client(conversion, key.clone(), value).await?;
                 let bytes = key.len() + value.len() + AROUND_ENTRY;
                 if !gathering.try_take(bytes) {
                     lacks = Some(bytes);

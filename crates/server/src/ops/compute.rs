@@ -7,24 +7,24 @@ use consort_cache::{CacheError, Change, Condition, RawCache, ReadFrom, Write};
 use tokio::sync::Mutex;
 
 use crate::ops::answer::Refusal;
-use crate::ops::compute_pool::computed;
+use crate::ops::compute_pool::offload_if_large;
 
 /// The number of locks, and so of keys that this server can change at the same time.
-const LANES: usize = 64;
+const KEY_LOCKS: usize = 64;
 
 /// Attempts to change a value while other servers change it, too. In each round one server succeeds.
 const ATTEMPTS: u32 = 1_000;
 
 /// Locks by key hash. Changes of one key on this server wait for one another, so that they do not make each other repeat.
-pub(crate) struct Lanes([Mutex<()>; LANES]);
+pub(crate) struct KeyLocks([Mutex<()>; KEY_LOCKS]);
 
-impl Default for Lanes {
+impl Default for KeyLocks {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Mutex::default()))
     }
 }
 
-impl Lanes {
+impl KeyLocks {
     /// Replaces a key's value by the result of `make` for it, and returns the second part of the result. If `make` returns
     /// no value, nothing is written. `make` is called again if other servers have changed the key meanwhile.
     ///
@@ -38,13 +38,13 @@ impl Lanes {
         mut make: impl FnMut(Option<&Bytes>) -> Result<(Option<Change>, T), Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        let _alone = self.0[hash as usize % LANES].lock().await;
+        let _alone = self.0[hash as usize % KEY_LOCKS].lock().await;
         let newest = cache.with_read_from(ReadFrom::Primary);
         let mut seen = newest.get_with_metadata(key).await?.map(|entry| (entry.value, entry.version));
         for _ in 0..ATTEMPTS {
             let value = seen.as_ref().map(|(value, _)| value.clone());
             let made;
-            (make, made) = computed(value.as_ref().map_or(0, Bytes::len), move || {
+            (make, made) = offload_if_large(value.as_ref().map_or(0, Bytes::len), move || {
                 let made = make(value.as_ref());
                 (make, made)
             })

@@ -3,25 +3,25 @@
 
 use tokio::sync::Semaphore;
 
-use crate::limits::{COMPUTED_HERE_BYTES_MAX, COMPUTING_AT_ONCE, QUERIES_AT_ONCE};
+use crate::limits::{COMPUTE_INLINE_BYTES_MAX, COMPUTE_THREADS, CONCURRENT_QUERIES};
 
-static COMPUTING: Semaphore = Semaphore::const_new(COMPUTING_AT_ONCE);
+static COMPUTING: Semaphore = Semaphore::const_new(COMPUTE_THREADS);
 
 /// Queries that this process executes at the same time: each holds a permit.
-pub(crate) static QUERIES: Semaphore = Semaphore::const_new(QUERIES_AT_ONCE);
+pub(crate) static QUERIES: Semaphore = Semaphore::const_new(CONCURRENT_QUERIES);
 
 /// Returns the result of `compute`, which reads this many bytes. With few bytes it is called on this thread.
-pub(crate) async fn computed<T: Send + 'static>(
+pub(crate) async fn offload_if_large<T: Send + 'static>(
     bytes: usize,
     compute: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    if bytes <= COMPUTED_HERE_BYTES_MAX {
+    if bytes <= COMPUTE_INLINE_BYTES_MAX {
         return compute();
     }
     // The semaphore is never closed.
     let _permit = COMPUTING.acquire().await;
     match tokio::task::spawn_blocking(compute).await {
-        Ok(computed) => computed,
+        Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime is shutting down, and polls this task no more.
@@ -38,7 +38,7 @@ mod tests {
     async fn large_work_is_done_by_another_thread_and_small_work_here() {
         let here = std::thread::current().id();
         let thread = || std::thread::current().id();
-        assert_eq!(computed(COMPUTED_HERE_BYTES_MAX, thread).await, here);
-        assert_ne!(computed(COMPUTED_HERE_BYTES_MAX + 1, thread).await, here);
+        assert_eq!(offload_if_large(COMPUTE_INLINE_BYTES_MAX, thread).await, here);
+        assert_ne!(offload_if_large(COMPUTE_INLINE_BYTES_MAX + 1, thread).await, here);
     }
 }

@@ -32,15 +32,15 @@ enum Form {
     /// Key, value and version as bytes behind one another.
     Version {
         /// Whether the event of a removal has the removed value and its version. Any parameter requests it.
-        with_gone: bool,
+        with_removed: bool,
     },
     /// Key, value and previous value, as one object in the client's format.
-    Previous(Written),
+    Previous(ObjectFormat),
 }
 
 /// The formats in which several values can be one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Written {
+enum ObjectFormat {
     Message,
     Json,
     Text,
@@ -66,11 +66,11 @@ impl Converter {
         value_type: &MediaType,
     ) -> Result<Self, ConverterError> {
         let form = match factory.name.as_str() {
-            KEY_VALUE_VERSION => Form::Version { with_gone: !factory.params.is_empty() },
+            KEY_VALUE_VERSION => Form::Version { with_removed: !factory.params.is_empty() },
             WITH_PREVIOUS => Form::Previous(match Format::from_media_type(value_type) {
-                Ok(Some(Format::Protostream)) => Written::Message,
-                Ok(Some(Format::JSON)) => Written::Json,
-                Ok(Some(Format::TEXT)) => Written::Text,
+                Ok(Some(Format::Protostream)) => ObjectFormat::Message,
+                Ok(Some(Format::JSON)) => ObjectFormat::Json,
+                Ok(Some(Format::TEXT)) => ObjectFormat::Text,
                 _ => return Err(ConverterError::Format),
             }),
             name => return Err(ConverterError::Unknown { name: name.to_owned() }),
@@ -80,29 +80,29 @@ impl Converter {
 
     /// Whether it needs the previous value.
     pub(crate) const fn needs_previous(self) -> bool {
-        matches!(self.form, Form::Version { with_gone: true } | Form::Previous(_))
+        matches!(self.form, Form::Version { with_removed: true } | Form::Previous(_))
     }
 
     /// The data of an event. It has no value if the key has none after the change, or if the value was overwritten before
     /// the event was sent.
-    pub(crate) fn made(self, event: &EntryEvent<Bytes, Bytes>) -> EventData {
+    pub(crate) fn convert(self, event: &EntryEvent<Bytes, Bytes>) -> EventData {
         let bytes = match self.form {
-            Form::Version { with_gone } => with_version(event, with_gone),
+            Form::Version { with_removed } => with_version(event, with_removed),
             Form::Previous(written) => with_previous(event, written),
         };
         if self.is_raw { EventData::Raw(bytes) } else { EventData::Custom(bytes) }
     }
 }
 
-fn with_version(event: &EntryEvent<Bytes, Bytes>, with_gone: bool) -> Bytes {
+fn with_version(event: &EntryEvent<Bytes, Bytes>, with_removed: bool) -> Bytes {
     let is_gone = matches!(event.kind, Removed | Expired);
-    let gone = event.previous.as_ref().filter(|_| is_gone && with_gone);
+    let gone = event.previous.as_ref().filter(|_| is_gone && with_removed);
     let there = event.value.as_ref().map(|value| (value, event.version));
     let said = there.or_else(|| gone.map(|gone| (&gone.value, gone.version)));
     key_value_version(&event.key, said.map(|(value, version)| (value, version.0.cast_signed())))
 }
 
-fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: Written) -> Bytes {
+fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: ObjectFormat) -> Bytes {
     let previous = event.previous.as_ref().map(|previous| &previous.value);
     // An expired value is reported as the value, as Infinispan does.
     let (value, previous) = match event.kind {
@@ -111,9 +111,9 @@ fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: Written) -> Bytes {
     };
     let parts = [Some(&event.key), value, previous];
     match written {
-        Written::Message => message(parts),
-        Written::Json => json(parts),
-        Written::Text => text(parts),
+        ObjectFormat::Message => message(parts),
+        ObjectFormat::Json => json(parts),
+        ObjectFormat::Text => text(parts),
     }
 }
 

@@ -22,8 +22,8 @@ use consort_hotrod::{Status, Text};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::connection::push::{Outlet, Telling, Unasked};
-use crate::limits::{COUNTERS_LISTENED_MAX, EVENTS_MAX, LISTENERS_MAX, TOLD_FIRST_MAX};
+use crate::connection::push::{EventSender, EventTask, Push};
+use crate::limits::{COUNTERS_PER_LISTENER_MAX, EVENTS_MAX, LISTENERS_MAX, COUNTER_EVENT_TIMEOUT};
 use crate::memory::responses::Responses;
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::counter::{Counter, Value};
@@ -31,7 +31,7 @@ use crate::ops::counters::Counters;
 
 /// The last event of a counter for a listener.
 #[derive(Default)]
-struct Last {
+struct LastEvent {
     /// The value in it.
     value: Option<Value>,
     /// Signals that an event of the counter has been written, or was not needed.
@@ -39,12 +39,12 @@ struct Last {
 }
 
 /// Counters by their names.
-type Heard = Arc<Mutex<BTreeMap<Bytes, Last>>>;
+type ListenedCounters = Arc<Mutex<BTreeMap<Bytes, LastEvent>>>;
 
 /// A registered listener.
-struct Standing {
-    heard: Heard,
-    telling: Telling,
+struct CounterRegistration {
+    heard: ListenedCounters,
+    telling: EventTask,
     /// The id of the request that has added it, and the sender for whose end its events wait. `None` once the request is
     /// answered.
     unanswered: Option<(u64, watch::Sender<()>)>,
@@ -52,16 +52,16 @@ struct Standing {
 
 /// The listeners of a connection, by their ids.
 pub(crate) struct CounterListeners {
-    all: Mutex<BTreeMap<Bytes, Standing>>,
-    outlet: Outlet,
+    all: Mutex<BTreeMap<Bytes, CounterRegistration>>,
+    events_out: EventSender,
 }
 
-fn heard(heard: &Heard) -> MutexGuard<'_, BTreeMap<Bytes, Last>> {
+fn heard(heard: &ListenedCounters) -> MutexGuard<'_, BTreeMap<Bytes, LastEvent>> {
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn event(
-    of: &Heard,
+    of: &ListenedCounters,
     listener: &Bytes,
     event: &EntryEvent<Bytes, Bytes>,
 ) -> Option<(CounterEvent, watch::Sender<()>)> {
@@ -79,16 +79,16 @@ fn event(
 }
 
 impl CounterListeners {
-    pub(crate) fn new(outlet: Outlet) -> Self {
-        Self { all: Mutex::default(), outlet }
+    pub(crate) fn new(events_out: EventSender) -> Self {
+        Self { all: Mutex::default(), events_out }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, Standing>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, CounterRegistration>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the events of a counter for a listener. The response says whether the listener is new on this connection. Its
-    /// events wait until [`CounterListeners::answered`] gets this request.
+    /// events wait until [`CounterListeners::note_answered`] gets this request.
     pub(crate) async fn add(
         &self,
         counters: &Counters,
@@ -102,17 +102,17 @@ impl CounterListeners {
         }
         let refused = |text: String| Err(Refusal::new(text));
         let id = Bytes::copy_from_slice(id);
-        let telling = Telling::new();
+        let telling = EventTask::new();
         let wanted = telling.wanted.clone();
-        let (answers, answered) = watch::channel(());
+        let (answers, note_answered) = watch::channel(());
         let of = {
             let mut all = self.all();
-            if let Some(standing) = all.get(&id) {
-                let mut heard = heard(&standing.heard);
-                if heard.len() >= COUNTERS_LISTENED_MAX {
-                    return refused(format!("the listener has {COUNTERS_LISTENED_MAX} counters already"));
+            if let Some(registration) = all.get(&id) {
+                let mut heard = heard(&registration.heard);
+                if heard.len() >= COUNTERS_PER_LISTENER_MAX {
+                    return refused(format!("the listener has {COUNTERS_PER_LISTENER_MAX} counters already"));
                 }
-                heard.insert(name, Last::default());
+                heard.insert(name, LastEvent::default());
                 return Ok(Answer::of(Status::NotExecuted));
             }
             if all.len() >= LISTENERS_MAX {
@@ -121,12 +121,12 @@ impl CounterListeners {
                      or add it by another client"
                 ));
             }
-            let of: Heard = Arc::new(Mutex::new(BTreeMap::from([(name, Last::default())])));
+            let of: ListenedCounters = Arc::new(Mutex::new(BTreeMap::from([(name, LastEvent::default())])));
             let unanswered = Some((request, answers));
-            all.insert(id.clone(), Standing { heard: of.clone(), telling, unanswered });
+            all.insert(id.clone(), CounterRegistration { heard: of.clone(), telling, unanswered });
             of
         };
-        let is_own = |standing: &Standing| standing.telling.is(&wanted);
+        let is_own = |registration: &CounterRegistration| registration.telling.is(&wanted);
         let events = match counters.listen(EVENTS_MAX).await {
             Ok(events) => events,
             Err(error) => {
@@ -138,14 +138,14 @@ impl CounterListeners {
             }
         };
         // The listener may have been removed meanwhile. The current value causes no event.
-        if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
+        if let Some(registration) = self.all().get_mut(&id).filter(|registration| is_own(registration)) {
             for events in events {
                 let (state, _) = oneshot::channel();
                 let (of, id, wanted) = (of.clone(), id.clone(), wanted.clone());
-                let after = Some(answered.clone());
-                standing.telling.begin(events, &self.outlet, after, state, move |entry| {
+                let after = Some(note_answered.clone());
+                registration.telling.begin(events, &self.events_out, after, state, move |entry| {
                     let event = event(&of, &id, &entry);
-                    Ok(event.map(|(event, told)| Unasked::Counter(event, wanted.clone(), told)))
+                    Ok(event.map(|(event, told)| Push::Counter(event, wanted.clone(), told)))
                 });
             }
         }
@@ -153,9 +153,9 @@ impl CounterListeners {
     }
 
     /// Notes that the response to this request is in the connection's output.
-    pub(crate) fn answered(&self, request: u64) {
-        for standing in self.all().values_mut() {
-            standing.unanswered.take_if(|(id, _)| *id == request);
+    pub(crate) fn note_answered(&self, request: u64) {
+        for registration in self.all().values_mut() {
+            registration.unanswered.take_if(|(id, _)| *id == request);
         }
     }
 
@@ -167,27 +167,28 @@ impl CounterListeners {
         counters: &Counters,
         request: Request,
     ) -> Result<Answer, Refusal> {
-        let mut hearing = match &request {
-            Request::Of(name, _) => self.hearing(name.as_bytes()),
+        let mut event_receivers = match &request {
+            Request::Of(name, _) => self.event_receivers(name.as_bytes()),
             Request::Names => Vec::new(),
         };
         let (answer, has_changed) = counters.answer(responses, request).await?;
         if has_changed {
             let all_told = async {
-                for told in &mut hearing {
+                for told in &mut event_receivers {
                     // A removed listener gets no more events.
                     let _ = told.changed().await;
                 }
             };
             // Events that take longer follow the response.
-            let _ = timeout(TOLD_FIRST_MAX, all_told).await;
+            let _ = timeout(COUNTER_EVENT_TIMEOUT, all_told).await;
         }
         Ok(answer)
     }
 
     /// For each listener of a counter on this connection, the receiver that signals a written event.
-    fn hearing(&self, name: &[u8]) -> Vec<watch::Receiver<()>> {
-        let of = |standing: &Standing| Some(heard(&standing.heard).get(name)?.told.subscribe());
+    fn event_receivers(&self, name: &[u8]) -> Vec<watch::Receiver<()>> {
+        let of =
+            |registration: &CounterRegistration| Some(heard(&registration.heard).get(name)?.told.subscribe());
         self.all().values().filter_map(of).collect()
     }
 
@@ -195,8 +196,8 @@ impl CounterListeners {
     /// it was the listener's last counter.
     pub(crate) fn remove(&self, name: &Text, id: &Bytes) -> Answer {
         let mut all = self.all();
-        let is_over = all.get(id).is_some_and(|standing| {
-            let mut heard = heard(&standing.heard);
+        let is_over = all.get(id).is_some_and(|registration| {
+            let mut heard = heard(&registration.heard);
             heard.remove(name.as_bytes());
             name.is_empty() || heard.is_empty()
         });

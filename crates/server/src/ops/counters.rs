@@ -17,14 +17,14 @@ use consort_hotrod::{ResponseBody, Status, Text};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::catalog::registry::{Keeping, Register};
-use crate::catalog::served_cache::Served;
+use crate::catalog::registry::{Lifecycle, Registry};
+use crate::catalog::served_cache::ServedCache;
 use crate::limits::{
-    COUNTER_NAME_MAX, COUNTERS_ASKED_WITHIN, COUNTERS_FREED_EVERY, COUNTERS_MAX, COUNTERS_WARNED_FROM,
+    COUNTER_NAME_MAX, COUNTERS_COUNT_TIMEOUT, COUNTERS_FREE_INTERVAL, COUNTERS_MAX, COUNTERS_WARNING_FROM,
 };
 use crate::memory::responses::Responses;
 use crate::ops::answer::{Answer, Refusal};
-use crate::ops::compute::Lanes;
+use crate::ops::compute::KeyLocks;
 use crate::ops::counter::{Changed, Counter, OutOfBounds};
 
 /// The cache of volatile counters, and that of persistent ones.
@@ -34,11 +34,11 @@ pub(crate) const KEPT: &str = "___consort_persistent_counters";
 /// All counters.
 pub(crate) struct Counters {
     /// The cache whose owners determine the server that clients choose.
-    pub(crate) served: Arc<Served>,
-    all: Register,
+    pub(crate) served: Arc<ServedCache>,
+    all: Registry,
     /// Whether this server has a directory for persistent counters.
     can_keep: bool,
-    lanes: Lanes,
+    lanes: KeyLocks,
     /// The number of defined counters when one was last created here.
     defined: AtomicU64,
     /// The time of the last attempt to free names of removed counters, if it freed none. Locked during an attempt.
@@ -73,10 +73,10 @@ fn unreadable() -> Refusal {
 }
 
 impl Counters {
-    pub(crate) fn new(served: Arc<Served>, kept: RawCache, can_keep: bool) -> Self {
-        let all = Register::new(kept, served.cache.clone());
+    pub(crate) fn new(served: Arc<ServedCache>, kept: RawCache, can_keep: bool) -> Self {
+        let all = Registry::new(kept, served.cache.clone());
         let (defined, freed_none_at) = (AtomicU64::new(0), Mutex::default());
-        Self { served, all, can_keep, lanes: Lanes::default(), defined, freed_none_at }
+        Self { served, all, can_keep, lanes: KeyLocks::default(), defined, freed_none_at }
     }
 
     /// Events of all counters, of which this many may be unread.
@@ -93,7 +93,7 @@ impl Counters {
         let (name, action) = match request {
             Request::Names => {
                 let mut gathering = responses.begin().await?;
-                let names = self.all.names_within(&mut gathering).await?;
+                let names = self.all.names(&mut gathering).await?;
                 let names = names.into_iter().filter_map(Text::from_utf8).collect();
                 let answer = Answer::success(ResponseBody::Counter(Response::Names(names)));
                 return Ok((answer.holding(gathering.finish()), false));
@@ -140,7 +140,7 @@ impl Counters {
 
     /// Returns the current state of a counter.
     pub(crate) async fn get(&self, name: &Bytes) -> Result<Option<Counter>, Refusal> {
-        let Some(value) = self.all.newest(name).await? else { return Ok(None) };
+        let Some(value) = self.all.get_linearizable(name).await? else { return Ok(None) };
         Counter::from_bytes(&value).ok_or_else(unreadable).map(Some)
     }
 
@@ -172,7 +172,7 @@ impl Counters {
             ));
         }
         self.warn_of_limit(defined + 1);
-        let keeping = if config.is_persistent { Keeping::Lasting } else { Keeping::Passing };
+        let keeping = if config.is_persistent { Lifecycle::Persistent } else { Lifecycle::Volatile };
         let is_new = self.all.add(&name, counter.to_bytes(), keeping).await?;
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
     }
@@ -181,7 +181,7 @@ impl Counters {
     /// if a recent attempt has freed none.
     async fn free_removed(&self) -> Result<usize, Refusal> {
         let mut freed_none_at = self.freed_none_at.lock().await;
-        if freed_none_at.is_some_and(|at| at.elapsed() < COUNTERS_FREED_EVERY) {
+        if freed_none_at.is_some_and(|at| at.elapsed() < COUNTERS_FREE_INTERVAL) {
             return Ok(0);
         }
         let is_removed = |value: &Bytes| Counter::from_bytes(value).is_some_and(|counter| counter.is_removed);
@@ -196,7 +196,7 @@ impl Counters {
                 let has_changed = change.is_some();
                 Ok((change, has_changed))
             };
-            freed += usize::from(self.lanes.compute(self.all.home(&name).await?, &name, make).await?);
+            freed += usize::from(self.lanes.compute(self.all.cache_of(&name).await?, &name, make).await?);
         }
         *freed_none_at = (freed == 0).then(Instant::now);
         if freed > 0 {
@@ -210,7 +210,7 @@ impl Counters {
 
     /// Warns when the number of counters comes near the limit, and again with each further tenth of the remaining ones.
     fn warn_of_limit(&self, defined: u64) {
-        let (max, from) = (COUNTERS_MAX as u64, COUNTERS_WARNED_FROM as u64);
+        let (max, from) = (COUNTERS_MAX as u64, COUNTERS_WARNING_FROM as u64);
         let step = ((max - from) / 10).max(1);
         let passed = |count: u64| count.checked_sub(from).map(|beyond| beyond / step);
         let before = self.defined.swap(defined, Ordering::Relaxed);
@@ -226,7 +226,7 @@ impl Counters {
 
     /// The number of defined counters in the cluster; `None` if other servers do not respond in time.
     pub(crate) async fn defined(&self) -> Option<u64> {
-        timeout(COUNTERS_ASKED_WITHIN, self.all.size()).await.ok()?.ok()
+        timeout(COUNTERS_COUNT_TIMEOUT, self.all.size()).await.ok()?.ok()
     }
 
     /// Changes a counter depending on its state. Returns the result, and whether the counter has changed.
@@ -241,7 +241,7 @@ impl Counters {
             let has_changed = changed.is_some();
             Ok((changed.map(putting), (value(answer), has_changed)))
         };
-        self.lanes.compute(self.all.home(&name).await?, &name, make).await
+        self.lanes.compute(self.all.cache_of(&name).await?, &name, make).await
     }
 }
 

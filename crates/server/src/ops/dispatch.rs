@@ -11,11 +11,11 @@ use consort_hotrod::{
 };
 
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{client_topology, schemas};
-use crate::connection::decoded_requests::Recent;
+use crate::connection::decoded_requests::CachedLookup;
 use crate::connection::session::Session;
-use crate::memory::responses::Held;
+use crate::memory::responses::ResponseBytes;
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::query::{self, IterationQuery, ListenerQuery};
 use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
@@ -90,9 +90,9 @@ const OPCODES: &[Opcode] = &[
 
 /// Answers a read of a local entry in a cache without conversion, or a write that involves no other member. Most requests
 /// are of this kind. Returns `None` for all others, which [`answer`] answers.
-pub(crate) fn answer_here(
+pub(crate) fn try_dispatch_local(
     session: &Session,
-    recent: &Recent,
+    recent: &CachedLookup,
     request: &Request,
 ) -> Option<(RequestContext, Response)> {
     let Request { header, body } = request;
@@ -101,11 +101,11 @@ pub(crate) fn answer_here(
     if !is_plain || session.access.refusal(header.cache.as_str(), body).is_some() {
         return None;
     }
-    let answer = crate::ops::map::answer_here(&recent.served, asked, header.version, header.flags)?;
+    let answer = crate::ops::map::try_answer_local(&recent.served, asked, header.version, header.flags)?;
     if answer.status.is_error() {
         session.caches.note_error(header, answer.status);
     }
-    let is_news = |told: &&Arc<_>| client_topology::is_news(told, header);
+    let is_news = |told: &&Arc<_>| client_topology::differs(told, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
@@ -114,7 +114,7 @@ pub(crate) fn answer_here(
 pub(crate) async fn answer(
     session: Arc<Session>,
     request: Request,
-) -> (RequestContext, Response, Option<Box<Held>>) {
+) -> (RequestContext, Response, Option<Box<ResponseBytes>>) {
     let asked = request.context();
     let Request { header, body } = request;
     let (answer, topology) = answer_body(&session, &header, body).await;
@@ -186,7 +186,7 @@ async fn answer_body(
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
-            let stats = served.stats.told(&served.cache);
+            let stats = served.stats.for_clients(&served.cache);
             Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
         }
         (RequestBody::Map(request), Some(served)) => {
@@ -274,7 +274,7 @@ async fn answer_body(
 }
 
 /// The reason for which a change of the schemas is refused, if there is one.
-async fn refusal_of_schema(served: &Served, body: &RequestBody) -> Option<Refusal> {
+async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<Refusal> {
     if let Some(refusal) = schemas::refusal(body) {
         return Some(refusal);
     }
@@ -286,7 +286,7 @@ async fn served(
     caches: &Caches,
     header: &RequestHeader,
     body: &RequestBody,
-) -> Result<Option<Arc<Served>>, Answer> {
+) -> Result<Option<Arc<ServedCache>>, Answer> {
     // Clients name a cache of their own for counters, and send requests to the owners in its topology.
     if matches!(body, RequestBody::Counter(_)) {
         return Ok(Some(caches.counters.served.clone()));
@@ -333,7 +333,7 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
-fn pong(served: Option<&Served>) -> Answer {
+fn pong(served: Option<&ServedCache>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
     let (key_type, value_type) =
         served.map(|served| served.encoding.client_media_types()).unwrap_or_default();

@@ -57,18 +57,18 @@ impl Filter {
 
     /// Whether the listener gets a change: one of an entry that the filter passes, before or after the change. If the
     /// previous value is unknown, it may have passed.
-    pub(crate) fn lets_change(&self, event: &EntryEvent<Bytes, Bytes>) -> bool {
+    pub(crate) fn passes_change(&self, event: &EntryEvent<Bytes, Bytes>) -> bool {
         use EventKind::{Created, Existing, Expired, Removed};
-        let Self::ValuePrefix(prefix) = self else { return self.lets(&event.key, &[]) };
-        let lets = |value: Option<&Bytes>| value.is_none_or(|value| begins_with(value, prefix));
+        let Self::ValuePrefix(prefix) = self else { return self.passes(&event.key, &[]) };
+        let passes = |value: Option<&Bytes>| value.is_none_or(|value| begins_with(value, prefix));
         let (is_new, is_gone) =
             (matches!(event.kind, Created | Existing), matches!(event.kind, Removed | Expired));
-        !is_gone && lets(event.value.as_ref())
-            || !is_new && lets(event.previous.as_ref().map(|previous| &previous.value))
+        !is_gone && passes(event.value.as_ref())
+            || !is_new && passes(event.previous.as_ref().map(|previous| &previous.value))
     }
 
     /// Whether the filter passes an entry.
-    pub(crate) fn lets(&self, key: &[u8], value: &[u8]) -> bool {
+    pub(crate) fn passes(&self, key: &[u8], value: &[u8]) -> bool {
         match self {
             Self::KeyPrefix(prefix) => begins_with(key, prefix),
             Self::ValuePrefix(prefix) => begins_with(value, prefix),
@@ -110,7 +110,7 @@ fn wrapped(bytes: &[u8]) -> Option<(u8, &[u8])> {
 
 /// The entries and their parts that a client requests.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct EntrySelection {
     pub(crate) filter: Option<Filter>,
     pub(crate) with_metadata: bool,
     pub(crate) without_values: bool,
@@ -121,7 +121,7 @@ const WITHOUT_VALUES: u8 = 2;
 const BY_KEY: u8 = 4;
 const BY_VALUE: u8 = 8;
 
-impl Wanted {
+impl EntrySelection {
     /// Reads an iteration's factory.
     pub(crate) fn of(factory: Option<&Factory>, with_metadata: bool) -> Result<Self, FactoryError> {
         let without_values = factory.is_some_and(|factory| factory.name.as_str() == TO_EMPTY_BYTES);
@@ -159,8 +159,8 @@ impl Wanted {
     }
 
     /// The transform's result for an entry; `None` if the filter drops it.
-    fn made(&self, key: &[u8], entry: Stored) -> Option<Bytes> {
-        if !self.filter.as_ref().is_none_or(|filter| filter.lets(key, &entry.value)) {
+    fn apply(&self, key: &[u8], entry: Stored) -> Option<Bytes> {
+        if !self.filter.as_ref().is_none_or(|filter| filter.passes(key, &entry.value)) {
             return None;
         }
         let value = if self.without_values { Bytes::new() } else { entry.value.clone() };
@@ -211,8 +211,8 @@ pub(crate) fn take_metadata(made: &mut Bytes) -> Option<Metadata> {
 }
 
 /// Registers the transform of clients' iterations on this member.
-pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    cache.transform(TRANSFORM, |key, entry, wanted| Wanted::from_bytes(wanted)?.made(key, entry))
+pub(crate) fn register_transform(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
+    cache.transform(TRANSFORM, |key, entry, wanted| EntrySelection::from_bytes(wanted)?.apply(key, entry))
 }
 
 #[cfg(test)]
@@ -256,7 +256,7 @@ mod tests {
         let lifetime = Lifetime { lifespan: Some(Duration::from_secs(60)), max_idle: None };
         let zero = Duration::ZERO;
         let entry = Stored { value: "value".into(), version: Version(7), lifetime, age: zero, idle: zero };
-        for (filter, lets) in [
+        for (filter, passes) in [
             (None, true),
             (Some(Filter::KeyPrefix("ke".into())), true),
             (Some(Filter::ValuePrefix("ke".into())), false),
@@ -264,10 +264,10 @@ mod tests {
             for (with_metadata, without_values) in
                 [(false, false), (true, false), (false, true), (true, true)]
             {
-                let wanted = Wanted { filter: filter.clone(), with_metadata, without_values };
-                assert_eq!(Wanted::from_bytes(&wanted.to_bytes()), Some(wanted.clone()));
-                let made = wanted.made(b"key", entry.clone());
-                assert_eq!(made.is_some(), lets);
+                let wanted = EntrySelection { filter: filter.clone(), with_metadata, without_values };
+                assert_eq!(EntrySelection::from_bytes(&wanted.to_bytes()), Some(wanted.clone()));
+                let made = wanted.apply(b"key", entry.clone());
+                assert_eq!(made.is_some(), passes);
                 let Some((metadata, value)) = made.map(|made| wanted.read(made).unwrap()) else { continue };
                 assert_eq!(value, if without_values { "" } else { "value" });
                 assert_eq!(metadata.is_some(), with_metadata);
@@ -276,7 +276,7 @@ mod tests {
                 assert_eq!(metadata.max_idle, None);
             }
         }
-        let wanted = Wanted { with_metadata: true, ..Wanted::default() };
+        let wanted = EntrySelection { with_metadata: true, ..EntrySelection::default() };
         assert_eq!(wanted.read(Bytes::from_static(b"\0\0\0\0\0\0\0\x01\x01")), None, "cut off");
     }
 }

@@ -20,36 +20,36 @@ use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start, Val
 use consort_hotrod::{BitSet, Metadata, ResponseBody, Status, Text};
 use consort_memory::Reservation;
 
-use crate::limits::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_PER_GROUP};
 use crate::media::Conversion;
-use crate::memory::responses::{Gathering, Responses};
+use crate::memory::responses::{ResponseReservation, Responses};
 use crate::ops::answer::{Answer, Refusal};
-use crate::ops::filter::Wanted;
+use crate::ops::filter::EntrySelection;
 use crate::ops::query::IterationQuery;
 
 /// The iterations of a connection.
 pub(crate) struct Iterations {
-    all: Mutex<Table>,
+    all: Mutex<IterationTable>,
 }
 
-struct Table {
+struct IterationTable {
     /// Ids are unique in the process: a client whose connection was lost must not find another iteration under an old id.
     last: u64,
-    walking: BTreeMap<u64, Arc<Walking>>,
+    walking: BTreeMap<u64, Arc<OpenIteration>>,
 }
 
-struct Walking {
+struct OpenIteration {
     used: Mutex<Instant>,
     progress: tokio::sync::Mutex<Progress>,
 }
 
 /// The parts of entries that an iteration returns.
-enum What {
-    Entries(Wanted),
+enum Projection {
+    Entries(EntrySelection),
     Rows(Box<IterationQuery>),
 }
 
-impl What {
+impl Projection {
     fn of_walk(&self, walk: Entries) -> Entries {
         match self {
             Self::Entries(wanted) => wanted.of_walk(walk),
@@ -89,7 +89,7 @@ type Entries = Walk<(Bytes, Bytes)>;
 struct Progress {
     cache: RawCache,
     conversion: Option<Conversion>,
-    wanted: What,
+    wanted: Projection,
     batch: usize,
     /// The requested segments, if their keys may be in any segment of the cache.
     scattered: Option<BitSet>,
@@ -103,11 +103,11 @@ struct Progress {
 impl Default for Iterations {
     fn default() -> Self {
         let last = RandomState::new().build_hasher().finish();
-        Self { all: Mutex::new(Table { last, walking: BTreeMap::new() }) }
+        Self { all: Mutex::new(IterationTable { last, walking: BTreeMap::new() }) }
     }
 }
 
-impl Walking {
+impl OpenIteration {
     fn idles(&self, now: Instant) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         now.saturating_duration_since(used) > ITERATION_IDLE_MAX
@@ -115,11 +115,11 @@ impl Walking {
 }
 
 impl Iterations {
-    fn all(&self) -> MutexGuard<'_, Table> {
+    fn all(&self) -> MutexGuard<'_, IterationTable> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, id: &Text) -> Option<(u64, Arc<Walking>)> {
+    fn get(&self, id: &Text) -> Option<(u64, Arc<OpenIteration>)> {
         let id = id.as_str().parse().ok()?;
         Some((id, self.all().walking.get(&id)?.clone()))
     }
@@ -148,8 +148,8 @@ impl Iterations {
                             let body = ResponseBody::Iteration(Response::Batch(batch));
                             Answer::success(body).holding(gathering.finish())
                         }
-                        Err(Unread::NoRoom(refusal)) => refusal.into(),
-                        Err(Unread::Failed(refusal)) => {
+                        Err(BatchError::NoRoom(refusal)) => refusal.into(),
+                        Err(BatchError::Failed(refusal)) => {
                             self.all().walking.remove(&id);
                             refusal.into()
                         }
@@ -172,8 +172,8 @@ impl Iterations {
         now: Instant,
     ) -> Answer {
         let wanted = match rows {
-            Some(rows) => Ok(What::Rows(Box::new(rows))),
-            None => Wanted::of(start.filter.as_ref(), start.with_metadata).map(What::Entries),
+            Some(rows) => Ok(Projection::Rows(Box::new(rows))),
+            None => EntrySelection::of(start.filter.as_ref(), start.with_metadata).map(Projection::Entries),
         };
         let wanted = match wanted {
             Ok(wanted) => wanted,
@@ -195,7 +195,7 @@ impl Iterations {
             cache: cache.clone(),
             conversion: conversion.cloned(),
         };
-        let walking = Walking { used: Mutex::new(now), progress: tokio::sync::Mutex::new(progress) };
+        let walking = OpenIteration { used: Mutex::new(now), progress: tokio::sync::Mutex::new(progress) };
         let mut all = self.all();
         if all.walking.len() >= ITERATIONS_MAX {
             all.walking.retain(|_, walking| !walking.idles(now));
@@ -211,7 +211,7 @@ impl Iterations {
 }
 
 /// The reason for which there is no batch.
-enum Unread {
+enum BatchError {
     /// The budget has no capacity for it. The iteration keeps its position.
     NoRoom(Refusal),
     /// The iteration cannot continue.
@@ -220,11 +220,11 @@ enum Unread {
 
 impl Progress {
     /// Returns the next batch and its reservation. Waits for capacity before it reads anything.
-    async fn answer(&mut self, responses: &Responses) -> Result<(Batch, Gathering), Unread> {
-        let mut gathering = responses.begin_batch().await.map_err(Unread::NoRoom)?;
-        responses.hold_iteration(&mut self.held).await.map_err(Unread::NoRoom)?;
-        let in_transit = responses.begin_walk().await.map_err(Unread::NoRoom)?;
-        let batch = self.next_batch(&mut gathering).await.map_err(Unread::Failed)?;
+    async fn answer(&mut self, responses: &Responses) -> Result<(Batch, ResponseReservation), BatchError> {
+        let mut gathering = responses.begin_batch().await.map_err(BatchError::NoRoom)?;
+        responses.hold_iteration(&mut self.held).await.map_err(BatchError::NoRoom)?;
+        let in_transit = responses.begin_iteration().await.map_err(BatchError::NoRoom)?;
+        let batch = self.next_batch(&mut gathering).await.map_err(BatchError::Failed)?;
         drop(in_transit);
         let rest = responses.of_iteration(self.rest_bytes(&batch));
         if let Some(held) = &mut self.held {
@@ -248,14 +248,14 @@ impl Progress {
     }
 
     /// Reads the next batch; it is empty at the end.
-    async fn next_batch(&mut self, gathering: &mut Gathering) -> Result<Batch, Refusal> {
+    async fn next_batch(&mut self, gathering: &mut ResponseReservation) -> Result<Batch, Refusal> {
         let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
         while entries.len() < self.batch && bytes < BATCH_BYTES_MAX && has_room {
             let Some((segments, walk)) = &mut self.now else {
                 if self.ahead.is_empty() {
                     break;
                 }
-                let segments = self.ahead.split_off(self.ahead.len().saturating_sub(SEGMENTS_AT_ONCE));
+                let segments = self.ahead.split_off(self.ahead.len().saturating_sub(SEGMENTS_PER_GROUP));
                 let walk = self.cache.entries().segments(&segments[..]);
                 self.now = Some((segments, self.wanted.of_walk(walk)));
                 continue;

@@ -6,14 +6,14 @@ use std::fmt::{self, Write};
 const SHOWN_MAX: usize = 64;
 
 /// Adds a key of a request to a text, with its index from 0 on.
-pub(crate) fn of_key(nth: usize, key: &[u8], said: impl fmt::Display) -> String {
-    format!("of the request's keys, that at {nth}, {}: {said}", Shown(key))
+pub(crate) fn describe_key(nth: usize, key: &[u8], said: impl fmt::Display) -> String {
+    format!("of the request's keys, that at {nth}, {}: {said}", DisplayKey(key))
 }
 
 /// Displays a key: as text in quotation marks, with `\x82` and so on for bytes that are no text.
-pub(crate) struct Shown<'k>(pub(crate) &'k [u8]);
+pub(crate) struct DisplayKey<'k>(pub(crate) &'k [u8]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = &self.0[..self.0.len().min(SHOWN_MAX)];
         f.write_char('"')?;
@@ -54,10 +54,10 @@ mod tests {
             (b"\x82\x01\xff", r#""\x82\x01\xff""#),
             (b"a \"b\" \\", r#""a \"b\" \\""#),
         ] {
-            assert_eq!(Shown(key).to_string(), shown);
+            assert_eq!(DisplayKey(key).to_string(), shown);
         }
-        let long = Shown(&[b'k'; 1_000]).to_string();
+        let long = DisplayKey(&[b'k'; 1_000]).to_string();
         assert_eq!(long, format!("\"{}\"… (1000 bytes)", "k".repeat(64)));
-        assert_eq!(of_key(2, b"k", "no"), r#"of the request's keys, that at 2, "k": no"#);
+        assert_eq!(describe_key(2, b"k", "no"), r#"of the request's keys, that at 2, "k": no"#);
     }
 }

@@ -20,7 +20,7 @@ use consort_memory::{Budget, Reservation};
 use consort_query::Exceeded;
 use tokio::sync::oneshot;
 
-use crate::connection::push::{Outlet, Room, Telling, Unasked};
+use crate::connection::push::{EventSender, BytePermit, EventTask, Push};
 use crate::limits::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::media::Conversion;
 use crate::ops::answer::{Answer, Refusal};
@@ -31,20 +31,20 @@ use crate::ops::query::ListenerQuery;
 /// The listeners of a connection.
 pub(crate) struct Listeners {
     all: Arc<Mutex<OfConnection>>,
-    everywhere: Everywhere,
+    directory: ListenerDirectory,
     has_any: AtomicBool,
-    outlet: Outlet,
+    events_out: EventSender,
     /// The budget for filters of near caches.
     filters: Budget,
 }
 
-type OfConnection = BTreeMap<Bytes, Standing>;
+type OfConnection = BTreeMap<Bytes, ListenerRegistration>;
 
 /// The connection of each listener of this server: clients with several connections remove a listener on any of them.
 #[derive(Clone, Default)]
-pub(crate) struct Everywhere(Arc<Mutex<BTreeMap<Bytes, Weak<Mutex<OfConnection>>>>>);
+pub(crate) struct ListenerDirectory(Arc<Mutex<BTreeMap<Bytes, Weak<Mutex<OfConnection>>>>>);
 
-impl Everywhere {
+impl ListenerDirectory {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, Weak<Mutex<OfConnection>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,10 +59,10 @@ impl Everywhere {
         let (mut seen, mut counts) = (BTreeSet::new(), BTreeMap::<Text, (usize, usize)>::new());
         for connection in connections.iter().filter(|one| seen.insert(Arc::as_ptr(one))) {
             let of = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            for standing in of.values() {
-                let (listeners, near) = counts.entry(standing.cache.clone()).or_default();
+            for registration in of.values() {
+                let (listeners, near) = counts.entry(registration.cache.clone()).or_default();
                 *listeners += 1;
-                *near += usize::from(standing.is_near);
+                *near += usize::from(registration.is_near);
             }
         }
         counts
@@ -93,23 +93,23 @@ impl Everywhere {
 impl Drop for Listeners {
     fn drop(&mut self) {
         let ids: Vec<Bytes> = self.all().keys().cloned().collect();
-        ids.iter().for_each(|id| self.everywhere.forget(id, &self.all));
+        ids.iter().for_each(|id| self.directory.forget(id, &self.all));
     }
 }
 
 /// A registered listener.
-struct Standing {
+struct ListenerRegistration {
     cache: Text,
     /// Whether it keeps a near cache up to date, with or without a bloom filter.
     is_near: bool,
     near: Option<Arc<Mutex<BloomFilter>>>,
     /// The bytes of the filter.
     _bytes: Option<Reservation>,
-    telling: Telling,
+    telling: EventTask,
 }
 
 /// Decides which events a listener gets, and in which form.
-struct Sieve {
+struct EventFilter {
     interests: Interests,
     filter: Option<Filter>,
     converter: Option<Converter>,
@@ -123,10 +123,10 @@ fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
     filter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Sieve {
+impl EventFilter {
     /// Converts an event to the client's types; `None` if the key cannot be converted. A value that cannot be converted is
     /// left out.
-    fn known(&self, event: EntryEvent<Bytes, Bytes>) -> Option<EntryEvent<Bytes, Bytes>> {
+    fn to_client_types(&self, event: EntryEvent<Bytes, Bytes>) -> Option<EntryEvent<Bytes, Bytes>> {
         let is_raw = self.converter.is_some_and(|converter| converter.is_raw);
         let Some(conversion) = self.conversion.as_ref().filter(|_| !is_raw) else { return Some(event) };
         let value_out = |value| conversion.value_out(value).ok();
@@ -139,19 +139,22 @@ impl Sieve {
         })
     }
 
-    fn told(&self, event: EntryEvent<Bytes, Bytes>) -> Result<Option<(EventKind, EventData)>, Exceeded> {
-        let Some(watch) = &self.watch else { return Ok(self.told_of(event)) };
+    fn event_for_client(
+        &self,
+        event: EntryEvent<Bytes, Bytes>,
+    ) -> Result<Option<(EventKind, EventData)>, Exceeded> {
+        let Some(watch) = &self.watch else { return Ok(self.event_data(event)) };
         let Some(kind) = self.kind(&event) else { return Ok(None) };
         Ok(watch.event_content(&event)?.map(|told| (kind, EventData::Raw(told))))
     }
 
     /// The kind and the data of an event without a query.
-    fn told_of(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
-        let event = self.known(event)?;
+    fn event_data(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
+        let event = self.to_client_types(event)?;
         let kind = self.kind(&event)?;
         let version = event.version.0.cast_signed();
         let data = match self.converter {
-            Some(converter) => converter.made(&event),
+            Some(converter) => converter.convert(&event),
             None => EventData::Key(event.key, Some(version)),
         };
         Some((kind, data))
@@ -170,15 +173,15 @@ impl Sieve {
             }
             consort_cache::EventKind::Expired => (EventKind::Expired, Interests::EXPIRED),
         };
-        let lets = self.interests.contains(interest)
-            && self.filter.as_ref().is_none_or(|filter| filter.lets_change(event))
+        let passes = self.interests.contains(interest)
+            && self.filter.as_ref().is_none_or(|filter| filter.passes_change(event))
             && self.near.as_ref().is_none_or(|near| locked(near).may_contain(&event.key));
-        lets.then_some(kind)
+        passes.then_some(kind)
     }
 }
 
 /// A client's request for the events of a cache.
-struct Wish {
+struct ListenRequest {
     id: Bytes,
     includes_state: bool,
     filter: Option<Filter>,
@@ -188,7 +191,7 @@ struct Wish {
     watch: Option<ListenerQuery>,
 }
 
-impl Wish {
+impl ListenRequest {
     fn of(listener: Listener, watch: Option<ListenerQuery>, value_type: &MediaType) -> Result<Self, Refusal> {
         // A query replaces both filter and converter.
         let own = |factory: Option<Factory>| factory.filter(|_| watch.is_none());
@@ -208,7 +211,7 @@ impl Wish {
     }
 
     /// Restricts the events of the cache to those that the listener needs.
-    fn of_changes(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
+    fn restrict(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
         let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
         let tells_gone = self.converter.is_some_and(Converter::needs_previous);
         let needs_values = is_by_value || self.converter.is_some() || self.watch.is_some();
@@ -234,8 +237,8 @@ impl Wish {
 }
 
 impl Listeners {
-    pub(crate) fn new(outlet: Outlet, everywhere: Everywhere, filters: Budget) -> Self {
-        Self { all: Arc::default(), everywhere, has_any: AtomicBool::new(false), outlet, filters }
+    pub(crate) fn new(events_out: EventSender, directory: ListenerDirectory, filters: Budget) -> Self {
+        Self { all: Arc::default(), directory, has_any: AtomicBool::new(false), events_out, filters }
     }
 
     fn all(&self) -> MutexGuard<'_, OfConnection> {
@@ -252,8 +255,8 @@ impl Listeners {
         header: &RequestHeader,
     ) -> Answer {
         let wish = match request {
-            Request::Add(listener) => Wish::of(listener, watch, &header.value_type),
-            Request::AddBloom(id, bits) => Wish::near(&id, bits),
+            Request::Add(listener) => ListenRequest::of(listener, watch, &header.value_type),
+            Request::AddBloom(id, bits) => ListenRequest::near(&id, bits),
             Request::Remove(id) => {
                 let is_removed = self.remove(&header.cache, &id);
                 return Answer::of(if is_removed { Status::Success } else { Status::NotExecuted });
@@ -274,14 +277,17 @@ impl Listeners {
 
     fn remove(&self, cache: &Text, id: &Bytes) -> bool {
         if self.all().remove(id).is_none() {
-            return self.everywhere.remove(cache, id);
+            return self.directory.remove(cache, id);
         }
-        self.everywhere.forget(id, &self.all);
+        self.directory.forget(id, &self.all);
         true
     }
 
     fn near_of(&self, cache: &Text) -> Option<Arc<Mutex<BloomFilter>>> {
-        self.all().values().filter(|standing| standing.cache == *cache).find_map(|one| one.near.clone())
+        self.all()
+            .values()
+            .filter(|registration| registration.cache == *cache)
+            .find_map(|one| one.near.clone())
     }
 
     /// Notes a read with metadata. Returns whether a listener of the connection gets later changes of the key.
@@ -290,9 +296,9 @@ impl Listeners {
             return false;
         }
         let all = self.all();
-        let mut of_cache = all.values().filter(|standing| standing.cache == *cache).peekable();
+        let mut of_cache = all.values().filter(|registration| registration.cache == *cache).peekable();
         let is_told = of_cache.peek().is_some();
-        of_cache.filter_map(|standing| standing.near.as_ref()).for_each(|near| locked(near).add(key));
+        of_cache.filter_map(|registration| registration.near.as_ref()).for_each(|near| locked(near).add(key));
         is_told
     }
 
@@ -300,19 +306,24 @@ impl Listeners {
         &self,
         cache: &RawCache,
         conversion: Option<&Conversion>,
-        wish: Wish,
+        wish: ListenRequest,
         header: &RequestHeader,
     ) -> Result<Answer, Refusal> {
-        let listen = wish.of_changes(cache.listen().events_max(EVENTS_MAX));
-        let Wish { id, includes_state, filter, converter, interests, near, watch } = wish;
+        let listen = wish.restrict(cache.listen().events_max(EVENTS_MAX));
+        let ListenRequest { id, includes_state, filter, converter, interests, near, watch } = wish;
         let near = near.map(|near| Arc::new(Mutex::new(near)));
-        let telling = Telling::new();
+        let telling = EventTask::new();
         let wanted = telling.wanted.clone();
         let bytes = near.as_ref().map(|near| self.filters.try_reserve(u64::from(locked(near).len()) / 8));
         let bytes = bytes.transpose().map_err(|exceeded| Refusal::new(exceeded.to_string()))?;
         let is_near = interests == Interests::NEAR_CACHE;
-        let standing =
-            Standing { cache: header.cache.clone(), is_near, near: near.clone(), _bytes: bytes, telling };
+        let registration = ListenerRegistration {
+            cache: header.cache.clone(),
+            is_near,
+            near: near.clone(),
+            _bytes: bytes,
+            telling,
+        };
         {
             let mut all = self.all();
             let bits: u64 =
@@ -331,10 +342,10 @@ impl Listeners {
                 )));
             }
             self.has_any.store(true, Ordering::Release);
-            all.insert(id.clone(), standing);
-            self.everywhere.all().insert(id.clone(), Arc::downgrade(&self.all));
+            all.insert(id.clone(), registration);
+            self.directory.all().insert(id.clone(), Arc::downgrade(&self.all));
         }
-        let is_own = |standing: &Standing| standing.telling.is(&wanted);
+        let is_own = |registration: &ListenerRegistration| registration.telling.is(&wanted);
         let events = match listen.start().await {
             Ok(events) => events,
             Err(error) => {
@@ -347,14 +358,14 @@ impl Listeners {
         };
         let (state, is_told) = oneshot::channel();
         // The listener may have been removed meanwhile.
-        if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
+        if let Some(registration) = self.all().get_mut(&id).filter(|registration| is_own(registration)) {
             let conversion = conversion.cloned();
             let version = header.version;
-            let sieve = Sieve { interests, filter, converter, near, watch, version, conversion };
+            let filter = EventFilter { interests, filter, converter, near, watch, version, conversion };
             let (request, wanted) = (header.id, wanted.clone());
-            standing.telling.begin(events, &self.outlet, None, state, move |event| {
+            registration.telling.begin(events, &self.events_out, None, state, move |event| {
                 let is_state = event.kind == consort_cache::EventKind::Existing;
-                let Some((kind, data)) = sieve.told(event)? else { return Ok(None) };
+                let Some((kind, data)) = filter.event_for_client(event)? else { return Ok(None) };
                 let event = Event {
                     id: if is_state { request } else { 0 },
                     kind,
@@ -362,7 +373,7 @@ impl Listeners {
                     is_retried: false,
                     data,
                 };
-                Ok(Some(Unasked::Entry(event, wanted.clone(), Room::default())))
+                Ok(Some(Push::Entry(event, wanted.clone(), BytePermit::default())))
             });
         }
         if includes_state {

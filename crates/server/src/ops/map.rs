@@ -11,10 +11,10 @@ use consort_hotrod::{
     Expiration, Flags, Metadata, Previous, ProtocolVersion, ResponseBody, Span, Status, Timed,
 };
 
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::limits::COPIED_BELOW;
-use crate::memory::remote_values::{self, Room};
-use crate::memory::responses::{Held, Responses};
+use crate::memory::remote_values::{self, ValueReservation};
+use crate::memory::responses::{ResponseBytes, Responses};
 use crate::metrics::cache_stats::Stats;
 use crate::ops::answer::{Answer, Refusal};
 
@@ -37,7 +37,7 @@ pub(crate) fn kept(bytes: Bytes) -> Bytes {
     if bytes.len() < COPIED_BELOW { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
-const fn told(version: Version) -> i64 {
+const fn version_number(version: Version) -> i64 {
     version.0.cast_signed()
 }
 
@@ -55,7 +55,7 @@ fn metadata(version: Version, lifetime: Lifetime, age: Duration, idle: Duration)
     Metadata {
         lifespan: timed(lifetime.lifespan, age),
         max_idle: timed(lifetime.max_idle, idle),
-        version: told(version),
+        version: version_number(version),
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn of_stored(stored: Stored) -> Previous {
 }
 
 /// The form of the response to a write.
-struct Told {
+struct ReplyForm {
     /// The status if the key has no entry although the operation requires one.
     absent: Status,
     /// Whether the client requests the previous value.
@@ -79,9 +79,9 @@ struct Told {
     is_new: bool,
 }
 
-impl Told {
+impl ReplyForm {
     /// Makes the response, and counts the write.
-    fn tell(&self, stats: &Stats, written: Written) -> Answer {
+    fn reply(&self, stats: &Stats, written: Written) -> Answer {
         if self.is_removal {
             stats.note_removal(written.is_done);
         } else if written.is_done {
@@ -103,15 +103,20 @@ impl Told {
 }
 
 /// A requested write: its key, the write, and the form of the response.
-struct Writing<'a> {
+struct WriteRequest<'a> {
     key: &'a Bytes,
     write: Write,
-    told: Told,
+    form: ReplyForm,
 }
 
-impl<'a> Writing<'a> {
+impl<'a> WriteRequest<'a> {
     /// `None` if the request is no write. Values are as the client sent them.
-    fn asked(served: &Served, request: &'a Request, version: ProtocolVersion, flags: Flags) -> Option<Self> {
+    fn asked(
+        served: &ServedCache,
+        request: &'a Request,
+        version: ProtocolVersion,
+        flags: Flags,
+    ) -> Option<Self> {
         let wants_previous = flags.contains(Flags::FORCE_RETURN_PREVIOUS);
         let put = |to: &Assignment| Change::Put {
             value: to.value.clone(),
@@ -134,26 +139,27 @@ impl<'a> Writing<'a> {
             | Request::GetWithVersion(_)
             | Request::GetWithMetadata(_) => return None,
         };
-        let told = Told {
+        let form = ReplyForm {
             absent,
             wants_previous,
             is_removal: change == Change::Remove,
             is_new: condition == Condition::Absent,
         };
-        Some(Self { key: request.key(), write: Write { condition, change, wants_previous }, told })
+        Some(Self { key: request.key(), write: Write { condition, change, wants_previous }, form })
     }
 }
 
 /// Answers a request for a cache, which this limited handle reads.
 pub(crate) async fn answer(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     reads: &RawCache,
     request: Request,
     version: ProtocolVersion,
     flags: Flags,
 ) -> Result<Answer, Refusal> {
-    let Some(Writing { key, mut write, told }) = Writing::asked(served, &request, version, flags) else {
+    let Some(WriteRequest { key, mut write, form }) = WriteRequest::asked(served, &request, version, flags)
+    else {
         return read(responses, reads, &served.stats, request).await;
     };
     let key = kept(key.clone());
@@ -165,21 +171,21 @@ pub(crate) async fn answer(
     if write.wants_previous && served.is_plain() {
         // Boxed, because few requests need it and it would enlarge the state of all.
         let (written, held) = Box::pin(write_with_room(responses, served, key, write, flags)).await?;
-        return Ok(told.tell(&served.stats, written).holding_some(held));
+        return Ok(form.reply(&served.stats, written).holding_some(held));
     }
-    Ok(told.tell(&served.stats, served.write(key, write, flags).await?))
+    Ok(form.reply(&served.stats, served.write(key, write, flags).await?))
 }
 
 /// Writes a key and returns its previous value, for which it reserves bytes first.
 async fn write_with_room(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     key: Bytes,
     write: Write,
     flags: Flags,
-) -> Result<(Written, Option<Box<Held>>), Refusal> {
+) -> Result<(Written, Option<Box<ResponseBytes>>), Refusal> {
     let silent = served.silent(flags).map(|silent| remote_values::limited(&silent));
-    let mut room = Room::new(silent.as_ref().unwrap_or(&served.limited));
+    let mut room = ValueReservation::new(silent.as_ref().unwrap_or(&served.limited));
     loop {
         match room.cache().write(key.clone(), write.clone()).await {
             Ok(written) => return Ok((written, room.into_held())),
@@ -190,8 +196,8 @@ async fn write_with_room(
 
 /// Answers a request that completes at once: a read of a local key, or a write without a response of another member.
 /// Returns `None` for all other requests.
-pub(crate) fn answer_here(
-    served: &Served,
+pub(crate) fn try_answer_local(
+    served: &ServedCache,
     request: &Request,
     version: ProtocolVersion,
     flags: Flags,
@@ -202,7 +208,7 @@ pub(crate) fn answer_here(
         return if is_silent {
             None
         } else {
-            write_here(served, Writing::asked(served, request, version, flags)?)
+            try_write_local(served, WriteRequest::asked(served, request, version, flags)?)
         };
     };
     let value = match served.cache.get_here(key) {
@@ -213,7 +219,10 @@ pub(crate) fn answer_here(
     Some(of_read(&served.stats, request, value))
 }
 
-fn write_here(served: &Served, Writing { key, write, told }: Writing<'_>) -> Option<Answer> {
+fn try_write_local(
+    served: &ServedCache,
+    WriteRequest { key, write, form }: WriteRequest<'_>,
+) -> Option<Answer> {
     let is_small = match &write.change {
         Change::Put { value, .. } => value.len() < COPIED_BELOW,
         Change::Remove | Change::Clear => true,
@@ -222,7 +231,7 @@ fn write_here(served: &Served, Writing { key, write, told }: Writing<'_>) -> Opt
         return None;
     }
     let written = served.cache.write_here(key, write)?;
-    Some(written.map_or_else(Answer::from, |written| told.tell(&served.stats, written)))
+    Some(written.map_or_else(Answer::from, |written| form.reply(&served.stats, written)))
 }
 
 async fn read(
@@ -264,7 +273,7 @@ async fn read_with_room(
     request: Request,
     error: CacheError,
 ) -> Result<Answer, Refusal> {
-    let mut room = Room::new(cache);
+    let mut room = ValueReservation::new(cache);
     room.make(responses, error).await?;
     loop {
         match read_by(room.cache(), &request).await {

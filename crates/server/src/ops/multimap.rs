@@ -10,13 +10,13 @@ use consort_hotrod::ops::map::Assignment;
 use consort_hotrod::ops::multimap::{Action, Request, Response};
 use consort_hotrod::{ResponseBody, Status};
 
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::limits::{VALUES_OF_KEY_BYTES_MAX, VALUES_OF_KEY_MAX};
-use crate::memory::remote_values::Room;
-use crate::memory::responses::{Held, Responses};
+use crate::memory::remote_values::ValueReservation;
+use crate::memory::responses::{ResponseBytes, Responses};
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::bucket::{self, Bucket};
-use crate::ops::compute_pool::computed;
+use crate::ops::compute_pool::offload_if_large;
 use crate::ops::map::{kept, of_entry};
 
 /// The transform by which owners return the number of a key's values, or whether the key has one of them.
@@ -26,12 +26,12 @@ const HOW_MANY: u8 = b'n';
 const HAS: u8 = b'v';
 
 /// Registers the transform of iterations over multimaps on this member.
-pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    cache.costly_transform(TRANSFORM, |_, entry, wanted| made(&entry.value, wanted))
+pub(crate) fn register_transform(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
+    cache.costly_transform(TRANSFORM, |_, entry, wanted| transform(&entry.value, wanted))
 }
 
 /// The transform's result for a stored value; `None` if the value is no bucket.
-fn made(value: &Bytes, wanted: &[u8]) -> Option<Bytes> {
+fn transform(value: &Bytes, wanted: &[u8]) -> Option<Bytes> {
     match wanted.split_first()? {
         (&HOW_MANY, []) => bucket::count(value).map(|count| Bytes::copy_from_slice(&count.to_be_bytes())),
         (&HAS, wanted) => Bucket::from_bytes(value)?.contains(wanted).then(Bytes::new),
@@ -50,7 +50,7 @@ fn another_kind() -> Refusal {
 /// Answers a request.
 pub(crate) async fn answer(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     request: Request,
 ) -> Result<Answer, Refusal> {
     if served.transactions.is_some() {
@@ -101,7 +101,7 @@ pub(crate) async fn answer(
             (Some(found), _held) => {
                 let bytes = found.value.len();
                 let contains = move || Bucket::from_bytes(&found.value).map(|bucket| bucket.contains(&value));
-                is(computed(bytes, contains).await.ok_or_else(another_kind)?)
+                is(offload_if_large(bytes, contains).await.ok_or_else(another_kind)?)
             }
             (None, _) => is(false),
         },
@@ -112,10 +112,10 @@ pub(crate) async fn answer(
 /// The stored value of a key, and the bytes that were reserved for it if it is large and another server had it.
 async fn found(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     key: &Bytes,
-) -> Result<(Option<Entry<Bytes>>, Option<Box<Held>>), Refusal> {
-    let mut room = Room::new(&served.limited).besides(VALUES_OF_KEY_MAX * size_of::<Bytes>());
+) -> Result<(Option<Entry<Bytes>>, Option<Box<ResponseBytes>>), Refusal> {
+    let mut room = ValueReservation::new(&served.limited).besides(VALUES_OF_KEY_MAX * size_of::<Bytes>());
     loop {
         match room.cache().get_with_metadata(key).await {
             Ok(found) => return Ok((found, room.into_held())),
@@ -128,12 +128,16 @@ async fn found(
 async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refusal> {
     let bytes = value.len();
     let into_values = move || Bucket::from_bytes(&value).map(|bucket| bucket.into_values(with_duplicates));
-    computed(bytes, into_values).await.ok_or_else(another_kind)
+    offload_if_large(bytes, into_values).await.ok_or_else(another_kind)
 }
 
 /// Reserves the bytes of a response with all values of a key. Each is a slice of the cache's value, and is copied unless it
 /// is large. For a large value of another server they were reserved before its transfer.
-async fn held(responses: &Responses, value: &Bytes, room: Option<Box<Held>>) -> Result<Box<Held>, Refusal> {
+async fn held(
+    responses: &Responses,
+    value: &Bytes,
+    room: Option<Box<ResponseBytes>>,
+) -> Result<Box<ResponseBytes>, Refusal> {
     if let Some(held) = room {
         return Ok(held);
     }
@@ -165,7 +169,7 @@ fn check_size(bucket: &Bucket) -> Result<(), String> {
     Ok(())
 }
 
-async fn put(served: &Served, to: Assignment, allows_duplicates: bool) -> Result<(), Refusal> {
+async fn put(served: &ServedCache, to: Assignment, allows_duplicates: bool) -> Result<(), Refusal> {
     let (key, lifetime) = (kept(to.key.clone()), served.lifetime());
     let make = move |seen: Option<&Bytes>| {
         let mut bucket = seen_as(seen)?;
@@ -180,7 +184,7 @@ async fn put(served: &Served, to: Assignment, allows_duplicates: bool) -> Result
     Ok(())
 }
 
-async fn remove(served: &Served, from: Assignment, allows_duplicates: bool) -> Result<bool, Refusal> {
+async fn remove(served: &ServedCache, from: Assignment, allows_duplicates: bool) -> Result<bool, Refusal> {
     let (key, lifetime) = (kept(from.key.clone()), served.lifetime());
     let make = move |seen: Option<&Bytes>| {
         let mut bucket = seen_as(seen)?;
@@ -236,10 +240,10 @@ mod tests {
         let mut bucket = Bucket::default();
         assert!(bucket.add("a".into(), false) && bucket.add("b".into(), false));
         let value = bucket.to_bytes();
-        assert_eq!(made(&value, b"n").as_deref(), Some(&2_u32.to_be_bytes()[..]));
-        assert_eq!(made(&value, b"vb"), Some(Bytes::new()));
-        assert_eq!(made(&value, b"vc"), None);
-        assert_eq!(made(&Bytes::from_static(b"plain"), b"n"), None);
-        assert_eq!(made(&value, b""), None);
+        assert_eq!(transform(&value, b"n").as_deref(), Some(&2_u32.to_be_bytes()[..]));
+        assert_eq!(transform(&value, b"vb"), Some(Bytes::new()));
+        assert_eq!(transform(&value, b"vc"), None);
+        assert_eq!(transform(&Bytes::from_static(b"plain"), b"n"), None);
+        assert_eq!(transform(&value, b""), None);
     }
 }

@@ -11,13 +11,13 @@ use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{Piece, Request, Response, Target};
 use consort_hotrod::{Flags, RequestHeader, ResponseBody, Status};
 
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::media::{Conversion, ConversionError};
-use crate::memory::remote_values::Room;
-use crate::memory::responses::{Held, Responses};
+use crate::memory::remote_values::ValueReservation;
+use crate::memory::responses::{ResponseBytes, Responses};
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::map::of_entry;
-use crate::ops::value_streams::{StreamError, Streams, Writing, Written};
+use crate::ops::value_streams::{CompletedWrite, OpenWrite, StreamError, Streams};
 
 impl From<StreamError> for Refusal {
     fn from(error: StreamError) -> Self {
@@ -25,7 +25,7 @@ impl From<StreamError> for Refusal {
     }
 }
 
-fn told(response: Response) -> Answer {
+fn reply(response: Response) -> Answer {
     Answer::success(ResponseBody::Stream(response))
 }
 
@@ -42,7 +42,7 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
 /// Answers a request for a cache, or for one of the connection's streams.
 pub(crate) async fn answer(
     (streams, responses): (&Streams, &Responses),
-    served: Option<&Arc<Served>>,
+    served: Option<&Arc<ServedCache>>,
     conversion: Option<&Conversion>,
     request: Request,
     header: &RequestHeader,
@@ -53,7 +53,7 @@ pub(crate) async fn answer(
             let (found, held) = found(responses, served()?, conversion, &key).await?;
             let Some((metadata, mut value)) = found else { return Ok(Answer::of(Status::NotFound)) };
             let from = value.len().min(offset as usize);
-            told(Response::Value(metadata, value.split_off(from))).holding_some(held)
+            reply(Response::Value(metadata, value.split_off(from))).holding_some(held)
         }
         Request::Put(target, pieces) => {
             let value = pieces.concat().into();
@@ -71,18 +71,18 @@ pub(crate) async fn answer(
                 metadata: Some(metadata),
                 bytes,
             };
-            told(Response::Piece(piece))
+            reply(Response::Piece(piece))
         }
         Request::NextGet(stream) => {
             let (bytes, is_last) = streams.next(stream)?;
-            told(Response::Piece(Piece { stream, is_last, metadata: None, bytes }))
+            reply(Response::Piece(Piece { stream, is_last, metadata: None, bytes }))
         }
         Request::StartPut(target) => {
             let served = served()?.clone();
             let conversion = conversion.cloned();
             let (version, flags) = (header.version, header.flags);
-            let stream = streams.write(Writing { served, target, version, flags, conversion })?;
-            told(Response::Started(stream))
+            let stream = streams.write(OpenWrite { served, target, version, flags, conversion })?;
+            reply(Response::Started(stream))
         }
         Request::NextPut(stream, is_last, piece) => match streams.take(stream, &piece, is_last)? {
             Some(written) => finish(responses, written).await?,
@@ -108,15 +108,15 @@ fn converted(
 }
 
 /// The stored value of a key, and the bytes that are reserved for it.
-type Found = (Option<(consort_hotrod::Metadata, Bytes)>, Option<Box<Held>>);
+type Found = (Option<(consort_hotrod::Metadata, Bytes)>, Option<Box<ResponseBytes>>);
 
 async fn found(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     conversion: Option<&Conversion>,
     key: &Bytes,
 ) -> Result<Found, Refusal> {
-    let mut room = Room::new(&served.limited);
+    let mut room = ValueReservation::new(&served.limited);
     let found = loop {
         match room.cache().get_with_metadata(key).await {
             Ok(found) => break found,
@@ -133,7 +133,7 @@ async fn found(
 /// Writes a value whose pieces were all in one request.
 async fn put(
     responses: &Responses,
-    served: &Served,
+    served: &ServedCache,
     request: map::Request,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
@@ -149,9 +149,9 @@ async fn put(
 }
 
 /// Writes a value whose last piece has arrived. Clients of 4.1 read no previous value, also if they request one.
-async fn finish(responses: &Responses, mut written: Written) -> Result<Answer, Refusal> {
+async fn finish(responses: &Responses, mut written: CompletedWrite) -> Result<Answer, Refusal> {
     let value = written.value().await?;
-    let Writing { served, target, version, flags, conversion } = &written.writing;
+    let OpenWrite { served, target, version, flags, conversion } = &written.writing;
     let value = converted(conversion.as_ref(), value, Conversion::value_in)?;
     let request = assignment(target.clone(), value);
     let flags = if flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) {

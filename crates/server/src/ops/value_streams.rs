@@ -20,8 +20,8 @@ use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::catalog::served_cache::Served;
-use crate::limits::{MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
+use crate::catalog::served_cache::ServedCache;
+use crate::limits::{INLINE_COPY_MAX, PIECE_BYTES_MAX, FULL_CAPACITY_FROM, FULL_CAPACITY_VALUES_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
 use crate::media::Conversion;
 use crate::memory::{Memory, reserve};
 
@@ -43,7 +43,7 @@ pub(crate) enum StreamError {
 
 /// The budget of values that clients of this server write to open streams.
 #[derive(Clone)]
-pub(crate) struct Unfinished {
+pub(crate) struct StreamBudget {
     bytes: Budget,
     /// Values that clients read from streams.
     read: Budget,
@@ -52,7 +52,7 @@ pub(crate) struct Unfinished {
     rooms: Arc<AtomicUsize>,
 }
 
-impl Unfinished {
+impl StreamBudget {
     /// Creates it with the budgets of this server.
     pub(crate) fn within(memory: &Memory) -> Self {
         let (bytes, read) = (memory.streams.clone(), memory.read_streams.clone());
@@ -61,21 +61,21 @@ impl Unfinished {
 
     /// Takes one of the places for values with capacity for the largest one. Returns whether one was free.
     fn take_room(&self) -> bool {
-        let within = |rooms: usize| (rooms < ROOMS_MAX).then_some(rooms + 1);
+        let within = |rooms: usize| (rooms < FULL_CAPACITY_VALUES_MAX).then_some(rooms + 1);
         self.rooms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 }
 
 /// The bytes that a client has written to a stream. They count in the budget until this is dropped.
-struct Gathered {
+struct ValueBuffer {
     value: Vec<u8>,
-    of: Unfinished,
+    of: StreamBudget,
     bytes: Option<Reservation>,
     has_room: bool,
 }
 
-impl Gathered {
-    const fn new(of: Unfinished) -> Self {
+impl ValueBuffer {
+    const fn new(of: StreamBudget) -> Self {
         Self { value: Vec::new(), of, bytes: None, has_room: false }
     }
 
@@ -96,7 +96,7 @@ impl Gathered {
             return Err(StreamError::TooLarge);
         }
         self.count(piece.len() as u64)?;
-        if length > self.value.capacity() && length > ROOM_FROM && self.of.take_room() {
+        if length > self.value.capacity() && length > FULL_CAPACITY_FROM && self.of.take_room() {
             self.has_room = true;
             self.value.reserve_exact(VALUE_BYTES_MAX - self.value.len());
         }
@@ -109,7 +109,7 @@ impl Gathered {
         let value = std::mem::take(&mut self.value);
         // Excess capacity is released in place, unless it is more than a half.
         let is_moved = value.len() < value.capacity() / 2;
-        if is_moved && value.len() > MOVED_HERE_MAX {
+        if is_moved && value.len() > INLINE_COPY_MAX {
             let moving = tokio::task::spawn_blocking(|| value.into_boxed_slice());
             return moving.await.map(Bytes::from).map_err(|_| StreamError::Ending);
         }
@@ -117,15 +117,15 @@ impl Gathered {
     }
 }
 
-impl Drop for Gathered {
+impl Drop for ValueBuffer {
     fn drop(&mut self) {
         self.of.rooms.fetch_sub(usize::from(self.has_room), Ordering::Relaxed);
     }
 }
 
 /// A value that is being written.
-pub(crate) struct Writing {
-    pub(crate) served: Arc<Served>,
+pub(crate) struct OpenWrite {
+    pub(crate) served: Arc<ServedCache>,
     pub(crate) target: Target,
     /// The version of the request that opened the stream. It defines how its lifespans are read.
     pub(crate) version: ProtocolVersion,
@@ -136,12 +136,12 @@ pub(crate) struct Writing {
 }
 
 /// A completely written value, until it is in the cache.
-pub(crate) struct Written {
-    pub(crate) writing: Writing,
-    gathered: Gathered,
+pub(crate) struct CompletedWrite {
+    pub(crate) writing: OpenWrite,
+    gathered: ValueBuffer,
 }
 
-impl Written {
+impl CompletedWrite {
     /// Takes the value; call it once.
     pub(crate) async fn value(&mut self) -> Result<Bytes, StreamError> {
         self.gathered.finish().await
@@ -155,11 +155,11 @@ enum Open {
         /// The value may be in no cache any more, so that its bytes are counted here.
         _bytes: Reservation,
     },
-    Write(Box<Written>),
+    Write(Box<CompletedWrite>),
 }
 
 #[derive(Default)]
-struct Table {
+struct StreamTable {
     /// Ids are unique in the process: a client whose connection was lost must not find another stream under an old id.
     last: i32,
     open: BTreeMap<i32, (Instant, Open)>,
@@ -168,16 +168,16 @@ struct Table {
 
 /// The streams of a connection.
 pub(crate) struct Streams {
-    table: Arc<Mutex<Table>>,
-    unfinished: Unfinished,
+    table: Arc<Mutex<StreamTable>>,
+    stream_budget: StreamBudget,
 }
 
-fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+fn lock(table: &Mutex<StreamTable>) -> MutexGuard<'_, StreamTable> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Drops idle streams after their time, until there are none.
-async fn sweep(table: Weak<Mutex<Table>>) {
+async fn sweep(table: Weak<Mutex<StreamTable>>) {
     loop {
         let Some(next) = table.upgrade().and_then(|table| lock(&table).drop_idle(Instant::now())) else {
             return;
@@ -186,7 +186,7 @@ async fn sweep(table: Weak<Mutex<Table>>) {
     }
 }
 
-impl Table {
+impl StreamTable {
     /// Drops idle streams. Returns the time at which the next one expires; `None` if there is none, and the task ends.
     fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
         self.open.retain(|_, (used, _)| *used + STREAM_IDLE_MAX > now);
@@ -199,9 +199,9 @@ impl Table {
 }
 
 impl Streams {
-    pub(crate) fn new(unfinished: Unfinished) -> Self {
+    pub(crate) fn new(stream_budget: StreamBudget) -> Self {
         let last = RandomState::new().build_hasher().finish() as i32;
-        Self { table: Arc::new(Mutex::new(Table { last, ..Table::default() })), unfinished }
+        Self { table: Arc::new(Mutex::new(StreamTable { last, ..StreamTable::default() })), stream_budget }
     }
 
     fn open(&self, open: Open) -> Result<i32, StreamError> {
@@ -237,7 +237,8 @@ impl Streams {
         if value.len() <= piece {
             return Ok((None, value));
         }
-        let bytes = reserve(&self.unfinished.read, value.len() as u64, self.unfinished.reserve_time).await?;
+        let bytes =
+            reserve(&self.stream_budget.read, value.len() as u64, self.stream_budget.reserve_time).await?;
         let first = value.split_to(piece);
         let id = self.open(Open::Read { rest: value, piece, _bytes: bytes })?;
         Ok((Some(id), first))
@@ -255,15 +256,20 @@ impl Streams {
     }
 
     /// Opens a stream that writes a value.
-    pub(crate) fn write(&self, writing: Writing) -> Result<i32, StreamError> {
-        self.open(Open::Write(Box::new(Written {
+    pub(crate) fn write(&self, writing: OpenWrite) -> Result<i32, StreamError> {
+        self.open(Open::Write(Box::new(CompletedWrite {
             writing,
-            gathered: Gathered::new(self.unfinished.clone()),
+            gathered: ValueBuffer::new(self.stream_budget.clone()),
         })))
     }
 
     /// Appends a piece to a value. Returns the value if the piece was the last. An error closes the stream.
-    pub(crate) fn take(&self, id: i32, piece: &[u8], is_last: bool) -> Result<Option<Written>, StreamError> {
+    pub(crate) fn take(
+        &self,
+        id: i32,
+        piece: &[u8],
+        is_last: bool,
+    ) -> Result<Option<CompletedWrite>, StreamError> {
         let mut table = lock(&self.table);
         let Entry::Occupied(mut found) = table.open.entry(id) else { return Err(StreamError::Unknown(id)) };
         let (used, Open::Write(written)) = found.get_mut() else {
@@ -299,12 +305,12 @@ impl Drop for Streams {
 mod tests {
     use super::*;
 
-    fn unfinished() -> Unfinished {
-        Unfinished::within(&Memory::default())
+    fn stream_budget() -> StreamBudget {
+        StreamBudget::within(&Memory::default())
     }
 
     fn streams() -> Streams {
-        Streams::new(unfinished())
+        Streams::new(stream_budget())
     }
 
     fn open(streams: &Streams) -> usize {
@@ -380,15 +386,15 @@ mod tests {
         assert!(lock(&streams.table).sweeper.is_some(), "and again");
     }
 
-    fn counts(all: &Unfinished) -> (usize, usize) {
+    fn counts(all: &StreamBudget) -> (usize, usize) {
         (all.bytes.used() as usize, all.rooms.load(Ordering::Relaxed))
     }
 
     #[test]
     fn bytes_of_all_streams_are_bounded_and_released() {
-        let all = unfinished();
+        let all = stream_budget();
         let others = all.bytes.try_reserve(all.bytes.limit() - 5).unwrap();
-        let mut other = Gathered::new(all.clone());
+        let mut other = ValueBuffer::new(all.clone());
         let error = other.push(&[7; 6]).unwrap_err().to_string();
         assert!(error.contains("nothing was changed") && error.contains("streams has"), "{error}");
         other.push(&[7; 5]).unwrap();
@@ -403,7 +409,7 @@ mod tests {
     async fn values_that_all_read_in_pieces_are_bounded_and_given_back() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
         let (one, other) =
-            (Streams::new(Unfinished::within(&memory)), Streams::new(Unfinished::within(&memory)));
+            (Streams::new(StreamBudget::within(&memory)), Streams::new(StreamBudget::within(&memory)));
         let others = memory.read_streams.try_reserve(memory.read_streams.limit() - 15).unwrap();
         let value = Bytes::from(vec![7; 10]);
         let (first, _) = one.read(value.clone(), 4).await.unwrap();
@@ -420,9 +426,9 @@ mod tests {
     /// S002-15: no request waits while a large part of a value is moved.
     #[test]
     fn s002_15_a_large_value_stays_where_it_is_while_it_grows() {
-        let (all, piece) = (unfinished(), [7; 60 * 1024]);
-        let mut gathered = Gathered::new(all.clone());
-        while gathered.value.len() <= ROOM_FROM {
+        let (all, piece) = (stream_budget(), [7; 60 * 1024]);
+        let mut gathered = ValueBuffer::new(all.clone());
+        while gathered.value.len() <= FULL_CAPACITY_FROM {
             gathered.push(&piece).unwrap();
         }
         let at = gathered.value.as_ptr();
@@ -438,13 +444,13 @@ mod tests {
 
     #[test]
     fn values_with_room_are_bounded_and_others_grow_as_they_come() {
-        let (all, piece) = (unfinished(), vec![7; ROOM_FROM + 1]);
+        let (all, piece) = (stream_budget(), vec![7; FULL_CAPACITY_FROM + 1]);
         let grown = || {
-            let mut gathered = Gathered::new(all.clone());
+            let mut gathered = ValueBuffer::new(all.clone());
             gathered.push(&piece).unwrap();
             gathered
         };
-        let mut rooms: Vec<Gathered> = (0..ROOMS_MAX).map(|_| grown()).collect();
+        let mut rooms: Vec<ValueBuffer> = (0..FULL_CAPACITY_VALUES_MAX).map(|_| grown()).collect();
         assert!(rooms.iter().all(|gathered| gathered.value.capacity() == VALUE_BYTES_MAX));
         let mut other = grown();
         assert!(!other.has_room && other.value.capacity() < 2 * piece.len());
@@ -452,21 +458,21 @@ mod tests {
         rooms.pop();
         other.push(&piece).unwrap();
         assert!(other.has_room && other.value == [&piece[..], &piece].concat());
-        assert_eq!(counts(&all).1, ROOMS_MAX);
+        assert_eq!(counts(&all).1, FULL_CAPACITY_VALUES_MAX);
     }
 
     #[tokio::test]
     async fn values_are_whole_whoever_moves_them_and_count_until_they_are_in_the_cache() {
-        let all = unfinished();
-        for length in [0, 10, ROOM_FROM + 1, MOVED_HERE_MAX + 1, VALUE_BYTES_MAX / 2 + 1] {
-            let mut gathered = Gathered::new(all.clone());
+        let all = stream_budget();
+        for length in [0, 10, FULL_CAPACITY_FROM + 1, INLINE_COPY_MAX + 1, VALUE_BYTES_MAX / 2 + 1] {
+            let mut gathered = ValueBuffer::new(all.clone());
             let wanted: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
             for piece in wanted.chunks(60 * 1024) {
                 gathered.push(piece).unwrap();
             }
             let value = gathered.finish().await.unwrap();
             assert!(value == wanted, "{length} bytes");
-            assert_eq!(counts(&all), (length, usize::from(length > ROOM_FROM)));
+            assert_eq!(counts(&all), (length, usize::from(length > FULL_CAPACITY_FROM)));
         }
     }
 }

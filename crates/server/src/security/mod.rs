@@ -36,7 +36,7 @@ use self::authenticator::Authenticator;
 use self::requirement::Requirement;
 use self::tls::{Tls, TlsSettings};
 use crate::connection::socket::Stream;
-use crate::limits::STRANGER_TIME_MAX;
+use crate::limits::HANDSHAKE_TIMEOUT;
 
 /// SecuritySettings of security that contradict each other. The server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -107,7 +107,7 @@ impl Security {
             handshake_timeout,
         } = settings;
         let requirement = Arc::new(Requirement::new(users.is_some(), allows_weaker));
-        let handshake_timeout = handshake_timeout.unwrap_or(STRANGER_TIME_MAX);
+        let handshake_timeout = handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT);
         let tls = tls.map(Tls::new).transpose()?.map(Arc::new);
         let Some(users) = users else {
             return match (mechanisms, tokens) {

@@ -13,7 +13,7 @@ use consort_sasl::scram::Verifier;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use crate::limits::VERIFIED_KEPT;
+use crate::limits::PASSWORD_CACHE_TIME;
 
 /// A remembered password.
 struct CachedPassword {
@@ -48,7 +48,7 @@ impl PasswordCache {
     pub(crate) fn contains(&self, user: &str, verifier: &Verifier, password: &str, now: Instant) -> bool {
         let Some(key) = &self.key else { return false };
         let by_user = self.by_user();
-        let verified = by_user.get(user).filter(|one| now.saturating_duration_since(one.at) < VERIFIED_KEPT);
+        let verified = by_user.get(user).filter(|one| now.saturating_duration_since(one.at) < PASSWORD_CACHE_TIME);
         verified.is_some_and(|one| hmac::verify(key, &sealed(verifier, password), one.seal.as_ref()).is_ok())
     }
 
@@ -57,7 +57,7 @@ impl PasswordCache {
         let Some(key) = &self.key else { return };
         let seal = hmac::sign(key, &sealed(verifier, password));
         let mut by_user = self.by_user();
-        by_user.retain(|_, one| now.saturating_duration_since(one.at) < VERIFIED_KEPT);
+        by_user.retain(|_, one| now.saturating_duration_since(one.at) < PASSWORD_CACHE_TIME);
         by_user.insert(user.to_owned(), CachedPassword { seal, at: now });
     }
 
@@ -82,12 +82,12 @@ mod tests {
         let alice = verifier("wonderland");
         assert!(!passwords.contains("alice", &alice, "wonderland", now));
         passwords.add("alice", &alice, "wonderland", now);
-        assert!(passwords.contains("alice", &alice, "wonderland", now + VERIFIED_KEPT / 2));
+        assert!(passwords.contains("alice", &alice, "wonderland", now + PASSWORD_CACHE_TIME / 2));
         assert!(!passwords.contains("alice", &alice, "wonderlan", now));
         assert!(!passwords.contains("bob", &alice, "wonderland", now));
         // A new password has another verifier.
         assert!(!passwords.contains("alice", &verifier("new"), "wonderland", now));
-        assert!(!passwords.contains("alice", &alice, "wonderland", now + VERIFIED_KEPT));
+        assert!(!passwords.contains("alice", &alice, "wonderland", now + PASSWORD_CACHE_TIME));
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         passwords.add("alice", &verifier("a"), "a", now);
         passwords.add("alice", &verifier("b"), "b", now);
         assert_eq!(passwords.by_user().len(), 1, "the last one of each user");
-        passwords.add("bob", &verifier("b"), "b", now + VERIFIED_KEPT);
+        passwords.add("bob", &verifier("b"), "b", now + PASSWORD_CACHE_TIME);
         assert_eq!(passwords.by_user().keys().collect::<Vec<_>>(), ["bob"]);
         passwords.clear();
         assert!(passwords.by_user().is_empty());

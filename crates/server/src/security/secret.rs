@@ -12,7 +12,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac};
 
 use crate::catalog::caches::Caches;
-use crate::catalog::registry::Keeping;
+use crate::catalog::registry::Lifecycle;
 
 /// The secret's key among the definitions, which no cache can have.
 const KEY: &[u8] = b"___login secret";
@@ -50,9 +50,11 @@ impl Caches {
             Some(shared) => shared,
             None => {
                 let proposed = self.proposed_secret(&authenticator.secret());
-                self.definitions.add(&Bytes::from_static(KEY), proposed.clone(), Keeping::Lasting).await?;
+                self.definitions
+                    .add(&Bytes::from_static(KEY), proposed.clone(), Lifecycle::Persistent)
+                    .await?;
                 // Another server may have written its secret first.
-                self.definitions.newest(KEY).await?.unwrap_or(proposed)
+                self.definitions.get_linearizable(KEY).await?.unwrap_or(proposed)
             }
         };
         authenticator.set_secret(&Secret::from_bytes(&shared));

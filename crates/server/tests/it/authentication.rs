@@ -16,7 +16,7 @@ pub(crate) fn users() -> ServerBuilder {
     for role in Role::ALL {
         lines.push_str(&format!("{role} {role} password:{role}\n"));
     }
-    Server::builder().users(Users::parse("users", &lines).unwrap()).allow_secrets_in_the_open()
+    Server::builder().users(Users::parse("users", &lines).unwrap()).allow_cleartext()
 }
 
 fn step(mechanism: &str, message: impl Into<Bytes>) -> RequestBody {
@@ -108,7 +108,7 @@ async fn offered_mechanisms_follow_a_change_of_the_users() {
 #[tokio::test]
 async fn unprepared_names_and_passwords_are_prepared_by_the_server() {
     let builder = Server::builder().users(Users::parse("users", "IX admin password:secret-IX").unwrap());
-    let server = RunningServer::secured("saslprep", builder.allow_secrets_in_the_open()).await;
+    let server = RunningServer::secured("saslprep", builder.allow_cleartext()).await;
     for name in ["\u{2168}", "I\u{ad}X"] {
         for password in ["secret-\u{2168}", "secret\u{ad}-IX"] {
             let done = server.client().await.plain(name, password).await;
@@ -181,7 +181,7 @@ async fn challenge_does_not_reveal_whether_the_user_exists() {
 #[tokio::test]
 async fn an_unknown_user_takes_the_time_of_a_wrong_password() {
     let line = line_for("alice", &[Role::Monitor], Some("wonderland")).unwrap();
-    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_secrets_in_the_open();
+    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_cleartext();
     let server = RunningServer::secured("times", builder).await;
     let mut least = [std::time::Duration::MAX; 2];
     for _ in 0..8 {
@@ -201,8 +201,7 @@ async fn an_unknown_user_takes_the_time_of_a_wrong_password() {
 async fn verified_password_is_not_hashed_again_until_the_users_change() {
     let line = |password| line_for("alice", &[Role::Monitor], Some(password)).unwrap();
     let (before, after) = (line("wonderland"), line("looking-glass"));
-    let builder =
-        Server::builder().users(Users::parse("users", &before).unwrap()).allow_secrets_in_the_open();
+    let builder = Server::builder().users(Users::parse("users", &before).unwrap()).allow_cleartext();
     let server = RunningServer::secured("remembered", builder).await;
     let mut least = [std::time::Duration::MAX; 2];
     for _ in 0..8 {
@@ -300,7 +299,7 @@ fn replace(handle: &UsersHandle, lines: &str) -> Result<usize, SecurityError> {
 async fn change_of_the_users_applies_to_open_connections() {
     let before = "admin admin password:admin\nalice application password:a\nbob application password:b\n";
     let users = Users::parse("users", before).unwrap();
-    let builder = Server::builder().users(users).allow_secrets_in_the_open();
+    let builder = Server::builder().users(users).allow_cleartext();
     let server = RunningServer::secured("users-change", builder).await;
     let handle = server.users.clone().unwrap();
     let [mut admin, mut alice, mut bob] =

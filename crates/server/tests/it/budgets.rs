@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, listener, map, task};
 use consort_hotrod::{Expiration, Output, Request, RequestBody, ResponseBody, Status};
-use consort_server::limits::{DEFINITION_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMAS_MARKS_MAX, UNWRITTEN_MAX};
+use consort_server::limits::{DEFINITION_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMAS_PUNCTUATION_MAX, UNWRITTEN_MAX};
 use consort_server::{Budget, Server};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;
@@ -273,7 +273,7 @@ async fn schemas_above_the_common_limit_are_refused_and_others_stay() {
     let fields: String = (1..=1_000).map(|nth| format!("optional int32 f{nth}={nth};")).collect();
     let few = format!("message A {{{fields}}}");
     // Empty statements: this schema alone would be accepted.
-    let nearly_all = ";".repeat(SCHEMAS_MARKS_MAX - 500);
+    let nearly_all = ";".repeat(SCHEMAS_PUNCTUATION_MAX - 500);
     for (key, value, is_done) in
         [("a.proto", &few, true), ("b.proto", &nearly_all, false), ("a.proto", &few, true)]
     {
@@ -282,7 +282,7 @@ async fn schemas_above_the_common_limit_are_refused_and_others_stay() {
         let put = client.ask("___protobuf_metadata", RequestBody::Map(map::Request::Put(to))).await;
         assert_eq!(put.status == Status::Success, is_done, "{key}: {put:?}");
         if !is_done {
-            assert!(error(&put).contains(&format!("the limit is {SCHEMAS_MARKS_MAX}")), "{put:?}");
+            assert!(error(&put).contains(&format!("the limit is {SCHEMAS_PUNCTUATION_MAX}")), "{put:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consort_hotrod::ops::counter::{Action, CounterConfig, CounterKind, Request, Response as Counted};
 use consort_hotrod::ops::event::{CounterEvent, CounterState};
 use consort_hotrod::{Incoming, Request as HotRodRequest, RequestBody, ResponseBody, Status, Text};
-use consort_server::limits::{COUNTER_NAME_MAX, COUNTERS_LISTENED_MAX, COUNTERS_MAX};
+use consort_server::limits::{COUNTER_NAME_MAX, COUNTERS_PER_LISTENER_MAX, COUNTERS_MAX};
 
 use crate::client::{Client, RunningServer, request};
 
@@ -112,7 +112,7 @@ async fn listener_receives_changes_of_counters() {
 async fn listener_is_bounded_in_its_counters() {
     let server = RunningServer::start("counters-heard").await;
     let mut client = server.client().await;
-    let names: Vec<String> = (0..=COUNTERS_LISTENED_MAX).map(|n| format!("c{n}")).collect();
+    let names: Vec<String> = (0..=COUNTERS_PER_LISTENER_MAX).map(|n| format!("c{n}")).collect();
     for ask in [Action::Create(STRONG), Action::AddListener("id".into())] {
         let asked: Vec<HotRodRequest> =
             names.iter().zip(0..).map(|(name, id)| action(id, name, ask.clone())).collect();

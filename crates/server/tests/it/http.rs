@@ -283,7 +283,7 @@ async fn metrics_need_authentication_and_health_does_not() {
     let metrics = ask(&server, "/metrics", &basic("monitor", "monitor")).await.content;
     // Two wrong passwords and an invalid token for each of the two resources.
     assert!((value(&metrics, "consort_rejections_total") - 6.0).abs() < f64::EPSILON, "{metrics}");
-    let open = RunningServer::secured("watched by all", users().open_metrics()).await;
+    let open = RunningServer::secured("watched by all", users().public_metrics()).await;
     assert_eq!(ask(&open, "/metrics", "").await.code, 200);
     assert_eq!(ask(&open, "/rest/v2/container/health", "").await.code, 401);
 }
@@ -291,7 +291,7 @@ async fn metrics_need_authentication_and_health_does_not() {
 #[tokio::test]
 async fn unauthenticated_http_connection_ends_after_its_timeout() {
     let patience = Duration::from_millis(400);
-    let server = RunningServer::secured("http patience", users().patience(patience)).await;
+    let server = RunningServer::secured("http patience", users().handshake_timeout(patience)).await;
     let begun = Instant::now();
     let mut half = HttpClient::at(&server).await;
     half.send("GET /health HTTP/1.1\r\nHost:").await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consort_hotrod::ops::server;
 use consort_hotrod::{RequestBody, Status};
-use consort_server::limits::{CREDENTIALS_BYTES_MAX, STRANGER_BYTES_MAX};
+use consort_server::limits::{CREDENTIALS_BYTES_MAX, PREAUTH_BYTES_MAX};
 use consort_server::{Role, Server, Users, line_for};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -36,7 +36,7 @@ fn auth_of(length: usize) -> Vec<u8> {
 #[tokio::test]
 async fn unauthenticated_connection_ends_after_its_timeout() {
     let patience = Duration::from_millis(400);
-    let server = RunningServer::secured("patience", users().patience(patience)).await;
+    let server = RunningServer::secured("patience", users().handshake_timeout(patience)).await;
     let begun = Instant::now();
     // One client sends nothing, one a half request, one begins an authentication, and one only sends pings.
     let silent = server.client().await.stream;
@@ -75,7 +75,7 @@ async fn unauthenticated_connection_ends_after_its_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unauthenticated_client_that_sends_without_pause_does_not_delay_others() {
     let patience = Duration::from_millis(400);
-    let server = RunningServer::secured("sender", users().patience(patience)).await;
+    let server = RunningServer::secured("sender", users().handshake_timeout(patience)).await;
     let mut sender = server.client().await.stream;
     let asking = tokio::spawn(async move {
         let ping = crate::client::request(1, "", RequestBody::Server(server::Request::Ping));
@@ -99,7 +99,7 @@ async fn unauthenticated_client_that_sends_without_pause_does_not_delay_others()
 #[tokio::test]
 async fn request_of_an_unauthenticated_client_is_bounded() {
     let server = RunningServer::secured("small", users()).await;
-    for length in [CREDENTIALS_BYTES_MAX, STRANGER_BYTES_MAX, 1 << 30] {
+    for length in [CREDENTIALS_BYTES_MAX, PREAUTH_BYTES_MAX, 1 << 30] {
         let error = server.client().await.refused(&auth_of(length)).await.expect("an error");
         assert_eq!(error.status, Status::ParseError, "{length}");
     }
@@ -115,7 +115,7 @@ async fn request_of_an_unauthenticated_client_is_bounded() {
     let mut admin = server.client().await;
     admin.plain("admin", "admin").await;
     admin.create("c").await;
-    let large = Bytes::from(vec![7; 4 * STRANGER_BYTES_MAX]);
+    let large = Bytes::from(vec![7; 4 * PREAUTH_BYTES_MAX]);
     assert_eq!(admin.ask("c", put("large", large)).await.status, Status::Success);
 }
 
@@ -128,7 +128,7 @@ fn resident_bytes() -> usize {
 #[tokio::test]
 async fn unauthenticated_connection_holds_at_most_64_kib() {
     const CLIENTS: usize = 400;
-    let server = RunningServer::secured("held", users().patience(PATIENCE)).await;
+    let server = RunningServer::secured("held", users().handshake_timeout(PATIENCE)).await;
     let mut message = auth_of(CREDENTIALS_BYTES_MAX - 64);
     message.resize(CREDENTIALS_BYTES_MAX - 64, 0);
     let mut clients = Vec::new();
@@ -146,7 +146,7 @@ async fn unauthenticated_connection_holds_at_most_64_kib() {
     admin.create("c").await;
     assert_eq!(admin.ask("c", put("k", "v")).await.status, Status::Success);
     let held = resident_bytes().saturating_sub(before) / CLIENTS;
-    assert!(held <= STRANGER_BYTES_MAX, "{held} bytes each");
+    assert!(held <= PREAUTH_BYTES_MAX, "{held} bytes each");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,7 +155,7 @@ async fn guessed_passwords_do_not_delay_other_clients() {
     const READS: usize = 20_000;
     // The verifiers have production cost.
     let line = line_for("alice", &[Role::Admin], Some("wonderland")).unwrap();
-    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_secrets_in_the_open();
+    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_cleartext();
     let server = RunningServer::secured("guesses", builder).await;
     let mut alice = server.client().await;
     alice.plain("alice", "wonderland").await;

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 
 use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, MemoryBound};
 
-use crate::catalog::caches::is_ours;
+use crate::catalog::caches::is_internal;
 use crate::limits::{ALIASES_MAX, DEFINITION_BYTES_MAX};
 use crate::media::Encoding;
 pub(crate) use alteration::{check as check_alteration, with_attribute};
@@ -283,7 +283,7 @@ fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &
 /// Parses aliases separated by white space.
 fn aliases(element: &Element, value: &str, cache: &str) -> Result<BTreeSet<String>> {
     let all: BTreeSet<String> = value.split_whitespace().map(str::to_owned).collect();
-    let wrong = all.iter().find(|alias| *alias == cache || is_ours(alias));
+    let wrong = all.iter().find(|alias| *alias == cache || is_internal(alias));
     match wrong {
         Some(alias) => {
             Err(element.refused("aliases", alias, "it is the cache's own name or a reserved name"))

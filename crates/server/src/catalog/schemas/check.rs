@@ -8,7 +8,7 @@ use bytes::Bytes;
 use protox::file::{File, FileResolver, GoogleFileResolver};
 use protox::{Compiler, Error};
 
-use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MARKS_MAX, SCHEMAS_MAX};
+use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_PUNCTUATION_MAX, SCHEMAS_MAX};
 use crate::media::Types;
 
 /// Schemas by file name.
@@ -77,9 +77,9 @@ pub(crate) fn too_large(sources: &Sources) -> Option<String> {
     if bytes > SCHEMAS_BYTES_MAX {
         return Some(format!("all schemas would have {bytes} bytes; the limit is {SCHEMAS_BYTES_MAX}"));
     }
-    (marks > SCHEMAS_MARKS_MAX).then(|| {
+    (marks > SCHEMAS_PUNCTUATION_MAX).then(|| {
         format!(
-            "all schemas would have {marks} punctuation marks (; {{ , :); the limit is {SCHEMAS_MARKS_MAX}"
+            "all schemas would have {marks} punctuation marks (; {{ , :); the limit is {SCHEMAS_PUNCTUATION_MAX}"
         )
     })
 }

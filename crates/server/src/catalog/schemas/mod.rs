@@ -20,7 +20,7 @@ use consort_hotrod::ops::{bulk, map, stream};
 use consort_hotrod::{Flags, RequestBody, Text};
 use tokio::sync::Mutex;
 
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::limits::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
 use crate::media::Types;
 use crate::ops::answer::Refusal;
@@ -241,7 +241,7 @@ async fn update(cache: &RawCache) -> Result<(), CacheError> {
 /// Puts a schema: `op` is `c` to create it, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done),
 /// followed by a semicolon and the schema's error, if it has one.
 pub(crate) async fn create_or_update(
-    served: &Served,
+    served: &ServedCache,
     name: Text,
     content: Bytes,
     op: &str,
@@ -290,7 +290,7 @@ pub(crate) async fn create_or_update(
 }
 
 /// Removes a schema. Returns `1` if it existed, else `0`.
-pub(crate) async fn delete(served: &Served, name: &Text) -> Result<String, Refusal> {
+pub(crate) async fn delete(served: &ServedCache, name: &Text) -> Result<String, Refusal> {
     let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous: false };
     let key = Bytes::copy_from_slice(name.as_bytes());
     let was_there = is_schema(&key) && served.write(key, write, Flags::NONE).await?.is_done;

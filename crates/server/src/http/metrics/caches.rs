@@ -7,12 +7,12 @@ use std::time::Duration;
 use consort_cache::{Availability, Limit, Phase, RebalanceTimes, StoreHealth, StoreStats};
 
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::http::exposition::{Exposition, Kind};
 use crate::metrics::cache_stats::Stats;
 
 /// A metric of a cache: its type, name and help, and how it is read.
-type CacheMetric = (Kind, &'static str, &'static str, fn(&Caches, &Served) -> Option<u64>);
+type CacheMetric = (Kind, &'static str, &'static str, fn(&Caches, &ServedCache) -> Option<u64>);
 
 const CACHE_METRICS: &[CacheMetric] = &[
     (Kind::Counter, "consort_cache_hits", "Reads on this server that found something.", |_, it| {
@@ -44,19 +44,19 @@ const CACHE_METRICS: &[CacheMetric] = &[
         |_, it| Some(it.cache.passive_len()),
     ),
     (Kind::Gauge, "consort_cache_members", "Servers that have the cache open.", |_, it| {
-        it.look(|topology| topology.members.len() as u64)
+        it.with_topology(|topology| topology.members.len() as u64)
     }),
     (
         Kind::Gauge,
         "consort_cache_topology",
         "The topology's number, which grows with every change.",
-        |_, it| it.look(|topology| topology.id.into()),
+        |_, it| it.with_topology(|topology| topology.id.into()),
     ),
     (Kind::Gauge, "consort_cache_available", "Whether all of the cache can be used.", |_, it| {
-        it.look(|topology| u64::from(topology.availability == Availability::Available))
+        it.with_topology(|topology| u64::from(topology.availability == Availability::Available))
     }),
     (Kind::Gauge, "consort_cache_rebalancing", "Whether entries are on their way to new owners.", |_, it| {
-        it.look(|topology| u64::from(topology.phase != Phase::Stable))
+        it.with_topology(|topology| u64::from(topology.phase != Phase::Stable))
     }),
     (
         Kind::Gauge,
@@ -111,7 +111,7 @@ const CACHE_METRICS: &[CacheMetric] = &[
     ),
 ];
 
-fn stat(served: &Served, of: fn(&Stats) -> i64) -> Option<u64> {
+fn stat(served: &ServedCache, of: fn(&Stats) -> i64) -> Option<u64> {
     u64::try_from(of(&served.stats)).ok()
 }
 
@@ -165,7 +165,7 @@ const REBALANCE_METRICS: &[RebalanceMetric] = &[
     ),
 ];
 
-fn rebalances(out: &mut Exposition, all: &[(String, Arc<Served>)]) {
+fn rebalances(out: &mut Exposition, all: &[(String, Arc<ServedCache>)]) {
     for (kind, name, help, of) in REBALANCE_METRICS {
         out.family(*kind, name, help);
         for (cache, served) in all {
@@ -176,7 +176,7 @@ fn rebalances(out: &mut Exposition, all: &[(String, Arc<Served>)]) {
     }
 }
 
-fn listeners(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>)]) {
+fn listeners(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<ServedCache>)]) {
     let mut counts = BTreeMap::<String, (usize, usize)>::new();
     for (name, (listeners, near)) in caches.listeners.count() {
         // Clients may have named an alias.
@@ -199,7 +199,7 @@ fn listeners(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>)
 }
 
 /// Appends the errors. Requests that name no open cache of clients have the cache "", so that clients cannot add values.
-fn errors(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<Served>)]) {
+fn errors(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<ServedCache>)]) {
     let help = "Requests of Hot Rod clients that were answered with an error, by cache and status. Without a cache: those \
                 that name no cache of clients which is open here.";
     out.family(Kind::Counter, "consort_cache_errors", help);

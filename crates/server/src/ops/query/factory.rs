@@ -8,14 +8,14 @@ use consort_protostream::Wrapped;
 use consort_query::{Compiled, Statement};
 
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::media::Types;
 use crate::ops::answer::Refusal;
 
 /// Compiles the factory's query, which is evaluated entity by entity.
 pub(super) async fn compiled(
     caches: &Caches,
-    served: &Served,
+    served: &ServedCache,
     factory: &Factory,
 ) -> Result<Compiled, Refusal> {
     super::check(served)?;

@@ -9,7 +9,7 @@ use consort_query::{Compiled, Exceeded};
 
 use super::{factory, owner};
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::ops::answer::Refusal;
 use crate::ops::filter::{take_metadata, with_metadata};
 
@@ -31,7 +31,7 @@ impl IterationQuery {
     /// Returns the query of an iteration, if its filter is one.
     pub(crate) async fn from_start(
         caches: &Caches,
-        served: &Served,
+        served: &ServedCache,
         start: &Start,
     ) -> Result<Option<Self>, Refusal> {
         let Some(factory) = start.filter.as_ref().filter(|factory| factory.name.as_str() == ITERATION) else {

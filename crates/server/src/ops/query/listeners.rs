@@ -10,7 +10,7 @@ use consort_query::{Compiled, Exceeded};
 
 use super::factory;
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::ops::answer::Refusal;
 
 /// The name of the filter factory.
@@ -31,7 +31,7 @@ impl ListenerQuery {
     /// Returns the query of a listener, if its filter is one.
     pub(crate) async fn from_listener(
         caches: &Caches,
-        served: &Served,
+        served: &ServedCache,
         listener: &Listener,
     ) -> Result<Option<Self>, Refusal> {
         let is_one = |factory: &&Factory| matches!(factory.name.as_str(), FILTER | CONTINUOUS);

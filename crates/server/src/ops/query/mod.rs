@@ -17,12 +17,12 @@ use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody};
 use consort_protostream::{QueryRequest, QueryResponse};
 use consort_query::{Compiled, QueryError, QueryErrorKind, QueryResult, Statement};
 
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::connection::session::Session;
 use crate::limits::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::media::{Format, Types};
 use crate::ops::answer::{Answer, Refusal};
-use crate::ops::compute_pool::{QUERIES, computed};
+use crate::ops::compute_pool::{QUERIES, offload_if_large};
 use crate::security::Permission;
 
 pub(crate) use factory::compile;
@@ -82,7 +82,7 @@ impl QueryFormat {
 /// Executes a query of a cache.
 pub(crate) async fn answer(
     session: &Session,
-    served: &Arc<Served>,
+    served: &Arc<ServedCache>,
     query: Bytes,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
@@ -108,7 +108,7 @@ pub(crate) async fn answer(
 /// Executes a query that has its permit.
 async fn find(
     session: &Session,
-    served: &Arc<Served>,
+    served: &Arc<ServedCache>,
     query: Bytes,
     form: QueryFormat,
 ) -> Result<Answer, Refusal> {
@@ -138,7 +138,7 @@ async fn find(
         QueryResponse { columns: compiled.names.len(), rows, count, is_exact: true }
     };
     let (Compiled { names, .. }, bytes) = (compiled, response_len(&response));
-    let result = computed(bytes, move || form.answer(&response, &names, &types)).await?;
+    let result = offload_if_large(bytes, move || form.answer(&response, &names, &types)).await?;
     gathering.reach(result.len()).await?;
     Ok(Answer::success(ResponseBody::Result(result)).holding(gathering.finish()))
 }
@@ -149,7 +149,7 @@ fn response_len(response: &QueryResponse) -> usize {
 }
 
 /// Checks that a cache can be queried.
-fn check(served: &Served) -> Result<(), Refusal> {
+fn check(served: &ServedCache) -> Result<(), Refusal> {
     if served.encoding.is_queried() {
         return Ok(());
     }

@@ -9,11 +9,11 @@ use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMer
 
 use super::owner::{PARTS, ROWS};
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
-use crate::limits::DELETED_AT_ONCE;
-use crate::memory::responses::{Gathering, Responses};
+use crate::catalog::served_cache::ServedCache;
+use crate::limits::CONCURRENT_DELETES;
+use crate::memory::responses::{ResponseReservation, Responses};
 use crate::ops::answer::Refusal;
-use crate::ops::compute_pool::computed;
+use crate::ops::compute_pool::offload_if_large;
 
 impl From<MergeError> for Refusal {
     fn from(error: MergeError) -> Self {
@@ -38,7 +38,7 @@ struct QueryScope {
 }
 
 impl QueryScope {
-    fn new(caches: &Caches, served: &Served, plan: &Plan, is_local: bool) -> Self {
+    fn new(caches: &Caches, served: &ServedCache, plan: &Plan, is_local: bool) -> Self {
         let segments = if is_local { caches.own_segments(served) } else { None };
         Self { plan: plan.to_bytes().into(), segments }
     }
@@ -55,18 +55,18 @@ impl QueryScope {
 /// Returns the rows of a query from `offset` on, at most `max`.
 pub(super) async fn select(
     caches: &Caches,
-    served: &Served,
+    served: &ServedCache,
     compiled: &Compiled,
     is_local: bool,
     (offset, max): (usize, usize),
-    (responses, gathering): (&Responses, &mut Gathering),
+    (responses, gathering): (&Responses, &mut ResponseReservation),
 ) -> Result<QueryResult, Refusal> {
     if compiled.source == Source::Nothing {
         return Ok(QueryResult { rows: Vec::new(), count: 0 });
     }
     loop {
         let mut merger = ResultMerger::new(compiled, offset, max);
-        let in_transit = responses.begin_walk().await?;
+        let in_transit = responses.begin_iteration().await?;
         let collected = collect(caches, served, compiled, is_local, &mut merger, gathering).await?;
         drop(in_transit);
         match collected {
@@ -90,11 +90,11 @@ enum Collected {
 /// Evaluates all entries, while there is memory for the rows.
 async fn collect(
     caches: &Caches,
-    served: &Served,
+    served: &ServedCache,
     compiled: &Compiled,
     is_local: bool,
     merger: &mut ResultMerger,
-    gathering: &mut Gathering,
+    gathering: &mut ResponseReservation,
 ) -> Result<Collected, Refusal> {
     let scope = QueryScope::new(caches, served, &compiled.plan, is_local);
     if compiled.source == Source::Parts {
@@ -128,14 +128,14 @@ async fn collect(
 
 /// Returns the result in its order.
 async fn finish(merger: ResultMerger) -> Result<QueryResult, Refusal> {
-    Ok(computed(merger.held_bytes(), move || merger.finish()).await?)
+    Ok(offload_if_large(merger.held_bytes(), move || merger.finish()).await?)
 }
 
 /// Removes the entries that a query finds. An entry that changed since its evaluation stays. Returns the number of removed
 /// entries.
 pub(super) async fn delete(
     caches: &Caches,
-    served: &Arc<Served>,
+    served: &Arc<ServedCache>,
     compiled: &Compiled,
     is_local: bool,
 ) -> Result<u64, Refusal> {
@@ -157,7 +157,7 @@ pub(super) async fn delete(
                 served.write(key, Write { condition, change, wants_previous: false }, Flags::NONE).await
             });
         }
-        while is_over && !removing.is_empty() || removing.len() >= DELETED_AT_ONCE {
+        while is_over && !removing.is_empty() || removing.len() >= CONCURRENT_DELETES {
             let Some(removed) = removing.join_next().await else { break };
             let removed = removed.map_err(|error| Refusal::new(error.to_string()))?;
             count += u64::from(removed?.is_done);

@@ -37,13 +37,13 @@ use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Request,
 use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody, Status};
 
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::Served;
+use crate::catalog::served_cache::ServedCache;
 use crate::connection::session::Session;
 use crate::limits::{
-    DECISION_TIME_MAX, LOCK_KEPT, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
+    DECISION_TIME_MAX, LOCK_LEASE, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
     TRANSACTIONS_MAX,
 };
-use crate::memory::responses::Gathering;
+use crate::memory::responses::ResponseReservation;
 use crate::metrics::cache_stats::Count;
 use crate::ops::answer::{Answer, Refusal};
 use locks::Locks;
@@ -136,7 +136,7 @@ fn code_answer(code: i32) -> Answer {
 /// Executes a request of a transaction.
 pub(crate) async fn answer(
     session: &Session,
-    served: Option<&Arc<Served>>,
+    served: Option<&Arc<ServedCache>>,
     request: Request,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
@@ -269,7 +269,7 @@ impl Transactions {
     ) -> Result<Written, CacheError> {
         run_detached(async move {
             let holder = Bytes::from(format!("w{:x}", RandomState::new().build_hasher().finish()));
-            let kept = Lifetime { lifespan: Some(LOCK_KEPT), max_idle: None };
+            let kept = Lifetime { lifespan: Some(LOCK_LEASE), max_idle: None };
             if !self.locks.acquire(cache.name(), &key, &holder, kept).await? {
                 return Err(OperationError::TimedOut(LOCK_TIME_MAX).into());
             }
@@ -567,7 +567,7 @@ impl Transactions {
     }
 
     /// Returns the transactions that wait for recovery.
-    async fn in_doubt(&self, gathering: &mut Gathering) -> Result<Vec<Xid>, Refusal> {
+    async fn in_doubt(&self, gathering: &mut ResponseReservation) -> Result<Vec<Xid>, Refusal> {
         let (mut all, mut keys) = (self.records.keys(), Vec::new());
         while let Some(key) = all.next().await.transpose()? {
             if let Some(entry) = self.records.get_with_metadata(&key[..]).await?

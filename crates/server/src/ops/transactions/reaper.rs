@@ -6,12 +6,12 @@ use consort_cache::CacheError;
 use super::record::TimeoutAction;
 use super::{InvolvedCaches, Transactions};
 use crate::catalog::caches::Caches;
-use crate::limits::REAP_EVERY;
+use crate::limits::REAP_INTERVAL;
 
 /// Completes abandoned transactions, until the future is dropped.
 pub(crate) async fn reap(caches: &Caches) {
     loop {
-        tokio::time::sleep(REAP_EVERY).await;
+        tokio::time::sleep(REAP_INTERVAL).await;
         let Some(transactions) = caches.transactions_if_open() else { continue };
         let Some(members) = caches.members_if_first() else { continue };
         if let Err(error) = transactions.reap(caches, &members).await {

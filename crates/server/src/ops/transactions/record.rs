@@ -7,7 +7,7 @@ use consort_cache::{Change, Condition, Lifetime, Version};
 use consort_hotrod::ops::transaction::{Xid, xa};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{COMPLETED_KEPT, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
+use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
 
 /// The state of a transaction in one cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -163,7 +163,7 @@ impl Record {
             {
                 TimeoutAction::Release
             }
-            true if age > COMPLETED_KEPT => TimeoutAction::Forget,
+            true if age > COMPLETED_RETENTION => TimeoutAction::Forget,
             _ => TimeoutAction::Nothing,
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(timeout_action(State::Committing, TAKE_OVER_AFTER + second, false), TimeoutAction::Finish);
         assert_eq!(timeout_action(State::Committing, FINISH_TIME_MAX + second, true), TimeoutAction::Finish);
         assert_eq!(timeout_action(State::Committed, second, true), TimeoutAction::Nothing);
-        assert_eq!(timeout_action(State::RolledBack, COMPLETED_KEPT + second, true), TimeoutAction::Forget);
+        assert_eq!(timeout_action(State::RolledBack, COMPLETED_RETENTION + second, true), TimeoutAction::Forget);
         let mut kept = record(&[State::Prepared]);
         kept.branches[0].is_recoverable = true;
         assert_eq!(kept.timeout_action(1_000 * second, |_| false), TimeoutAction::Nothing);
