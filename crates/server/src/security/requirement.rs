@@ -23,7 +23,7 @@ const KEY: &str = "requires ";
 const AUTHENTICATION: &[u8] = b"authentication";
 
 /// The number of connections from which closed ones are swept out.
-const SWEPT_FROM: usize = 64;
+const SWEEP_MIN: usize = 64;
 
 /// The requirement of a server, compared with those of other servers.
 pub(crate) struct Requirement {
@@ -33,19 +33,19 @@ pub(crate) struct Requirement {
     is_weaker_allowed: bool,
     /// Other servers require more.
     is_weaker: AtomicBool,
-    connected: Mutex<Connected>,
+    connections: Mutex<OpenConnections>,
 }
 
 /// Open connections, with the signal that ends each.
-struct Connected {
+struct OpenConnections {
     all: Vec<Weak<Notify>>,
-    swept_from: usize,
+    sweep_at: usize,
 }
 
 impl Requirement {
     pub(crate) const fn new(requires_users: bool, is_weaker_allowed: bool) -> Self {
-        let connected = Mutex::new(Connected { all: Vec::new(), swept_from: SWEPT_FROM });
-        Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connected }
+        let connections = Mutex::new(OpenConnections { all: Vec::new(), sweep_at: SWEEP_MIN });
+        Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connections }
     }
 
     /// Returns whether clients are refused because other servers require authentication.
@@ -70,12 +70,12 @@ impl Requirement {
         if self.requires_users || self.is_weaker_allowed {
             return;
         }
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if connected.all.len() >= connected.swept_from {
-            connected.all.retain(|one| one.strong_count() > 0);
-            connected.swept_from = (connected.all.len() * 2).max(SWEPT_FROM);
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if connections.all.len() >= connections.sweep_at {
+            connections.all.retain(|one| one.strong_count() > 0);
+            connections.sweep_at = (connections.all.len() * 2).max(SWEEP_MIN);
         }
-        connected.all.push(Arc::downgrade(end));
+        connections.all.push(Arc::downgrade(end));
     }
 
     /// Compares the requirement with those of other servers: these have users.
@@ -103,8 +103,8 @@ impl Requirement {
                 "refusing all clients: this server has no users, and other servers require authentication; \
                  restart it with their users (--users), or with --allow-weaker-authentication to serve every client"
             );
-            let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-            connected.all.drain(..).filter_map(|end| end.upgrade()).for_each(|end| end.notify_one());
+            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.all.drain(..).filter_map(|end| end.upgrade()).for_each(|end| end.notify_one());
         } else {
             tracing::warn!("serving clients again: no other server requires authentication any more");
         }
