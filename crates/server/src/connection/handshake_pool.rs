@@ -21,8 +21,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
-use crate::connection::addresses::Origin;
-use crate::limits::{PREAUTH_BYTES_MAX, PREAUTH_AGE_MIN, PREAUTH_CONNECTIONS_MIN, HANDSHAKE_THREADS_SHARE};
+use crate::limits::{HANDSHAKE_THREADS_SHARE, PREAUTH_AGE_MIN, PREAUTH_BYTES_MAX, PREAUTH_CONNECTIONS_MIN};
+use crate::transport::addresses::Origin;
 
 /// The future that serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn pool() -> HandshakePool {
-        HandshakePool::new(Memory::default().pool).unwrap()
+        HandshakePool::new(Memory::default().handshakes).unwrap()
     }
 
     fn here() -> Origin {
@@ -266,7 +266,7 @@ mod tests {
         let process = Budget::new("process", 1024 * 1024 * 1024);
         let memory = Memory::within(process.clone());
         let _held = process.try_reserve(process.limit()).unwrap();
-        let mut pool = HandshakePool::new(memory.pool).unwrap();
+        let mut pool = HandshakePool::new(memory.handshakes).unwrap();
         for _ in 0..PREAUTH_CONNECTIONS_MIN {
             assert_eq!(pool.spawn(here(), |_| Box::pin(std::future::pending())), []);
         }
