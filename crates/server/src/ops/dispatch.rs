@@ -14,11 +14,11 @@ use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{client_topology, schemas};
 use crate::connection::decoded_requests::CachedLookup;
-use crate::connection::session::Session;
-use crate::memory::responses::ResponseBytes;
-use crate::ops::answer::{Answer, Refusal};
 use crate::ops::query::{self, IterationQuery, ListenerQuery};
+use crate::ops::session::Session;
 use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
+use crate::reply::ResponseBytes;
+use crate::reply::{Answer, Refusal};
 
 /// The operations of this server.
 const OPCODES: &[Opcode] = &[

@@ -23,9 +23,9 @@ use std::collections::BTreeSet;
 
 use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, MemoryBound};
 
-use crate::catalog::caches::is_internal;
 use crate::limits::{ALIASES_MAX, DEFINITION_BYTES_MAX};
 use crate::media::Encoding;
+use crate::names::is_internal;
 pub(crate) use alteration::{check as check_alteration, with_attribute};
 pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};

@@ -23,10 +23,7 @@ use tokio::sync::Mutex;
 use crate::catalog::served_cache::ServedCache;
 use crate::limits::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
 use crate::media::Types;
-use crate::ops::answer::Refusal;
-
-/// The name of the cache.
-pub(crate) const SCHEMAS: &str = "___protobuf_metadata";
+use crate::reply::Refusal;
 
 const SCHEMA: &[u8] = b".proto";
 const ERRORS: &[u8] = b".errors";

@@ -10,8 +10,8 @@ use consort_query::{Compiled, Exceeded};
 use super::{factory, owner};
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::ops::answer::Refusal;
 use crate::ops::filter::{take_metadata, with_metadata};
+use crate::reply::Refusal;
 
 /// The name of the filter factory.
 pub(crate) const ITERATION: &str = "iteration-filter-converter-factory";

@@ -11,7 +11,7 @@ use consort_query::{Compiled, Exceeded};
 use super::factory;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::ops::answer::Refusal;
+use crate::reply::Refusal;
 
 /// The name of the filter factory.
 pub(crate) const FILTER: &str = "query-dsl-filter-converter-factory";

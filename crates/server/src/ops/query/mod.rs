@@ -18,11 +18,11 @@ use consort_protostream::{QueryRequest, QueryResponse};
 use consort_query::{Compiled, QueryError, QueryErrorKind, QueryResult, Statement};
 
 use crate::catalog::served_cache::ServedCache;
-use crate::connection::session::Session;
+use crate::compute_pool::{QUERIES, offload_if_large};
 use crate::limits::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::media::{Format, Types};
-use crate::ops::answer::{Answer, Refusal};
-use crate::ops::compute_pool::{QUERIES, offload_if_large};
+use crate::ops::session::Session;
+use crate::reply::{Answer, Refusal};
 use crate::security::Permission;
 
 pub(crate) use factory::compile;
