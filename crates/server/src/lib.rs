@@ -24,7 +24,6 @@
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
-
 mod catalog;
 mod connection;
 mod http;

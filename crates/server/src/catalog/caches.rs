@@ -32,7 +32,7 @@ use crate::catalog::registry::{Lifecycle, Registry};
 use crate::catalog::schemas::{SCHEMAS, Schemas};
 use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{startup_log, store_directories};
-use crate::limits::{CACHE_NAME_MAX, REOPEN_INTERVAL, PENDING_CHANGES_MAX, WITHDRAW_TIME_MAX};
+use crate::limits::{CACHE_NAME_MAX, PENDING_CHANGES_MAX, REOPEN_INTERVAL, WITHDRAW_TIME_MAX};
 use crate::media::{Encoding, Types};
 use crate::memory::Memory;
 use crate::metrics::telemetry::Telemetry;

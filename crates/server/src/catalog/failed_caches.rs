@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::limits::{REOPEN_LOG_INTERVAL, REOPEN_INTERVAL};
+use crate::limits::{REOPEN_INTERVAL, REOPEN_LOG_INTERVAL};
 
 /// A cache that could not be opened.
 struct FailedCache {

@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::catalog::caches::Caches;
 use crate::connection::addresses::{Addresses, Origin};
-use crate::connection::handshake_pool::{Serving, HandshakePool};
+use crate::connection::handshake_pool::{HandshakePool, Serving};
 use crate::connection::{self, AcceptedConnection, descriptors};
 use crate::http::health_port::HealthPort;
 use crate::limits::{
-    ACCEPT_RETRY_DELAY, ACCEPT_BATCH_MAX, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
+    ACCEPT_BATCH_MAX, ACCEPT_RETRY_DELAY, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
     KEEPALIVE_ATTEMPTS, KEEPALIVE_INTERVAL, MOVE_TIME_MAX,
 };
 use crate::metrics::telemetry::{Tally, Telemetry};

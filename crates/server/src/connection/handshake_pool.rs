@@ -22,7 +22,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::connection::addresses::Origin;
-use crate::limits::{PREAUTH_BYTES_MAX, PREAUTH_AGE_MIN, PREAUTH_CONNECTIONS_MIN, HANDSHAKE_THREADS_SHARE};
+use crate::limits::{HANDSHAKE_THREADS_SHARE, PREAUTH_AGE_MIN, PREAUTH_BYTES_MAX, PREAUTH_CONNECTIONS_MIN};
 
 /// The future that serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;

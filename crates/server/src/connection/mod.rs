@@ -41,8 +41,8 @@ use crate::connection::transfer_time::{Alarm, Transfer};
 use crate::connection::turn::Turn;
 use crate::http::{self, HttpConnection};
 use crate::limits::{
-    CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_BYTES_INITIAL, EXPECTED_BYTES_MAX, LARGE_REQUEST_BYTES, READ_BYTES,
-    TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
+    CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_BYTES_INITIAL, EXPECTED_BYTES_MAX, LARGE_REQUEST_BYTES,
+    READ_BYTES, TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
 };
 use crate::memory::responses::ResponseBytes;
 use crate::metrics::latency::{Batch, Class};

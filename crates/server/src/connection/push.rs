@@ -16,7 +16,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::limits::{UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX, UNREAD_EVENT_TIMEOUT};
+use crate::limits::{UNREAD_EVENT_TIMEOUT, UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX};
 
 /// A message for a connection's output that answers no request.
 pub(crate) enum Push {

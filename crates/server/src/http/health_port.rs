@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::catalog::caches::Caches;
 use crate::connection::socket::Stream;
 use crate::http::HttpConnection;
-use crate::limits::{HEALTH_CONNECTIONS_MAX, HANDSHAKE_TIMEOUT};
+use crate::limits::{HANDSHAKE_TIMEOUT, HEALTH_CONNECTIONS_MAX};
 use crate::security::Security;
 use crate::shutdown::Stage;
 

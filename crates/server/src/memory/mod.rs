@@ -12,7 +12,7 @@ use consort_memory::{Budget, Exceeded, Reservation, Usage};
 use tokio::time::timeout;
 
 use crate::limits::{
-    CLIENTS_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX, TRANSFER_TIME_MIN,
+    CLIENTS_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, TRANSFER_TIME_MIN,
 };
 
 /// A response takes its bytes from the budget of its size class, so that large responses leave capacity for small ones. A

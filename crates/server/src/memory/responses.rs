@@ -11,7 +11,9 @@ use consort_cache::{FETCH_BYTES, LANES_MAX};
 use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::{LARGE_RESPONSES_MAX, GET_ALL_UNRESERVED_MAX, ITERATION_BYTES_MAX, CONCURRENT_ITERATIONS_MIN};
+use crate::limits::{
+    CONCURRENT_ITERATIONS_MIN, GET_ALL_UNRESERVED_MAX, ITERATION_BYTES_MAX, LARGE_RESPONSES_MAX,
+};
 use crate::memory::{Memory, ResponseSize, reserve};
 use crate::ops::answer::Refusal;
 

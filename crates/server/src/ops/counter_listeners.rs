@@ -23,7 +23,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::connection::push::{EventSender, EventTask, Push};
-use crate::limits::{COUNTERS_PER_LISTENER_MAX, EVENTS_MAX, LISTENERS_MAX, COUNTER_EVENT_TIMEOUT};
+use crate::limits::{COUNTER_EVENT_TIMEOUT, COUNTERS_PER_LISTENER_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::memory::responses::Responses;
 use crate::ops::answer::{Answer, Refusal};
 use crate::ops::counter::{Counter, Value};

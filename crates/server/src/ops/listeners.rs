@@ -20,7 +20,7 @@ use consort_memory::{Budget, Reservation};
 use consort_query::Exceeded;
 use tokio::sync::oneshot;
 
-use crate::connection::push::{EventSender, BytePermit, EventTask, Push};
+use crate::connection::push::{BytePermit, EventSender, EventTask, Push};
 use crate::limits::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::media::Conversion;
 use crate::ops::answer::{Answer, Refusal};

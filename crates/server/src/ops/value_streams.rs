@@ -21,7 +21,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::catalog::served_cache::ServedCache;
-use crate::limits::{INLINE_COPY_MAX, PIECE_BYTES_MAX, FULL_CAPACITY_FROM, FULL_CAPACITY_VALUES_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
+use crate::limits::{
+    FULL_CAPACITY_FROM, FULL_CAPACITY_VALUES_MAX, INLINE_COPY_MAX, PIECE_BYTES_MAX, STREAM_IDLE_MAX,
+    STREAMS_MAX,
+};
 use crate::media::Conversion;
 use crate::memory::{Memory, reserve};
 

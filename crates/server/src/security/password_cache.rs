@@ -48,7 +48,8 @@ impl PasswordCache {
     pub(crate) fn contains(&self, user: &str, verifier: &Verifier, password: &str, now: Instant) -> bool {
         let Some(key) = &self.key else { return false };
         let by_user = self.by_user();
-        let verified = by_user.get(user).filter(|one| now.saturating_duration_since(one.at) < PASSWORD_CACHE_TIME);
+        let verified =
+            by_user.get(user).filter(|one| now.saturating_duration_since(one.at) < PASSWORD_CACHE_TIME);
         verified.is_some_and(|one| hmac::verify(key, &sealed(verifier, password), one.seal.as_ref()).is_ok())
     }
 

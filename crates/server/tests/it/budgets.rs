@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, listener, map, task};
 use consort_hotrod::{Expiration, Output, Request, RequestBody, ResponseBody, Status};
-use consort_server::limits::{DEFINITION_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMAS_PUNCTUATION_MAX, UNWRITTEN_MAX};
+use consort_server::limits::{
+    DEFINITION_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMAS_PUNCTUATION_MAX, UNWRITTEN_MAX,
+};
 use consort_server::{Budget, Server};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consort_hotrod::ops::counter::{Action, CounterConfig, CounterKind, Request, Response as Counted};
 use consort_hotrod::ops::event::{CounterEvent, CounterState};
 use consort_hotrod::{Incoming, Request as HotRodRequest, RequestBody, ResponseBody, Status, Text};
-use consort_server::limits::{COUNTER_NAME_MAX, COUNTERS_PER_LISTENER_MAX, COUNTERS_MAX};
+use consort_server::limits::{COUNTER_NAME_MAX, COUNTERS_MAX, COUNTERS_PER_LISTENER_MAX};
 
 use crate::client::{Client, Running, request};
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use protox::file::{File, FileResolver, GoogleFileResolver};
 use protox::{Compiler, Error};
 
-use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_PUNCTUATION_MAX, SCHEMAS_MAX};
+use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MAX, SCHEMAS_PUNCTUATION_MAX};
 use crate::media::Types;
 
 /// Schemas by file name.

@@ -253,7 +253,10 @@ mod tests {
         assert_eq!(timeout_action(State::Committing, TAKE_OVER_AFTER + second, false), TimeoutAction::Finish);
         assert_eq!(timeout_action(State::Committing, FINISH_TIME_MAX + second, true), TimeoutAction::Finish);
         assert_eq!(timeout_action(State::Committed, second, true), TimeoutAction::Nothing);
-        assert_eq!(timeout_action(State::RolledBack, COMPLETED_RETENTION + second, true), TimeoutAction::Forget);
+        assert_eq!(
+            timeout_action(State::RolledBack, COMPLETED_RETENTION + second, true),
+            TimeoutAction::Forget
+        );
         let mut kept = record(&[State::Prepared]);
         kept.branches[0].is_recoverable = true;
         assert_eq!(kept.timeout_action(1_000 * second, |_| false), TimeoutAction::Nothing);
