@@ -64,8 +64,8 @@ pub struct MemoryUsage {
 ///
 /// The edge measures the process regularly and reports the use ([`ProcessMemory::note_used`]). Containers count the bytes
 /// that entries add and free in between. Below the high-water mark writes are admitted. Above it a shortage begins: writes
-/// that need more memory are refused until the use falls below the low-water mark, or until enough entries are removed that
-/// new ones fit into the memory that the allocator kept from them.
+/// that need more memory are refused. It ends when the use falls below the low-water mark, or when enough entries are removed
+/// that new ones fit into the memory that the allocator kept from them.
 ///
 /// Clones are handles to the same process.
 #[derive(Clone)]

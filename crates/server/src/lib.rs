@@ -23,7 +23,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod limits;
+
 #[doc(hidden)]
+pub mod fuzzing;
+
 mod catalog;
 mod connection;
 mod http;

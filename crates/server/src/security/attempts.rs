@@ -8,7 +8,7 @@
 //! slow the user.
 //!
 //! The tables have a fixed size. A new name or address replaces the one with the fewest failures among the eight slots of its
-//! hash, so that many names with one failure each do not displace the one under attack.
+//! hash. So many names with one failure each do not displace the one under attack.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;

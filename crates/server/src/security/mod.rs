@@ -1,9 +1,9 @@
 //! Authentication and authorization of clients.
 //!
 //! Without users every client may do everything. With users a connection begins unauthenticated: the server answers only
-//! PING and authentication, in little memory and for a short time ([`admission`]). The [`authenticator`] authenticates
+//! PING and authentication, in little memory and for a short time ([`pre_auth`]). The [`authenticator`] authenticates
 //! clients by the file of [`users`]. From then on every request is checked against the permissions of the user's [`role`]s
-//! ([`access`]), as long as the user exists ([`roll`]).
+//! ([`access`]), as long as the user exists ([`sessions`]).
 
 pub(crate) mod access;
 mod attempts;

@@ -40,8 +40,8 @@ impl AuthenticatedSession {
     }
 }
 
-/// The open sessions. Closed ones are swept out when there are twice as many as were left after the last sweep, so that there
-/// are never more than twice the server's connections, and [`SWEPT_FROM`].
+/// The open sessions. Closed ones are swept out when there are twice as many as were left after the last sweep. So there are
+/// never more than twice the server's connections, and [`SWEPT_FROM`].
 struct SessionList {
     all: Vec<Weak<AuthenticatedSession>>,
     swept_from: usize,

@@ -5,7 +5,7 @@ use consort_hotrod::ops::task;
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use consort_server::limits::CACHES_MAX;
 
-use crate::client::{Client, Running, error, exec, get, put};
+use crate::client::{Client, RunningServer, error, exec, get, put};
 
 async fn run(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> Response {
     let params =
@@ -43,8 +43,8 @@ async fn two_caches(client: &mut Client) {
 }
 
 /// Starts a server with two caches, one of which has the alias `colour`.
-async fn with_alias(cluster: &str) -> (Running, Client) {
-    let server = Running::start(cluster).await;
+async fn with_alias(cluster: &str) -> (RunningServer, Client) {
+    let server = RunningServer::start(cluster).await;
     let mut client = server.client().await;
     two_caches(&mut client).await;
     assert_eq!(assign(&mut client, "colour", "red").await, "");
@@ -53,7 +53,7 @@ async fn with_alias(cluster: &str) -> (Running, Client) {
 
 #[tokio::test]
 async fn alias_names_one_cache_and_moves_to_another_on_all_servers() {
-    let servers = Running::three("aliases").await;
+    let servers = RunningServer::three("aliases").await;
     let mut clients = [servers[0].client().await, servers[1].client().await, servers[2].client().await];
     two_caches(&mut clients[0]).await;
     assert_eq!(assign(&mut clients[0], "colour", "red").await, "");
@@ -86,7 +86,7 @@ async fn alias_names_one_cache_and_moves_to_another_on_all_servers() {
 
 #[tokio::test]
 async fn aliases_are_created_changed_and_removed_with_their_cache() {
-    let server = Running::start("aliases-of").await;
+    let server = RunningServer::start("aliases-of").await;
     let mut client = server.client().await;
     client.create_with("grey", r#"{"local-cache": {"aliases": ["ash", "smoke"]}}"#).await;
     client.create_with("green", "<local-cache aliases=\"grass\"/>").await;
@@ -158,7 +158,7 @@ async fn name_of_a_cache_or_alias_cannot_be_used_twice() {
 
 #[tokio::test]
 async fn caches_are_created_from_templates_of_clients() {
-    let servers = Running::three("templates").await;
+    let servers = RunningServer::three("templates").await;
     let (mut client, mut other) = (servers[0].client().await, servers[2].client().await);
     let create = |template| [("name", "made"), ("template", template)];
     let missing = task_result(&mut client, "@@cache@create", &create("mine")).await;

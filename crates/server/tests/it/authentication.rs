@@ -8,7 +8,7 @@ use consort_server::{
     Hash, Mechanism, Role, SecurityError, Server, ServerBuilder, Users, UsersHandle, line_for,
 };
 
-use crate::client::{Client, Running, exec, get, put};
+use crate::client::{Client, RunningServer, exec, get, put};
 
 /// Users of a test: one for each role, with the role's name as name and password.
 pub(crate) fn users() -> ServerBuilder {
@@ -72,7 +72,7 @@ async fn offered(client: &mut Client) -> Vec<Text> {
 
 #[tokio::test]
 async fn mechanisms_are_listed_strongest_first() {
-    let server = Running::secured("mechanisms", users()).await;
+    let server = RunningServer::secured("mechanisms", users()).await;
     let names = offered(&mut server.client().await).await;
     assert_eq!(names, ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256", "PLAIN"].map(Into::into));
 }
@@ -87,7 +87,7 @@ async fn offered_mechanisms_follow_a_change_of_the_users() {
         line.split(' ').filter(is_kept).collect::<Vec<_>>().join(" ")
     };
     let builder = Server::builder().users(Users::parse("users", &line_of(Hash::Sha256)).unwrap());
-    let server = Running::secured("mechanisms-change", builder).await;
+    let server = RunningServer::secured("mechanisms-change", builder).await;
     let mut waiting = server.client().await;
     for (hash, other) in [(Hash::Sha256, Hash::Sha512), (Hash::Sha512, Hash::Sha256)] {
         assert_eq!(replace(server.users.as_ref().unwrap(), &line_of(hash)), Ok(0));
@@ -108,7 +108,7 @@ async fn offered_mechanisms_follow_a_change_of_the_users() {
 #[tokio::test]
 async fn unprepared_names_and_passwords_are_prepared_by_the_server() {
     let builder = Server::builder().users(Users::parse("users", "IX admin password:secret-IX").unwrap());
-    let server = Running::secured("saslprep", builder.allow_cleartext()).await;
+    let server = RunningServer::secured("saslprep", builder.allow_cleartext()).await;
     for name in ["\u{2168}", "I\u{ad}X"] {
         for password in ["secret-\u{2168}", "secret\u{ad}-IX"] {
             let done = server.client().await.plain(name, password).await;
@@ -121,7 +121,7 @@ async fn unprepared_names_and_passwords_are_prepared_by_the_server() {
 
 #[tokio::test]
 async fn authenticated_user_has_the_permissions_of_its_role() {
-    let server = Running::secured("shown", users()).await;
+    let server = RunningServer::secured("shown", users()).await;
     let mut admin = server.client().await;
     assert!(is_done(&admin.plain("admin", "admin").await));
     admin.create("c").await;
@@ -145,7 +145,7 @@ async fn authenticated_user_has_the_permissions_of_its_role() {
 
 #[tokio::test]
 async fn unknown_user_and_wrong_password_get_the_same_error() {
-    let server = Running::secured("unknown-user", users()).await;
+    let server = RunningServer::secured("unknown-user", users()).await;
     let mut text = Vec::new();
     for (name, password) in [("alice", "wrong"), ("nobody", "wonderland"), ("alice", ""), ("al\u{7}ice", "x")]
     {
@@ -161,7 +161,7 @@ async fn unknown_user_and_wrong_password_get_the_same_error() {
 /// An unknown name has a salt and iterations like existing names, and always the same ones.
 #[tokio::test]
 async fn challenge_does_not_reveal_whether_the_user_exists() {
-    let server = Running::secured("challenges", users()).await;
+    let server = RunningServer::secured("challenges", users()).await;
     let challenge = async |name: &str| {
         let (_, message) = scram::client::First::begin(Hash::Sha256, name, "n");
         let response = server.client().await.auth("SCRAM-SHA-256", message).await;
@@ -182,7 +182,7 @@ async fn challenge_does_not_reveal_whether_the_user_exists() {
 async fn an_unknown_user_takes_the_time_of_a_wrong_password() {
     let line = line_for("alice", &[Role::Monitor], Some("wonderland")).unwrap();
     let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_cleartext();
-    let server = Running::secured("times", builder).await;
+    let server = RunningServer::secured("times", builder).await;
     let mut least = [std::time::Duration::MAX; 2];
     for _ in 0..8 {
         for (least, name) in least.iter_mut().zip(["alice", "nobody"]) {
@@ -202,7 +202,7 @@ async fn verified_password_is_not_hashed_again_until_the_users_change() {
     let line = |password| line_for("alice", &[Role::Monitor], Some(password)).unwrap();
     let (before, after) = (line("wonderland"), line("looking-glass"));
     let builder = Server::builder().users(Users::parse("users", &before).unwrap()).allow_cleartext();
-    let server = Running::secured("remembered", builder).await;
+    let server = RunningServer::secured("remembered", builder).await;
     let mut least = [std::time::Duration::MAX; 2];
     for _ in 0..8 {
         for (least, password) in least.iter_mut().zip(["wonderland", "wrong"]) {
@@ -221,7 +221,7 @@ async fn verified_password_is_not_hashed_again_until_the_users_change() {
 
 #[tokio::test]
 async fn connection_ends_after_repeated_failures() {
-    let server = Running::secured("failures", users()).await;
+    let server = RunningServer::secured("failures", users()).await;
     let mut client = server.client().await;
     for _ in 0..consort_server::limits::AUTH_FAILURES_MAX {
         refusal(&client.plain("alice", "wrong").await);
@@ -238,7 +238,7 @@ async fn connection_ends_after_repeated_failures() {
 
 #[tokio::test]
 async fn invalid_message_of_a_mechanism_is_refused_with_the_reason() {
-    let server = Running::secured("no-message", users()).await;
+    let server = RunningServer::secured("no-message", users()).await;
     for (mechanism, message, text) in [
         ("PLAIN", &b""[..], "Invalid credentials: invalid PLAIN message: three parts are required"),
         ("PLAIN", b"\xff\0\0", "Invalid credentials: invalid PLAIN message: not UTF-8"),
@@ -278,7 +278,7 @@ async fn invalid_message_of_a_mechanism_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn server_without_users_refuses_authentication() {
-    let server = Running::start("no-users").await;
+    let server = RunningServer::start("no-users").await;
     let response = server.client().await.plain("alice", "wonderland").await;
     assert!(refusal(&response).starts_with("ISPN006007"), "{response:?}");
     let mut client = server.client().await;
@@ -300,7 +300,7 @@ async fn change_of_the_users_applies_to_open_connections() {
     let before = "admin admin password:admin\nalice application password:a\nbob application password:b\n";
     let users = Users::parse("users", before).unwrap();
     let builder = Server::builder().users(users).allow_cleartext();
-    let server = Running::secured("users-change", builder).await;
+    let server = RunningServer::secured("users-change", builder).await;
     let handle = server.users.clone().unwrap();
     let [mut admin, mut alice, mut bob] =
         [server.client().await, server.client().await, server.client().await];
@@ -338,7 +338,7 @@ async fn change_of_the_users_applies_to_open_connections() {
 async fn user_that_is_removed_during_authentication_is_refused() {
     let builder = Server::builder()
         .users(Users::parse("users", "alice admin password:a\nbob admin password:b").unwrap());
-    let server = Running::secured("users-late", builder).await;
+    let server = RunningServer::secured("users-late", builder).await;
     let mut bob = server.client().await;
     let hash = Hash::Sha256;
     let (begun, message) = scram::client::First::begin(hash, "bob", "abcdefgh");
@@ -355,7 +355,7 @@ async fn user_that_is_removed_during_authentication_is_refused() {
 }
 
 /// Returns the challenge for a name, without the nonce.
-async fn challenge(server: &Running, hash: Hash, name: &str) -> String {
+async fn challenge(server: &RunningServer, hash: Hash, name: &str) -> String {
     let (_, message) = scram::client::First::begin(hash, name, "n");
     let response = server.client().await.auth(hash.mechanism(), message).await;
     let ResponseBody::Auth(auth::Response::Challenge(challenge)) = response.body else { panic!() };
@@ -363,7 +363,7 @@ async fn challenge(server: &Running, hash: Hash, name: &str) -> String {
 }
 
 /// Returns the challenges for existing and unknown names, by each mechanism.
-async fn challenges(server: &Running) -> Vec<String> {
+async fn challenges(server: &RunningServer) -> Vec<String> {
     let mut all = Vec::new();
     for name in ["alice", "admin", "nobody", "nobody-else"] {
         for hash in Hash::ALL {
@@ -375,7 +375,7 @@ async fn challenges(server: &Running) -> Vec<String> {
 
 #[tokio::test]
 async fn challenges_are_the_same_on_all_servers_and_after_a_change_of_the_users_file() {
-    let first = Running::secured("same-challenges", users()).await;
+    let first = RunningServer::secured("same-challenges", users()).await;
     let before = challenges(&first).await;
     let mut distinct = before.clone();
     distinct.sort();
@@ -388,7 +388,7 @@ async fn challenges_are_the_same_on_all_servers_and_after_a_change_of_the_users_
     // Another server reads a file with an additional line, and the first server reads it a moment later.
     let file = "dave monitor password:x\nadmin admin password:admin\nalice application password:wonderland\n";
     let other = Server::builder().users(Users::parse("users", file).unwrap());
-    let second = Running::joining("same-challenges", other).await;
+    let second = RunningServer::joining("same-challenges", other).await;
     assert_eq!(challenges(&second).await, before);
     assert_eq!(replace(first.users.as_ref().unwrap(), file), Ok(0));
     assert_eq!(challenges(&first).await, before);
@@ -406,7 +406,7 @@ async fn challenges_are_the_same_after_a_restart_with_a_changed_users_file() {
     for more in ["", "# one more line\ndave monitor password:x\n"] {
         let file = format!("{more}alice application password:wonderland\nadmin admin password:admin\n");
         let builder = Server::builder().users(Users::parse("users", &file).unwrap()).data(&data);
-        let server = Running::secured("challenges-kept", builder).await;
+        let server = RunningServer::secured("challenges-kept", builder).await;
         seen.push(challenges(&server).await);
         server.end.send(()).unwrap();
         server.serving.await.unwrap();
@@ -417,7 +417,7 @@ async fn challenges_are_the_same_after_a_restart_with_a_changed_users_file() {
 
 #[tokio::test]
 async fn correct_password_of_a_user_under_attack_is_accepted() {
-    let server = Running::secured("under-attack", users()).await;
+    let server = RunningServer::secured("under-attack", users()).await;
     for _ in 0..consort_server::limits::LOGIN_FAILURES_FREE + 2 {
         refusal(&server.client().await.scram(Hash::Sha256, "alice", "wrong").await);
     }
@@ -429,7 +429,7 @@ async fn correct_password_of_a_user_under_attack_is_accepted() {
 /// address has at most as many delayed responses as connections.
 #[tokio::test]
 async fn connection_has_one_response_at_a_time_until_authentication() {
-    let server = Running::secured("one-answer", users()).await;
+    let server = RunningServer::secured("one-answer", users()).await;
     for _ in 0..consort_server::limits::LOGIN_FAILURES_FREE + 1 {
         refusal(&server.client().await.auth("NONE", "").await);
     }

@@ -14,7 +14,7 @@ use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
 use crate::authentication::{refusal, users};
-use crate::client::{Client, PATIENCE, Running, error, get, put, request};
+use crate::client::{Client, PATIENCE, RunningServer, error, get, put, request};
 
 const MIB: usize = 1024 * 1024;
 
@@ -29,8 +29,8 @@ fn bulk_get() -> RequestBody {
 }
 
 /// Starts a server with a cache that has this many values of 64 KiB.
-async fn with_values(cluster: &str, process: &Budget, count: usize) -> (Running, Client) {
-    let server = Running::secured(cluster, Server::builder().memory(process.clone())).await;
+async fn with_values(cluster: &str, process: &Budget, count: usize) -> (RunningServer, Client) {
+    let server = RunningServer::secured(cluster, Server::builder().memory(process.clone())).await;
     let mut client = server.client().await;
     client.create("c").await;
     for nth in 0..count {
@@ -43,7 +43,7 @@ async fn with_values(cluster: &str, process: &Budget, count: usize) -> (Running,
 }
 
 /// Returns a client that has sent this many requests and read no response.
-async fn reading(server: &Running, count: u64, body: fn() -> RequestBody) -> (Client, Vec<Request>) {
+async fn reading(server: &RunningServer, count: u64, body: fn() -> RequestBody) -> (Client, Vec<Request>) {
     let mut client = server.client().await;
     let requests: Vec<Request> = (0..count).map(|id| request(id, "c", body())).collect();
     client.send(&requests).await;
@@ -110,7 +110,7 @@ async fn unread_responses_of_a_connection_are_bounded_by_one_mib_and_one_respons
 #[tokio::test]
 async fn client_that_does_not_read_is_disconnected_after_the_timeout() {
     let server = Server::builder().transfer_time(Duration::from_millis(20));
-    let server = Running::secured("budget-untaken", server).await;
+    let server = RunningServer::secured("budget-untaken", server).await;
     let mut client = server.client().await;
     client.create("c").await;
     assert_eq!(client.ask("c", put("k", vec![7; MIB / 8])).await.status, Status::Success);
@@ -166,7 +166,7 @@ async fn response_larger_than_the_limit_of_one_response_is_an_error_that_names_i
 #[tokio::test]
 async fn lists_of_names_count_until_they_are_read() {
     let process = process(64);
-    let server = Running::secured("budget-names", Server::builder().memory(process.clone())).await;
+    let server = RunningServer::secured("budget-names", Server::builder().memory(process.clone())).await;
     let mut client = server.client().await;
     for nth in 0..20 {
         let name = format!("{nth}{}", "n".repeat(1_000));
@@ -192,7 +192,7 @@ fn without_value(request: &Request, value: usize) -> Bytes {
 
 #[tokio::test]
 async fn put_without_permission_is_refused_before_its_value_arrives() {
-    let server = Running::secured("budget-refused", users()).await;
+    let server = RunningServer::secured("budget-refused", users()).await;
     let mut client = server.client().await;
     client.plain("monitor", "monitor").await;
     const VALUE: usize = 60 * MIB;
@@ -229,7 +229,7 @@ async fn request_above_the_limit_is_refused_before_it_arrives_and_the_connection
 #[tokio::test]
 async fn request_that_does_not_arrive_in_time_ends_its_connection_with_an_error() {
     let builder = Server::builder().transfer_time(Duration::from_millis(20));
-    let server = Running::secured("budget-late", builder).await;
+    let server = RunningServer::secured("budget-late", builder).await;
     let mut client = server.client().await;
     client.create("c").await;
     let put = request(7, "c", put("k", "a value"));
@@ -245,7 +245,7 @@ async fn request_that_does_not_arrive_in_time_ends_its_connection_with_an_error(
 
 #[tokio::test]
 async fn too_long_definition_is_refused_with_the_limit() {
-    let (_server, mut client) = Running::with_cache("budget-definition", "other").await;
+    let (_server, mut client) = RunningServer::with_cache("budget-definition", "other").await;
     let text = format!("<local-cache><!--{}--></local-cache>", "x".repeat(DEFINITION_BYTES_MAX));
     let params = vec![("name".into(), "c".into()), ("configuration".into(), text.into())];
     let create = RequestBody::Task(task::Request::Exec("@@cache@create".into(), params));
@@ -262,7 +262,7 @@ async fn too_long_definition_is_refused_with_the_limit() {
 
 #[tokio::test]
 async fn too_long_cache_name_is_refused() {
-    let server = Running::start("budget-name").await;
+    let server = RunningServer::start("budget-name").await;
     let mut client = server.client().await;
     let name = "n".repeat(1_025);
     let refused = client.ask("", crate::client::exec("@@cache@create", &name)).await;
@@ -271,7 +271,7 @@ async fn too_long_cache_name_is_refused() {
 
 #[tokio::test]
 async fn schemas_above_the_common_limit_are_refused_and_others_stay() {
-    let (_server, mut client) = Running::with_cache("budget-schemas", "other").await;
+    let (_server, mut client) = RunningServer::with_cache("budget-schemas", "other").await;
     let fields: String = (1..=1_000).map(|nth| format!("optional int32 f{nth}={nth};")).collect();
     let few = format!("message A {{{fields}}}");
     // Empty statements: this schema alone would be accepted.
@@ -291,7 +291,7 @@ async fn schemas_above_the_common_limit_are_refused_and_others_stay() {
 
 #[tokio::test]
 async fn too_long_schema_is_refused() {
-    let (_server, mut client) = Running::with_cache("budget-schema", "other").await;
+    let (_server, mut client) = RunningServer::with_cache("budget-schema", "other").await;
     for (length, is_done) in [(SCHEMA_BYTES_MAX + 1, false), (SCHEMA_BYTES_MAX, true)] {
         // A comment costs only its bytes.
         let schema = format!("//{}\n", "x".repeat(length - 3));

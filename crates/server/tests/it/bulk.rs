@@ -5,7 +5,7 @@ use consort_hotrod::ops::bulk;
 use consort_hotrod::{Expiration, MediaType, RequestBody, Status};
 use tokio::time::timeout;
 
-use crate::client::{PATIENCE, Running, error, put, request};
+use crate::client::{PATIENCE, RunningServer, error, put, request};
 
 fn put_all(entries: &[(&'static str, &[u8])]) -> RequestBody {
     let entries = entries.iter().map(|(key, value)| ((*key).into(), Bytes::copy_from_slice(value)));
@@ -18,7 +18,7 @@ fn get_all(keys: &[&'static str]) -> RequestBody {
 
 #[tokio::test]
 async fn error_of_put_all_names_the_failed_key() {
-    let server = Running::start("puts-of-many").await;
+    let server = RunningServer::start("puts-of-many").await;
     let mut client = server.client().await;
     let full = r#"{"distributed-cache": {"memory": {"max-size": "10000", "when-full": "EXCEPTION"}}}"#;
     client.create_with("full", full).await;
@@ -33,7 +33,7 @@ async fn error_of_put_all_names_the_failed_key() {
 /// Independent of the order in which the server reads, and of repeated keys.
 #[tokio::test]
 async fn error_of_get_all_names_the_failed_key() {
-    let [first, second] = Running::two("gets-of-many").await;
+    let [first, second] = RunningServer::two("gets-of-many").await;
     let mut client = first.client().await;
     let deny = r#"{"replicated-cache": {"partition-handling": {"when-split": "DENY_READ_WRITES"}}}"#;
     client.create_with("c", deny).await;
@@ -58,7 +58,7 @@ async fn error_of_get_all_names_the_failed_key() {
 
 #[tokio::test]
 async fn conversion_error_of_put_all_names_the_key() {
-    let server = Running::start("conversions-of-many").await;
+    let server = RunningServer::start("conversions-of-many").await;
     let mut client = server.client().await;
     let json = r#"{"local-cache": {"encoding": {"key": {"media-type": "text/plain"},
         "value": {"media-type": "application/json"}}}}"#;

@@ -38,7 +38,7 @@ pub(crate) async fn member(cluster: &str, join_timeout: Duration, detection: &st
     CacheManager::from_channel(Channel::from_config(stack.config)).connect(cluster).await.unwrap()
 }
 
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     pub(crate) at: std::net::SocketAddr,
     pub(crate) end: oneshot::Sender<()>,
     pub(crate) serving: JoinHandle<()>,
@@ -46,7 +46,7 @@ pub(crate) struct Running {
     pub(crate) users: Option<UsersHandle>,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts the first server of a cluster, which waits for no other.
     pub(crate) async fn start(cluster: &str) -> Self {
         Self::secured(cluster, Server::builder()).await

@@ -9,7 +9,7 @@ use consort_hotrod::{Expiration, RequestBody, ResponseBody, Span, Status, TimeUn
 use consort_server::{CacheDefinitions, Server};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::client::{Client, PATIENCE, Running, error, exec, get, member, put};
+use crate::client::{Client, PATIENCE, RunningServer, error, exec, get, member, put};
 
 /// A data directory, which is removed when this is dropped.
 pub(crate) struct Directory(pub(crate) std::path::PathBuf);
@@ -21,8 +21,8 @@ impl Directory {
         Self(path)
     }
 
-    pub(crate) async fn server(&self, cluster: &str) -> Running {
-        Running::secured(cluster, Server::builder().data(&self.0)).await
+    pub(crate) async fn server(&self, cluster: &str) -> RunningServer {
+        RunningServer::secured(cluster, Server::builder().data(&self.0)).await
     }
 
     /// Returns the number of caches with files.
@@ -59,7 +59,7 @@ async fn created(client: &mut Client, params: &[(&'static str, &'static str)]) -
 
 #[tokio::test]
 async fn bounded_cache_evicts_entries_or_refuses_new_ones() {
-    let server = Running::start("bounded").await;
+    let server = RunningServer::start("bounded").await;
     let mut client = server.client().await;
     client.create_with("c", "distributedCache:\n  memory:\n    maxCount: 2\n").await;
     for key in ["a", "b", "d", "e", "f"] {
@@ -78,7 +78,7 @@ async fn bounded_cache_evicts_entries_or_refuses_new_ones() {
 
 #[tokio::test]
 async fn default_lifetime_applies_to_entries_without_their_own() {
-    let server = Running::start("default-lifespan").await;
+    let server = RunningServer::start("default-lifespan").await;
     let mut client = server.client().await;
     client.create_with("c", r#"{"distributed-cache": {"expiration": {"lifespan": "100ms"}}}"#).await;
     let minute = Expiration { lifespan: Span::Of(1, TimeUnit::Minutes), max_idle: Span::Default };
@@ -112,8 +112,8 @@ async fn default_lifetime_applies_to_entries_without_their_own() {
 
 #[tokio::test]
 async fn asynchronous_writes_reach_all_servers() {
-    let first = Running::start("asynchronous").await;
-    let second = Running::join("asynchronous").await;
+    let first = RunningServer::start("asynchronous").await;
+    let second = RunningServer::join("asynchronous").await;
     let (mut here, mut there) = (first.client().await, second.client().await);
     let (status, why) = created(&mut here, &[("template", "org.infinispan.REPL_ASYNC")]).await;
     assert_eq!((status, &why[..]), (Status::Success, ""));
@@ -156,7 +156,7 @@ async fn cache_with_a_store_restores_its_entries_until_it_is_removed() {
 #[tokio::test]
 async fn store_without_a_data_directory_or_of_a_volatile_cache_is_refused() {
     let stored = r#"<distributed-cache><persistence><file-store/></persistence></distributed-cache>"#;
-    let server = Running::start("without-data").await;
+    let server = RunningServer::start("without-data").await;
     let (status, why) = created(&mut server.client().await, &[("configuration", stored)]).await;
     assert_eq!(status, Status::ServerError);
     assert!(why.contains("start every server with --data DIRECTORY"), "{why}");
@@ -179,7 +179,7 @@ async fn task_error(client: &mut Client, task: &str, params: &[(&'static str, &'
 
 #[tokio::test]
 async fn only_changeable_settings_of_a_cache_are_updated() {
-    let (_server, mut client) = Running::with_cache("updated", "c").await;
+    let (_server, mut client) = RunningServer::with_cache("updated", "c").await;
     let update = ("flags", "UPDATE");
     let same = r#"{"distributed-cache": {"owners": 2, "statistics": true}}"#;
     assert_eq!(created(&mut client, &[("configuration", same), update]).await.0, Status::Success);
@@ -206,7 +206,7 @@ async fn lifespan(client: &mut Client, key: &'static str) -> Option<i64> {
 
 #[tokio::test]
 async fn attribute_change_applies_on_all_servers_and_keeps_entries() {
-    let servers = Running::three("changed").await;
+    let servers = RunningServer::three("changed").await;
     let [mut first, mut second, mut third] =
         [servers[0].client().await, servers[1].client().await, servers[2].client().await];
     first.create_with("c", r#"{"replicated-cache": {"memory": {"max-count": 100}}}"#).await;
@@ -254,7 +254,7 @@ async fn attribute_change_applies_on_all_servers_and_keeps_entries() {
 
 #[tokio::test]
 async fn index_tasks_of_a_cache_without_indexes_are_refused_as_by_infinispan() {
-    let (_server, mut client) = Running::with_cache("not-indexed", "c").await;
+    let (_server, mut client) = RunningServer::with_cache("not-indexed", "c").await;
     for task in ["@@cache@reindex", "@@cache@updateindexschema"] {
         let refused = client.ask("", exec(task, "c")).await;
         let refusal = (refused.status, error(&refused));
@@ -279,12 +279,13 @@ async fn names(client: &mut Client) -> String {
 
 #[tokio::test]
 async fn caches_of_the_file_exist_from_the_start_on_all_servers() {
-    let first = Running::secured("predefined", with_caches("a:\n  distributedCache:\n    owners: 2\n")).await;
+    let first =
+        RunningServer::secured("predefined", with_caches("a:\n  distributedCache:\n    owners: 2\n")).await;
     let mut client = first.client().await;
     assert_eq!(client.ask("a", put("key", "value")).await.status, Status::Success);
     // Another server's file has that cache and a second one. Clients of both servers find both.
     let both = "a:\n  distributedCache: ~\nb:\n  replicatedCache:\n    memory:\n      maxCount: 7\n";
-    let second = Running::joining("predefined", with_caches(both)).await;
+    let second = RunningServer::joining("predefined", with_caches(both)).await;
     let mut other = second.client().await;
     assert_eq!(other.ask("a", get("key")).await.status, Status::Success);
     assert_eq!(other.ask("b", put("key", "value")).await.status, Status::Success);
@@ -294,7 +295,7 @@ async fn caches_of_the_file_exist_from_the_start_on_all_servers() {
     }
     // A server whose file defines a cache differently does not start, and creates nothing.
     let different = "c:\n  localCache: ~\na:\n  distributedCache:\n    owners: 3\n";
-    let refused = Running::refused("predefined", with_caches(different)).await;
+    let refused = RunningServer::refused("predefined", with_caches(different)).await;
     assert_eq!(
         refused.to_string(),
         "caches.yaml: caches that are there are different: a; one is removed and made again to be changed"
@@ -312,7 +313,7 @@ async fn server_does_not_start_if_a_cache_of_its_file_conflicts() {
         ),
         ("___a:\n  localCache: ~\n", "caches.yaml: cache '___a': cache name '___a' is reserved"),
     ] {
-        let refused = Running::refused("unable", with_caches(text)).await.to_string();
+        let refused = RunningServer::refused("unable", with_caches(text)).await.to_string();
         assert!(refused.starts_with(task_error), "{refused}");
     }
     let two = "a:\n  localCache: ~\nb:\n  localCache:\n    owners: 2\n";
@@ -337,7 +338,7 @@ async fn handle_creates_further_caches_on_a_running_server() {
 /// Independent of the server that recreates the cache, and of the time.
 #[tokio::test]
 async fn removed_and_recreated_cache_is_empty() {
-    let servers = Running::three("made again").await;
+    let servers = RunningServer::three("made again").await;
     let mut clients = Vec::new();
     for server in &servers {
         clients.push(server.client().await);

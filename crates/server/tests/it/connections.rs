@@ -5,11 +5,11 @@ use consort_hotrod::ops::{bulk, map, server};
 use consort_hotrod::{Expiration, Flags, Intelligence, Request, RequestBody, ResponseBody, Status};
 use tokio::time::timeout;
 
-use crate::client::{Client, PATIENCE, Running, get, put, request};
+use crate::client::{Client, PATIENCE, RunningServer, get, put, request};
 
 #[tokio::test]
 async fn pipelined_requests_are_all_answered() {
-    let (_server, mut client) = Running::with_cache("together", "c").await;
+    let (_server, mut client) = RunningServer::with_cache("together", "c").await;
     let requests: Vec<Request> = (0..2_000_u64)
         .map(|id| request(id, "c", if id % 2 == 0 { put("key", "value") } else { get("key") }))
         .collect();
@@ -26,7 +26,7 @@ async fn pipelined_requests_are_all_answered() {
 /// Clients usually begin with a ping, but need not.
 #[tokio::test]
 async fn first_request_of_a_connection_may_be_large() {
-    let (server, _) = Running::with_cache("first-large", "values").await;
+    let (server, _) = RunningServer::with_cache("first-large", "values").await;
     let mut client = server.client().await;
     let value = Bytes::from(vec![7; 1024 * 1024]);
     assert_eq!(client.ask("values", put("k", value.clone())).await.status, Status::Success);
@@ -37,7 +37,7 @@ async fn first_request_of_a_connection_may_be_large() {
 
 #[tokio::test]
 async fn statuses_and_previous_values_of_conditional_writes_are_those_of_infinispan() {
-    let (_server, mut client) = Running::with_cache("conditions", "c").await;
+    let (_server, mut client) = RunningServer::with_cache("conditions", "c").await;
     let status = async |client: &mut Client, flags, body| {
         let mut request = request(1, "c", body);
         request.header.flags = flags;
@@ -87,7 +87,7 @@ async fn statuses_and_previous_values_of_conditional_writes_are_those_of_infinis
 
 #[tokio::test]
 async fn error_of_an_unknown_cache_is_that_of_infinispan() {
-    let server = Running::start("missing").await;
+    let server = RunningServer::start("missing").await;
     let mut client = server.client().await;
     for body in [RequestBody::Server(server::Request::Ping), get("k"), RequestBody::Bulk(bulk::Request::Size)]
     {
@@ -102,7 +102,7 @@ async fn error_of_an_unknown_cache_is_that_of_infinispan() {
 
 #[tokio::test]
 async fn unreadable_request_is_answered_with_an_error_and_ends_the_connection() {
-    let server = Running::start("nonsense").await;
+    let server = RunningServer::start("nonsense").await;
     let cases: [(&[u8], Status); 4] = [
         (b"\xa1\x07\x29\x17", Status::InvalidMagic),
         (b"\xa0\x07\x63\x03", Status::UnknownVersion),
@@ -117,7 +117,7 @@ async fn unreadable_request_is_answered_with_an_error_and_ends_the_connection() 
 
 #[tokio::test]
 async fn pending_request_is_answered_before_the_server_stops() {
-    let (server, mut client) = Running::with_cache("drained", "c").await;
+    let (server, mut client) = RunningServer::with_cache("drained", "c").await;
     let large = Bytes::from(vec![7; 8 * 1024 * 1024]);
     assert_eq!(client.ask("c", put("large", large.clone())).await.status, Status::Success);
     let request = request(9, "c", get("large"));
@@ -133,7 +133,7 @@ async fn pending_request_is_answered_before_the_server_stops() {
 
 #[tokio::test]
 async fn created_cache_is_open_on_all_servers_when_its_creation_is_answered() {
-    let [_first, second, _third] = Running::three("arrival").await;
+    let [_first, second, _third] = RunningServer::three("arrival").await;
     let mut client = second.client().await;
     for n in 0..8_u64 {
         let name = format!("c{n}");
@@ -148,7 +148,7 @@ async fn created_cache_is_open_on_all_servers_when_its_creation_is_answered() {
 
 #[tokio::test]
 async fn topology_updates_follow_joining_and_leaving_servers() {
-    let (first, mut client) = Running::with_cache("topologies", "c").await;
+    let (first, mut client) = RunningServer::with_cache("topologies", "c").await;
     let mut servers_told = async |count: usize| {
         timeout(PATIENCE, async {
             loop {
@@ -166,7 +166,7 @@ async fn topology_updates_follow_joining_and_leaving_servers() {
         .expect("a topology")
     };
     assert_eq!(servers_told(1).await.servers[0].port, first.at.port());
-    let second = Running::join("topologies").await;
+    let second = RunningServer::join("topologies").await;
     let both = servers_told(2).await;
     assert!(both.servers.iter().any(|server| server.port == second.at.port()));
     second.end.send(()).unwrap();

@@ -6,7 +6,7 @@ use consort_hotrod::ops::event::{CounterEvent, CounterState};
 use consort_hotrod::{Incoming, Request as HotRodRequest, RequestBody, ResponseBody, Status, Text};
 use consort_server::limits::{COUNTER_NAME_MAX, COUNTERS_MAX, COUNTERS_PER_LISTENER_MAX};
 
-use crate::client::{Client, Running, request};
+use crate::client::{Client, RunningServer, request};
 
 const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
 
@@ -26,8 +26,8 @@ const fn only(status: Status) -> (Status, ResponseBody) {
 
 #[tokio::test]
 async fn counter_counts_on_all_servers_and_survives_one() {
-    let first = Running::start("counters").await;
-    let second = Running::join("counters").await;
+    let first = RunningServer::start("counters").await;
+    let second = RunningServer::join("counters").await;
     let mut here = first.client().await;
     let mut there = second.client().await;
     assert_eq!(ask(&mut here, "n", Action::Get).await, only(Status::NotFound));
@@ -52,7 +52,7 @@ async fn counter_counts_on_all_servers_and_survives_one() {
 
 #[tokio::test]
 async fn bounds_and_kinds_of_counters_are_enforced() {
-    let server = Running::start("counters-kinds").await;
+    let server = RunningServer::start("counters-kinds").await;
     let mut client = server.client().await;
     let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
     assert_eq!(ask(&mut client, "b", Action::Create(bounded)).await, only(Status::Success));
@@ -80,7 +80,7 @@ async fn bounds_and_kinds_of_counters_are_enforced() {
 
 #[tokio::test]
 async fn listener_receives_changes_of_counters() {
-    let server = Running::start("counters-events").await;
+    let server = RunningServer::start("counters-events").await;
     let (mut client, mut other) = (server.client().await, server.client().await);
     let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
     for name in ["a", "b", "c"] {
@@ -110,7 +110,7 @@ async fn listener_receives_changes_of_counters() {
 
 #[tokio::test]
 async fn listener_is_bounded_in_its_counters() {
-    let server = Running::start("counters-heard").await;
+    let server = RunningServer::start("counters-heard").await;
     let mut client = server.client().await;
     let names: Vec<String> = (0..=COUNTERS_PER_LISTENER_MAX).map(|n| format!("c{n}")).collect();
     for ask in [Action::Create(STRONG), Action::AddListener("id".into())] {
@@ -134,7 +134,7 @@ async fn listener_is_bounded_in_its_counters() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_of_removed_counters_are_freed_when_the_limit_is_reached() {
-    let server = Running::start("counters-limit").await;
+    let server = RunningServer::start("counters-limit").await;
     let mut client = server.client().await;
     let create = |n: usize| action(n as u64, &format!("c{n}"), Action::Create(STRONG));
     for first in (0..COUNTERS_MAX).step_by(100) {
@@ -193,8 +193,8 @@ fn action(id: u64, name: &str, action: Action) -> HotRodRequest {
 /// registration has to wait until both servers know the listener.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listener_receives_no_event_before_its_registration_is_answered() {
-    let server = Running::start("counters-first-events").await;
-    let _other = Running::join("counters-first-events").await;
+    let server = RunningServer::start("counters-first-events").await;
+    let _other = RunningServer::join("counters-first-events").await;
     let (mut client, mut writer) = (server.client().await, server.client().await);
     assert_eq!(ask(&mut client, "n", Action::Create(STRONG)).await.0, Status::Success);
     let (end, mut ends) = tokio::sync::oneshot::channel::<()>();
@@ -226,7 +226,7 @@ async fn listener_receives_no_event_before_its_registration_is_answered() {
 /// Old Java clients look at an event that comes with the response that a bound is reached only when the next message comes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn event_of_a_change_is_sent_before_the_response_to_it() {
-    let server = Running::start("counters-own-events").await;
+    let server = RunningServer::start("counters-own-events").await;
     let mut client = server.client().await;
     let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
     assert_eq!(ask(&mut client, "b", Action::Create(bounded)).await.0, Status::Success);

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use consort_hotrod::Status;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{PATIENCE, Running, error, get, put};
+use crate::client::{PATIENCE, RunningServer, error, get, put};
 use crate::configurations::Directory;
 use crate::http::ask;
 
 const STORED: &str = r#"{"distributed-cache": {"persistence": {"file-store": {}}}}"#;
 
 /// Stops a server gracefully.
-async fn stop(server: Running) {
+async fn stop(server: RunningServer) {
     server.end.send(()).unwrap();
     server.serving.await.unwrap();
 }

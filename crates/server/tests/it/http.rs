@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::authentication::users;
-use crate::client::{Client, PATIENCE, Running, get, put};
+use crate::client::{Client, PATIENCE, RunningServer, get, put};
 
 /// A response.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct HttpResponse {
 struct HttpClient(TcpStream);
 
 impl HttpClient {
-    async fn at(server: &Running) -> Self {
+    async fn at(server: &RunningServer) -> Self {
         Self(TcpStream::connect(server.at).await.unwrap())
     }
 
@@ -71,7 +71,7 @@ impl HttpClient {
 }
 
 /// Sends a request on a new connection. Returns the response.
-pub(crate) async fn ask(server: &Running, path: &str, fields: &str) -> HttpResponse {
+pub(crate) async fn ask(server: &RunningServer, path: &str, fields: &str) -> HttpResponse {
     HttpClient::at(server).await.get(path, fields).await
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn value(metrics: &str, name: &str) -> f64 {
 
 #[tokio::test]
 async fn health_is_served_under_all_its_paths() {
-    let server = Running::start("health").await;
+    let server = RunningServer::start("health").await;
     for path in [
         "/health",
         "/health?verbose",
@@ -117,7 +117,7 @@ async fn health_is_served_under_all_its_paths() {
 
 #[tokio::test]
 async fn connection_stays_open_as_long_as_the_client_wants() {
-    let server = Running::start("kept").await;
+    let server = RunningServer::start("kept").await;
     let mut browser = HttpClient::at(&server).await;
     for _ in 0..3 {
         assert_eq!(browser.get("/health", "").await.content, "HEALTHY");
@@ -146,7 +146,7 @@ async fn connection_stays_open_as_long_as_the_client_wants() {
 
 #[tokio::test]
 async fn unknown_path_or_unreadable_request_is_refused_without_harm_to_others() {
-    let (server, mut client) = Running::with_cache("nonsense-in-http", "c").await;
+    let (server, mut client) = RunningServer::with_cache("nonsense-in-http", "c").await;
     let mut browser = HttpClient::at(&server).await;
     assert_eq!(browser.get("/", "").await.code, 404);
     assert_eq!(browser.get("/rest/v2/caches/c", "").await.code, 404);
@@ -180,7 +180,7 @@ async fn unknown_path_or_unreadable_request_is_refused_without_harm_to_others() 
 
 #[tokio::test]
 async fn metrics_count_requests_of_clients() {
-    let (server, mut client) = Running::with_cache("metrics", "c").await;
+    let (server, mut client) = RunningServer::with_cache("metrics", "c").await;
     client.ask("c", put("k", "v")).await;
     for key in ["k", "k", "none"] {
         client.ask("c", get(key)).await;
@@ -249,7 +249,7 @@ async fn metrics_count_requests_of_clients() {
 
 #[tokio::test]
 async fn metrics_need_authentication_and_health_does_not() {
-    let server = Running::secured("watched", users()).await;
+    let server = RunningServer::secured("watched", users()).await;
     for path in ["/health", "/health/live", "/health/ready", "/rest/v2/container/health/status"] {
         assert_eq!(ask(&server, path, "").await.code, 200, "{path}");
     }
@@ -283,7 +283,7 @@ async fn metrics_need_authentication_and_health_does_not() {
     let metrics = ask(&server, "/metrics", &basic("monitor", "monitor")).await.content;
     // Two wrong passwords and an invalid token for each of the two resources.
     assert!((value(&metrics, "consort_rejections_total") - 6.0).abs() < f64::EPSILON, "{metrics}");
-    let open = Running::secured("watched by all", users().public_metrics()).await;
+    let open = RunningServer::secured("watched by all", users().public_metrics()).await;
     assert_eq!(ask(&open, "/metrics", "").await.code, 200);
     assert_eq!(ask(&open, "/rest/v2/container/health", "").await.code, 401);
 }
@@ -291,7 +291,7 @@ async fn metrics_need_authentication_and_health_does_not() {
 #[tokio::test]
 async fn unauthenticated_http_connection_ends_after_its_timeout() {
     let patience = Duration::from_millis(400);
-    let server = Running::secured("http patience", users().handshake_timeout(patience)).await;
+    let server = RunningServer::secured("http patience", users().handshake_timeout(patience)).await;
     let begun = Instant::now();
     let mut half = HttpClient::at(&server).await;
     half.send("GET /health HTTP/1.1\r\nHost:").await;
@@ -317,7 +317,7 @@ async fn unauthenticated_http_connection_ends_after_its_timeout() {
 
 #[tokio::test]
 async fn stopping_server_does_not_wait_for_http_clients() {
-    let server = Running::start("watched to its end").await;
+    let server = RunningServer::start("watched to its end").await;
     let mut browser = HttpClient::at(&server).await;
     assert_eq!(browser.get("/health/ready", "").await.code, 200);
     let mut half = HttpClient::at(&server).await;
@@ -331,10 +331,10 @@ async fn stopping_server_does_not_wait_for_http_clients() {
 
 #[tokio::test]
 async fn health_in_detail_lists_the_members() {
-    let [first, second, third] = Running::three("watched cluster").await;
+    let [first, second, third] = RunningServer::three("watched cluster").await;
     let mut client = first.client().await;
     client.create("c").await;
-    let until = async |server: &Running, health: &str, members: u64| {
+    let until = async |server: &RunningServer, health: &str, members: u64| {
         timeout(PATIENCE, async {
             loop {
                 let detail = ask(server, "/rest/v2/container/health", "").await.content;

@@ -6,7 +6,7 @@ use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::authentication::users;
-use crate::client::{Client, Running, error, exec, put};
+use crate::client::{Client, RunningServer, error, exec, put};
 use crate::roles::every_operation;
 
 const SCHEMAS: &str = "___protobuf_metadata";
@@ -37,8 +37,8 @@ async fn run(client: &mut Client, task: &str, params: &[(&'static str, &'static 
 }
 
 /// Starts a server on which all internal caches are open and have entries.
-async fn with_everything(cluster: &str) -> Running {
-    let server = Running::start(cluster).await;
+async fn with_everything(cluster: &str) -> RunningServer {
+    let server = RunningServer::start(cluster).await;
     let mut client = server.client().await;
     client.create_with("c", r#"{"local-cache": {"aliases": ["other"]}}"#).await;
     client.create_with("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
@@ -60,7 +60,7 @@ const fn is_of_cache(body: &RequestBody) -> bool {
 }
 
 /// Returns the response on a new connection, without the cache's name.
-async fn answered(server: &Running, cache: &str, body: &RequestBody) -> (Status, String) {
+async fn answered(server: &RunningServer, cache: &str, body: &RequestBody) -> (Status, String) {
     let response = server.client().await.ask(cache, body.clone()).await;
     assert!(response.topology.is_none(), "{response:?}");
     (response.status, format!("{:?}", response.body).replace(cache, "NAME"))
@@ -105,7 +105,7 @@ async fn administration_does_not_open_or_change_an_internal_cache() {
 /// cache.
 #[tokio::test]
 async fn administrator_can_make_an_internal_cache_available() {
-    let server = Running::secured("internal-available", users()).await;
+    let server = RunningServer::secured("internal-available", users()).await;
     let [mut admin, mut deployer] = [server.client().await, server.client().await];
     for (client, role) in [(&mut admin, "admin"), (&mut deployer, "deployer")] {
         assert_eq!(client.plain(role, role).await.status, Status::Success);

@@ -6,7 +6,7 @@ use consort_hotrod::{BitSet, RequestBody, ResponseBody, Status, Text};
 use consort_server::KEY_PREFIX;
 use consort_server::limits::ITERATIONS_MAX;
 
-use crate::client::{Client, Running, put};
+use crate::client::{Client, RunningServer, put};
 
 fn walk(batch: u32) -> Start {
     Start { segments: None, filter: None, batch, with_metadata: false }
@@ -28,8 +28,8 @@ async fn end(client: &mut Client, id: &Text) -> Status {
     client.ask("c", RequestBody::Iteration(Iteration::End(id.clone()))).await.status
 }
 
-async fn filled(cluster: &str) -> (Running, Client) {
-    let (server, mut client) = Running::with_cache(cluster, "c").await;
+async fn filled(cluster: &str) -> (RunningServer, Client) {
+    let (server, mut client) = RunningServer::with_cache(cluster, "c").await;
     for key in ["a1", "a2", "a3", "b1", "b2"] {
         client.ask("c", put(key, key)).await;
     }

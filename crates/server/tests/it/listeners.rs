@@ -9,7 +9,7 @@ use consort_hotrod::{Expiration, Incoming, MediaType, ProtocolVersion, RequestBo
 use consort_server::limits::LISTENERS_MAX;
 use consort_server::{KEY_PREFIX, VALUE_PREFIX};
 
-use crate::client::{Client, Running, error, get, put, request};
+use crate::client::{Client, RunningServer, error, get, put, request};
 
 fn listener(id: &'static str) -> Listener {
     Listener {
@@ -44,7 +44,7 @@ async fn event(client: &mut Client) -> (EventKind, Bytes, u64) {
 
 #[tokio::test]
 async fn listener_receives_each_change_once_on_its_connection() {
-    let (server, mut client) = Running::with_cache("changes", "c").await;
+    let (server, mut client) = RunningServer::with_cache("changes", "c").await;
     let mut other = server.client().await;
     assert_eq!(ask(&mut client, Listening::Add(listener("all"))).await, Status::Success);
     other.ask("c", put("k", "1")).await;
@@ -73,7 +73,7 @@ async fn listener_receives_each_change_once_on_its_connection() {
 /// Clients with several connections to a server use any of them.
 #[tokio::test]
 async fn listener_can_be_removed_on_any_connection() {
-    let (server, mut client) = Running::with_cache("removed", "c").await;
+    let (server, mut client) = RunningServer::with_cache("removed", "c").await;
     let mut other = server.client().await;
     assert_eq!(ask(&mut client, Listening::Add(listener("one"))).await, Status::Success);
     assert_eq!(ask(&mut client, Listening::Add(listener("two"))).await, Status::Success);
@@ -87,7 +87,7 @@ async fn listener_can_be_removed_on_any_connection() {
 
 #[tokio::test]
 async fn current_state_is_sent_before_the_response_with_the_id_of_the_request() {
-    let (_server, mut client) = Running::with_cache("state", "c").await;
+    let (_server, mut client) = RunningServer::with_cache("state", "c").await;
     for key in ["a1", "a2", "b1"] {
         client.ask("c", put(key, "1")).await;
     }
@@ -116,7 +116,7 @@ async fn current_state_is_sent_before_the_response_with_the_id_of_the_request() 
 
 #[tokio::test]
 async fn listener_receives_only_kinds_of_events_in_its_interests() {
-    let (server, mut client) = Running::with_cache("interests", "c").await;
+    let (server, mut client) = RunningServer::with_cache("interests", "c").await;
     let mut other = server.client().await;
     let removals = Listener { interests: Interests::from_bits(Interests::REMOVED), ..listener("removals") };
     assert_eq!(ask(&mut client, Listening::Add(removals)).await, Status::Success);
@@ -128,7 +128,7 @@ async fn listener_receives_only_kinds_of_events_in_its_interests() {
 
 #[tokio::test]
 async fn near_cache_receives_invalidations_of_keys_in_its_filter() {
-    let (server, mut client) = Running::with_cache("near", "c").await;
+    let (server, mut client) = RunningServer::with_cache("near", "c").await;
     let mut other = server.client().await;
     for key in ["near", "far", "last"] {
         other.ask("c", put(key, "1")).await;
@@ -161,7 +161,7 @@ async fn with_previous(client: &mut Client) -> (EventKind, String) {
 #[tokio::test]
 async fn converter_sends_the_previous_value_in_the_format_of_the_client() {
     const NAME: &str = "key-value-with-previous-converter-factory";
-    let (server, mut writer) = Running::with_cache("previous", "c").await;
+    let (server, mut writer) = RunningServer::with_cache("previous", "c").await;
     let message = |message: &str| {
         format!("\u{82}\x01\x32org.infinispan.global.commons.KeyValueWithPrevious\u{8a}\x01{message}")
     };
@@ -238,7 +238,7 @@ fn parts(data: &EventData) -> (&[u8], Option<i64>) {
 
 #[tokio::test]
 async fn converter_sends_values_and_on_demand_previous_ones() {
-    let (server, mut client) = Running::with_cache("converter", "c").await;
+    let (server, mut client) = RunningServer::with_cache("converter", "c").await;
     let mut other = server.client().await;
     let mut gone = server.client().await;
     other.ask("c", put("there", "0")).await;
@@ -294,7 +294,7 @@ async fn converter_sends_values_and_on_demand_previous_ones() {
 /// Before 2.1, clients cannot request raw content.
 #[tokio::test]
 async fn converter_sends_marshalled_content_to_clients_that_unmarshal_it() {
-    let (server, mut client) = Running::with_cache("converter-old", "c").await;
+    let (server, mut client) = RunningServer::with_cache("converter-old", "c").await;
     let mut other = server.client().await;
     for version in [ProtocolVersion::V2_0, ProtocolVersion::V4_0] {
         let wanted = Listener { is_raw: false, ..converting("all", &["any"]) };
@@ -316,7 +316,7 @@ async fn converter_sends_marshalled_content_to_clients_that_unmarshal_it() {
 
 #[tokio::test]
 async fn value_filter_passes_entries_that_begin_or_cease_to_match() {
-    let (server, mut client) = Running::with_cache("by-value", "c").await;
+    let (server, mut client) = RunningServer::with_cache("by-value", "c").await;
     let mut other = server.client().await;
     let filter = Some(Factory { name: VALUE_PREFIX.into(), params: vec!["a".into()] });
     assert_eq!(ask(&mut client, Listening::Add(Listener { filter, ..listener("a") })).await, Status::Success);
@@ -335,7 +335,7 @@ async fn value_filter_passes_entries_that_begin_or_cease_to_match() {
 
 #[tokio::test]
 async fn unsupported_listeners_are_refused() {
-    let (_server, mut client) = Running::with_cache("refused", "c").await;
+    let (_server, mut client) = RunningServer::with_cache("refused", "c").await;
     let factory = |name: &str| Some(Factory { name: name.into(), params: vec!["a".into()] });
     let refused = [
         Listening::Add(Listener { filter: factory("mine"), ..listener("a") }),
@@ -359,7 +359,7 @@ async fn unsupported_listeners_are_refused() {
 
 #[tokio::test]
 async fn client_that_does_not_read_its_events_is_disconnected() {
-    let (server, mut client) = Running::with_cache("slow", "c").await;
+    let (server, mut client) = RunningServer::with_cache("slow", "c").await;
     let mut other = server.client().await;
     assert_eq!(ask(&mut client, Listening::Add(listener("slow"))).await, Status::Success);
     // More than the sockets, the server's output and the grid hold together.

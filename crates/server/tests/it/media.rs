@@ -12,16 +12,16 @@ use consort_hotrod::{
     Response, ResponseBody, Status,
 };
 
-use crate::client::{Client, Running, error, get, put, request};
+use crate::client::{Client, RunningServer, error, get, put, request};
 
 const WRAPPED: &str = r#"{"replicated-cache": {"encoding": {"media-type": "application/x-protostream"}}}"#;
 
 /// The media types of a client's keys and values.
 #[derive(Clone)]
-struct As(MediaType, MediaType);
+struct ClientTypes(MediaType, MediaType);
 
-impl As {
-    fn both(media_type: &str) -> Self {
+impl ClientTypes {
+    fn same(media_type: &str) -> Self {
         Self(MediaType::named(media_type), MediaType::named(media_type))
     }
 
@@ -55,26 +55,26 @@ fn value(of: &Response) -> &[u8] {
 
 #[tokio::test]
 async fn value_written_as_text_is_read_in_other_media_types() {
-    let running = Running::start("media").await;
+    let running = RunningServer::start("media").await;
     let mut client = running.client().await;
     client.create_with("c", WRAPPED).await;
     let pong = client.ask("c", RequestBody::Server(server::Request::Ping)).await.body;
     let ResponseBody::Server(server::Response::Pong(pong)) = pong else { panic!("{pong:?}") };
     assert_eq!((pong.key_type, pong.value_type), (MediaType::PROTOSTREAM, MediaType::PROTOSTREAM));
 
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
     assert_eq!(text.ask(&mut client, "c", put("key1", "value1")).await.status, Status::Success);
     assert_eq!(java.get(&mut client, "c", "\x4a\x04key1").await, "\x4a\x06value1");
     assert_eq!(text.get(&mut client, "c", "key1").await, "value1");
-    let json = As(MediaType::TEXT, MediaType::named("application/json"));
+    let json = ClientTypes(MediaType::TEXT, MediaType::named("application/json"));
     assert_eq!(json.get(&mut client, "c", "key1").await, r#"{"_type":"string","_value":"value1"}"#);
     let number = r#"{"_type": "int32", "_value": 42}"#;
     assert_eq!(json.ask(&mut client, "c", put("n", number)).await.status, Status::Success);
     assert_eq!(java.get(&mut client, "c", "\x4a\x01n").await, "\x28\x2a");
     assert_eq!(text.get(&mut client, "c", "n").await, "42");
-    let utf16 = As(MediaType::TEXT, MediaType::named("text/plain; charset=UTF-16BE"));
+    let utf16 = ClientTypes(MediaType::TEXT, MediaType::named("text/plain; charset=UTF-16BE"));
     assert_eq!(utf16.get(&mut client, "c", "n").await, "\u{0}4\u{0}2");
-    let bytes = As(MediaType::TEXT, MediaType::OCTET_STREAM);
+    let bytes = ClientTypes(MediaType::TEXT, MediaType::OCTET_STREAM);
     assert_eq!(bytes.ask(&mut client, "c", put("b", "\x01\x02")).await.status, Status::Success);
     assert_eq!(java.get(&mut client, "c", "\x4a\x01b").await, "\x52\x02\x01\x02");
     assert_eq!(bytes.get(&mut client, "c", "b").await, "\x01\x02");
@@ -102,12 +102,12 @@ async fn value_written_as_text_is_read_in_other_media_types() {
 async fn entities_are_converted_to_json_and_back_by_the_schemas_on_all_servers() {
     const SCHEMA: &str =
         "syntax = \"proto3\"; package shop; message Book { string title = 1; int32 pages = 2; }";
-    let first = Running::start("entities").await;
-    let second = Running::join("entities").await;
+    let first = RunningServer::start("entities").await;
+    let second = RunningServer::join("entities").await;
     let (mut here, mut there) = (first.client().await, second.client().await);
     here.create_with("c", WRAPPED).await;
-    let java = As::both("application/x-protostream");
-    let json = As(MediaType::TEXT, MediaType::named("application/json"));
+    let java = ClientTypes::same("application/x-protostream");
+    let json = ClientTypes(MediaType::TEXT, MediaType::named("application/json"));
     // `Emma` with 474 pages, as Java's client writes it.
     let emma = &b"\x82\x01\x09shop.Book\x8a\x01\x09\x0a\x04Emma\x10\xda\x03"[..];
     assert_eq!(java.ask(&mut here, "c", put("\x4a\x01e", emma)).await.status, Status::Success);
@@ -116,8 +116,9 @@ async fn entities_are_converted_to_json_and_back_by_the_schemas_on_all_servers()
     for version in 0..10 {
         // Also with a schema of the same length as before.
         let schema = SCHEMA.replace("pages", &format!("page{version}"));
-        let written =
-            As::both("text/plain").ask(&mut here, "___protobuf_metadata", put("book.proto", schema)).await;
+        let written = ClientTypes::same("text/plain")
+            .ask(&mut here, "___protobuf_metadata", put("book.proto", schema))
+            .await;
         assert_eq!(written.status, Status::Success);
         let expected = format!(r#"{{"_type":"shop.Book","title":"Emma","page{version}":474}}"#);
         assert_eq!(json.get(&mut here, "c", "e").await, expected);
@@ -141,10 +142,10 @@ async fn entities_are_converted_to_json_and_back_by_the_schemas_on_all_servers()
 
 #[tokio::test]
 async fn iterations_listeners_and_streams_are_converted() {
-    let running = Running::start("media-walks").await;
+    let running = RunningServer::start("media-walks").await;
     let (mut client, mut other) = (running.client().await, running.client().await);
     client.create_with("c", WRAPPED).await;
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
     let wanted = Listener {
         id: "id".into(),
         includes_state: false,
@@ -191,10 +192,10 @@ async fn iterations_listeners_and_streams_are_converted() {
 /// A converter gets the entry in the listener's format, unless the listener wants raw content.
 #[tokio::test]
 async fn converters_of_listeners_use_the_format_of_the_client() {
-    let running = Running::start("media-converters").await;
+    let running = RunningServer::start("media-converters").await;
     let (mut client, mut other) = (running.client().await, running.client().await);
     client.create_with("c", WRAPPED).await;
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
     for (is_raw, expected) in [(false, &b"\x03key\x05value"[..]), (true, b"\x05\x4a\x03key\x07\x4a\x05value")]
     {
         let converter = Factory { name: listener::KEY_VALUE_VERSION.into(), params: vec!["gone".into()] };
@@ -229,10 +230,10 @@ async fn converters_of_listeners_use_the_format_of_the_client() {
 /// Clients refuse keys of segments that they have not requested.
 #[tokio::test]
 async fn iteration_over_segments_returns_the_keys_that_the_client_finds_in_them() {
-    let running = Running::start("media-segments").await;
+    let running = RunningServer::start("media-segments").await;
     let mut client = running.client().await;
     client.create_with("c", WRAPPED).await;
-    let text = As::both("text/plain");
+    let text = ClientTypes::same("text/plain");
     let keys: Vec<String> = (0..200).map(|n| format!("key-{n}")).collect();
     let entries = keys.iter().map(|key| (key.clone().into(), "v".into())).collect();
     let put_all = RequestBody::Bulk(bulk::Request::PutAll(Expiration::INFINITE, entries));
@@ -273,12 +274,12 @@ async fn iteration_over_segments_returns_the_keys_that_the_client_finds_in_them(
 
 #[tokio::test]
 async fn conversion_error_is_answered_and_changes_nothing() {
-    let running = Running::start("media-errors").await;
+    let running = RunningServer::start("media-errors").await;
     let mut client = running.client().await;
     client.create_with("c", WRAPPED).await;
     client.create_with("j", r#"{"local-cache": {"encoding": {"media-type": "application/json"}}}"#).await;
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
-    let refused = As::both("image/png").ask(&mut client, "c", put("k", "v")).await;
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
+    let refused = ClientTypes::same("image/png").ask(&mut client, "c", put("k", "v")).await;
     assert_eq!(refused.status, Status::ServerError);
     let expected = "ISPN000492: Cannot find transcoder between 'image/png' to 'application/x-protostream'";
     assert!(error(&refused).contains(expected), "{refused:?}");
@@ -297,11 +298,17 @@ async fn conversion_error_is_answered_and_changes_nothing() {
 /// Without media types of the cache or of the client, bytes are unchanged.
 #[tokio::test]
 async fn values_without_media_types_are_not_converted() {
-    let (_running, mut client) = Running::with_cache("media-none", "c").await;
+    let (_running, mut client) = RunningServer::with_cache("media-none", "c").await;
     client.create_with("w", WRAPPED).await;
-    assert_eq!(As::both("image/png").ask(&mut client, "c", put("k", "\u{1}")).await.status, Status::Success);
-    assert_eq!(As::both("text/plain").get(&mut client, "c", "k").await, "\u{1}");
-    for unspecified in [As(MediaType::Unspecified, MediaType::Unspecified), As::both("application/unknown")] {
+    assert_eq!(
+        ClientTypes::same("image/png").ask(&mut client, "c", put("k", "\u{1}")).await.status,
+        Status::Success
+    );
+    assert_eq!(ClientTypes::same("text/plain").get(&mut client, "c", "k").await, "\u{1}");
+    for unspecified in [
+        ClientTypes(MediaType::Unspecified, MediaType::Unspecified),
+        ClientTypes::same("application/unknown"),
+    ] {
         assert_eq!(unspecified.ask(&mut client, "w", put("k", "as it is")).await.status, Status::Success);
         assert_eq!(unspecified.get(&mut client, "w", "k").await, "as it is");
     }

@@ -10,11 +10,11 @@ use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Request 
 use consort_hotrod::{Expiration, RequestBody, Span, Status, TimeUnit};
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Client, DETECTION, PATIENCE, Running, get, member, put, request};
+use crate::client::{Client, DETECTION, PATIENCE, RunningServer, get, member, put, request};
 use crate::http::ask;
 
 /// Returns all values by their names and labels as they are exposed.
-async fn values(server: &Running) -> BTreeMap<String, f64> {
+async fn values(server: &RunningServer) -> BTreeMap<String, f64> {
     let metrics = ask(server, "/metrics", "").await.content;
     let lines = metrics.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -26,7 +26,7 @@ async fn values(server: &Running) -> BTreeMap<String, f64> {
 }
 
 /// Waits until a value is as expected. A missing value counts as 0.
-async fn until(server: &Running, series: &str, is_expected: impl Fn(f64) -> bool) -> f64 {
+async fn until(server: &RunningServer, series: &str, is_expected: impl Fn(f64) -> bool) -> f64 {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let values = values(server).await;
@@ -72,7 +72,7 @@ async fn send(client: &mut Client, cache: &str, body: RequestBody) {
 
 #[tokio::test]
 async fn limits_evictions_and_expirations_are_exposed_by_cache() {
-    let (server, mut client) = Running::with_cache("metrics of entries", "plain").await;
+    let (server, mut client) = RunningServer::with_cache("metrics of entries", "plain").await;
     client.create_with("small", r#"{"distributed-cache": {"memory": {"max-count": 2}}}"#).await;
     client.create_with("sized", r#"{"distributed-cache": {"memory": {"max-size": "1MB"}}}"#).await;
     let before = values(&server).await;
@@ -105,7 +105,7 @@ async fn limits_evictions_and_expirations_are_exposed_by_cache() {
 
 #[tokio::test]
 async fn listeners_and_near_caches_are_exposed_by_cache_until_they_are_removed() {
-    let (server, mut client) = Running::with_cache("metrics of listeners", "c").await;
+    let (server, mut client) = RunningServer::with_cache("metrics of listeners", "c").await;
     let listener = |id: &'static str| {
         let interests = Interests::ALL;
         let listener = Listener {
@@ -136,7 +136,7 @@ async fn listeners_and_near_caches_are_exposed_by_cache_until_they_are_removed()
 
 #[tokio::test]
 async fn errors_are_exposed_by_cache_and_status_and_clients_cannot_add_caches() {
-    let (server, mut client) = Running::with_cache("metrics of errors", "c").await;
+    let (server, mut client) = RunningServer::with_cache("metrics of errors", "c").await;
     let of_c = "consort_cache_errors_total{cache=\"c\",status=\"ServerError\"}";
     let of_none = "consort_cache_errors_total{cache=\"\",status=\"ParseError\"}";
     assert!(!values(&server).await.contains_key(of_c));
@@ -156,7 +156,7 @@ async fn errors_are_exposed_by_cache_and_status_and_clients_cannot_add_caches() 
 
 #[tokio::test]
 async fn transactions_and_requests_that_wait_for_their_locks_are_exposed() {
-    let (server, mut client) = Running::with_cache("metrics of transactions", "plain").await;
+    let (server, mut client) = RunningServer::with_cache("metrics of transactions", "plain").await;
     let of = |outcome: &str| format!("consort_transactions_total{{outcome=\"{outcome}\"}}");
     assert!(!values(&server).await.contains_key(&of("prepared")), "no cache has transactions yet");
     client.create_with("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
@@ -192,7 +192,7 @@ async fn transactions_and_requests_that_wait_for_their_locks_are_exposed() {
 
 #[tokio::test]
 async fn rebalances_credits_and_suspicions_are_exposed_when_servers_come_and_go() {
-    let [first, second, third] = Running::three("metrics of a cluster").await;
+    let [first, second, third] = RunningServer::three("metrics of a cluster").await;
     let mut client = first.client().await;
     client.create("c").await;
     for server in [&first, &second, &third] {
@@ -242,9 +242,9 @@ async fn rebalances_credits_and_suspicions_are_exposed_when_servers_come_and_go(
 }
 
 /// A metric in the document or on a server: its type and its labels.
-type Described = BTreeMap<String, (String, BTreeSet<String>)>;
+type MetricDescriptions = BTreeMap<String, (String, BTreeSet<String>)>;
 
-fn documented() -> Described {
+fn documented() -> MetricDescriptions {
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     let document = std::fs::read_to_string(document).unwrap();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -264,7 +264,7 @@ fn labels_of(series: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn document_names_exactly_the_exposed_metrics() {
-    let (server, mut client) = Running::with_cache("documented metrics", "c").await;
+    let (server, mut client) = RunningServer::with_cache("documented metrics", "c").await;
     client.create_with("small", r#"{"distributed-cache": {"memory": {"max-count": 2}}}"#).await;
     client.create_with("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
     client.ask("missing", get("k")).await;

@@ -9,7 +9,7 @@ use consort_protostream::{QueryRequest, QueryResponse};
 use consort_server::Role;
 
 use crate::authentication::users;
-use crate::client::{Client, Running, error, put, request};
+use crate::client::{Client, RunningServer, error, put, request};
 
 const WRAPPED: &str = r#"{"distributed-cache": {"encoding": {"media-type": "application/x-protostream"}}}"#;
 const SCHEMA: &str =
@@ -57,7 +57,7 @@ fn ickle(text: &str) -> QueryRequest {
 
 #[tokio::test]
 async fn query_of_three_servers_finds_each_entry_once_at_any_of_them() {
-    let servers = Running::three("queries").await;
+    let servers = RunningServer::three("queries").await;
     let mut client = servers[0].client().await;
     with_books(&mut client, 300).await;
     for server in &servers {
@@ -95,7 +95,7 @@ async fn query_of_three_servers_finds_each_entry_once_at_any_of_them() {
 
 #[tokio::test]
 async fn query_in_json_is_answered_in_json() {
-    let running = Running::start("queries-json").await;
+    let running = RunningServer::start("queries-json").await;
     let mut client = running.client().await;
     with_books(&mut client, 3).await;
     for (asked, answer) in [
@@ -124,7 +124,7 @@ async fn query_in_json_is_answered_in_json() {
 
 #[tokio::test]
 async fn invalid_query_is_refused_with_its_reason() {
-    let running = Running::start("queries-refused").await;
+    let running = RunningServer::start("queries-refused").await;
     let mut client = running.client().await;
     with_books(&mut client, 1).await;
     client.create_with("texts", r#"{"local-cache": {"encoding": {"media-type": "text/plain"}}}"#).await;
@@ -200,7 +200,7 @@ async fn iterate(client: &mut Client, params: &[Bytes], with_metadata: bool) -> 
 
 #[tokio::test]
 async fn iteration_with_a_query_returns_each_match_once_from_all_servers() {
-    let servers = Running::three("queries-iterated").await;
+    let servers = RunningServer::three("queries-iterated").await;
     let mut client = servers[1].client().await;
     with_books(&mut client, 100).await;
     for with_metadata in [false, true] {
@@ -227,7 +227,7 @@ async fn iteration_with_a_query_returns_each_match_once_from_all_servers() {
 
 #[tokio::test]
 async fn user_with_read_permission_can_query_but_not_delete() {
-    let running = Running::secured("queries-roles", users()).await;
+    let running = RunningServer::secured("queries-roles", users()).await;
     let mut admin = running.client().await;
     admin.plain("admin", "admin").await;
     with_books(&mut admin, 2).await;

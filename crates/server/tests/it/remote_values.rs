@@ -5,7 +5,7 @@ use consort_hotrod::ops::{bulk, map};
 use consort_hotrod::{Flags, Request, RequestBody, ResponseBody, Status};
 use consort_server::{Budget, Server};
 
-use crate::client::{Client, Running, get, put, request};
+use crate::client::{Client, RunningServer, get, put, request};
 
 const MIB: usize = 1024 * 1024;
 
@@ -17,10 +17,11 @@ const PROCESS_BYTES: u64 = 128 * MIB as u64;
 const READS: u64 = 60;
 
 /// Starts two servers, one of which has the value of `large`. Returns them with their budgets.
-async fn servers(cluster: &str) -> ([Running; 2], [Budget; 2]) {
+async fn servers(cluster: &str) -> ([RunningServer; 2], [Budget; 2]) {
     let budgets = [(); 2].map(|()| Budget::new("process", PROCESS_BYTES));
     let [first, second] = budgets.each_ref().map(|budget| Server::builder().memory(budget.clone()));
-    let servers = [Running::secured(cluster, first).await, Running::joining(cluster, second).await];
+    let servers =
+        [RunningServer::secured(cluster, first).await, RunningServer::joining(cluster, second).await];
     let mut client = servers[0].client().await;
     client.create_with("c", r#"{"distributed-cache": {"owners": 1}}"#).await;
     for (key, value) in [("large", vec![7; VALUE_BYTES]), ("small", vec![7])] {
@@ -30,7 +31,7 @@ async fn servers(cluster: &str) -> ([Running; 2], [Budget; 2]) {
 }
 
 /// Begins many requests at both servers, one of which has the value.
-async fn greedy(servers: &[Running; 2], body: impl Fn() -> RequestBody, flags: Flags) -> [Client; 2] {
+async fn greedy(servers: &[RunningServer; 2], body: impl Fn() -> RequestBody, flags: Flags) -> [Client; 2] {
     let requests: Vec<Request> = (0..READS)
         .map(|id| {
             let mut request = request(id, "c", body());
@@ -56,7 +57,7 @@ async fn all(client: &mut Client, body: RequestBody) -> Vec<ResponseBody> {
 }
 
 /// Other clients are served while clients do not read their responses, which are bounded.
-async fn others_are_served(servers: &[Running; 2], budgets: &[Budget; 2]) {
+async fn others_are_served(servers: &[RunningServer; 2], budgets: &[Budget; 2]) {
     for server in servers {
         let mut other = server.client().await;
         for _ in 0..200 {

@@ -8,7 +8,7 @@ use consort_hotrod::{BitSet, Expiration, Opcode, RequestBody, ResponseBody, Stat
 use consort_server::Role;
 
 use crate::authentication::users;
-use crate::client::{Client, Running, exec};
+use crate::client::{Client, RunningServer, exec};
 
 fn key() -> Bytes {
     Bytes::from_static(b"k")
@@ -210,7 +210,7 @@ fn is_permitted(role: Role, needed: &str) -> bool {
     }
 }
 
-async fn authenticated_as(server: &Running, role: Role) -> Client {
+async fn authenticated_as(server: &RunningServer, role: Role) -> Client {
     let mut client = server.client().await;
     let known = client.plain(role.name(), role.name()).await;
     assert_eq!(known.body, ResponseBody::Auth(auth::Response::Done));
@@ -244,7 +244,7 @@ async fn try_one(client: &mut Client, role: Role, body: RequestBody) {
 
 #[tokio::test]
 async fn every_operation_is_checked_against_every_role() {
-    let server = Running::secured("every-role", users()).await;
+    let server = RunningServer::secured("every-role", users()).await;
     authenticated_as(&server, Role::Admin).await.create("c").await;
     for role in Role::ALL {
         let mut client = authenticated_as(&server, role).await;
@@ -262,7 +262,7 @@ async fn every_operation_is_checked_against_every_role() {
 
 #[tokio::test]
 async fn unauthenticated_client_gets_a_response_to_ping_only() {
-    let server = Running::secured("strangers", users()).await;
+    let server = RunningServer::secured("strangers", users()).await;
     authenticated_as(&server, Role::Admin).await.create("c").await;
     let mut stranger = server.client().await;
     for body in every_operation() {

@@ -9,7 +9,7 @@ use consort_hotrod::{
 use consort_server::Role;
 
 use crate::authentication::users;
-use crate::client::{Client, Running, error, exec, get, put, request};
+use crate::client::{Client, RunningServer, error, exec, get, put, request};
 
 const SCHEMAS: &str = "___protobuf_metadata";
 
@@ -52,8 +52,8 @@ async fn save(client: &mut Client, name: &str, content: &str, op: &str, force: &
 
 #[tokio::test]
 async fn errors_of_schemas_are_visible_on_all_servers_when_the_write_is_answered() {
-    let first = Running::start("schemas").await;
-    let second = Running::join("schemas").await;
+    let first = RunningServer::start("schemas").await;
+    let second = RunningServer::join("schemas").await;
     let (mut here, mut there) = (first.client().await, second.client().await);
     let pong = here.ask(SCHEMAS, RequestBody::Server(server::Request::Ping)).await.body;
     let ResponseBody::Server(server::Response::Pong(pong)) = pong else { panic!("{pong:?}") };
@@ -87,7 +87,7 @@ async fn errors_of_schemas_are_visible_on_all_servers_when_the_write_is_answered
 
 #[tokio::test]
 async fn only_schemas_can_be_written_and_old_clients_wrap_them() {
-    let running = Running::start("schemas-only").await;
+    let running = RunningServer::start("schemas-only").await;
     let mut client = running.client().await;
     let refused = ask(&mut client, put("book", BOOK)).await;
     assert_eq!(refused.status, Status::ServerError);
@@ -115,7 +115,7 @@ async fn only_schemas_can_be_written_and_old_clients_wrap_them() {
 
 #[tokio::test]
 async fn tasks_for_schemas_return_their_outcome() {
-    let running = Running::start("schemas-tasks").await;
+    let running = RunningServer::start("schemas-tasks").await;
     let mut client = running.client().await;
     assert_eq!(save(&mut client, "book.proto", BOOK, "u", "").await, "n");
     assert_eq!(save(&mut client, "book.proto", BOOK, "c", "").await, "c");
@@ -144,7 +144,7 @@ async fn tasks_for_schemas_return_their_outcome() {
 
 #[tokio::test]
 async fn user_without_create_permission_cannot_write_schemas() {
-    let running = Running::secured("schemas-roles", users()).await;
+    let running = RunningServer::secured("schemas-roles", users()).await;
     for role in [Role::Admin, Role::Deployer, Role::Application, Role::Observer] {
         let may = matches!(role, Role::Admin | Role::Deployer);
         let mut client = running.client().await;

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::authentication::{refusal, users};
-use crate::client::{Client, PATIENCE, Running, get, put};
+use crate::client::{Client, PATIENCE, RunningServer, get, put};
 
 /// Reads until the server closes the connection.
 async fn closed(mut stream: TcpStream) {
@@ -36,7 +36,7 @@ fn auth_of(length: usize) -> Vec<u8> {
 #[tokio::test]
 async fn unauthenticated_connection_ends_after_its_timeout() {
     let patience = Duration::from_millis(400);
-    let server = Running::secured("patience", users().handshake_timeout(patience)).await;
+    let server = RunningServer::secured("patience", users().handshake_timeout(patience)).await;
     let begun = Instant::now();
     // One client sends nothing, one a half request, one begins an authentication, and one only sends pings.
     let silent = server.client().await.stream;
@@ -75,7 +75,7 @@ async fn unauthenticated_connection_ends_after_its_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unauthenticated_client_that_sends_without_pause_does_not_delay_others() {
     let patience = Duration::from_millis(400);
-    let server = Running::secured("sender", users().handshake_timeout(patience)).await;
+    let server = RunningServer::secured("sender", users().handshake_timeout(patience)).await;
     let mut sender = server.client().await.stream;
     let asking = tokio::spawn(async move {
         let ping = crate::client::request(1, "", RequestBody::Server(server::Request::Ping));
@@ -98,7 +98,7 @@ async fn unauthenticated_client_that_sends_without_pause_does_not_delay_others()
 
 #[tokio::test]
 async fn request_of_an_unauthenticated_client_is_bounded() {
-    let server = Running::secured("small", users()).await;
+    let server = RunningServer::secured("small", users()).await;
     for length in [CREDENTIALS_BYTES_MAX, PREAUTH_BYTES_MAX, 1 << 30] {
         let error = server.client().await.refused(&auth_of(length)).await.expect("an error");
         assert_eq!(error.status, Status::ParseError, "{length}");
@@ -128,7 +128,7 @@ fn resident_bytes() -> usize {
 #[tokio::test]
 async fn unauthenticated_connection_holds_at_most_64_kib() {
     const CLIENTS: usize = 400;
-    let server = Running::secured("held", users().handshake_timeout(PATIENCE)).await;
+    let server = RunningServer::secured("held", users().handshake_timeout(PATIENCE)).await;
     let mut message = auth_of(CREDENTIALS_BYTES_MAX - 64);
     message.resize(CREDENTIALS_BYTES_MAX - 64, 0);
     let mut clients = Vec::new();
@@ -156,7 +156,7 @@ async fn guessed_passwords_do_not_delay_other_clients() {
     // The verifiers have production cost.
     let line = line_for("alice", &[Role::Admin], Some("wonderland")).unwrap();
     let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_cleartext();
-    let server = Running::secured("guesses", builder).await;
+    let server = RunningServer::secured("guesses", builder).await;
     let mut alice = server.client().await;
     alice.plain("alice", "wonderland").await;
     alice.create("c").await;
