@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn pool() -> HandshakePool {
-        HandshakePool::new(Memory::default().pool).unwrap()
+        HandshakePool::new(Memory::default().handshakes).unwrap()
     }
 
     fn here() -> Origin {
@@ -266,7 +266,7 @@ mod tests {
         let process = Budget::new("process", 1024 * 1024 * 1024);
         let memory = Memory::within(process.clone());
         let _held = process.try_reserve(process.limit()).unwrap();
-        let mut pool = HandshakePool::new(memory.pool).unwrap();
+        let mut pool = HandshakePool::new(memory.handshakes).unwrap();
         for _ in 0..PREAUTH_CONNECTIONS_MIN {
             assert_eq!(pool.spawn(here(), |_| Box::pin(std::future::pending())), []);
         }
