@@ -1,10 +1,10 @@
 //! The end of a server: none of its clients' requests fails or stays without a response.
 //!
-//! A server that is asked to end first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next response they
-//! learn the servers with which to continue. Meanwhile it reads and executes requests. It closes a connection only when
-//! every request that it has read there is answered and no other has arrived for a short time. After [`MOVE_TIME_MAX`], and
-//! at once where no other server is left, it starts no more requests: a request that still arrives is answered with
-//! `IllegalLifecycle`, which means that it was not executed.
+//! A server that is asked to end first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next
+//! response they learn the servers with which to continue. Meanwhile it reads and executes requests. It closes a connection
+//! only when every request that it has read there is answered and no other has arrived for a short time. After
+//! [`MOVE_TIME_MAX`], and at once where no other server is left, it starts no more requests: a request that still arrives
+//! is answered with `IllegalLifecycle`, which means that it was not executed.
 //!
 //! A request that is on its way while the connection is closed is never read, but its client cannot know that: a connection
 //! of a crashed server ends in the same way. So a client can say with a parameter of a request that it understands a close
@@ -34,7 +34,7 @@ pub(crate) enum Stage {
 }
 
 /// The text of the response to a request that is not started.
-const ENDS: &str = "this server ends; the request was not begun";
+const ENDS: &str = "this server is ending; the request was not started";
 
 /// Waits until no more requests are started.
 pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {

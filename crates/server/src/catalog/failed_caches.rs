@@ -77,7 +77,7 @@ impl FailedCaches {
     /// A cache is open, or is no longer defined.
     pub(crate) fn forget(&self, name: &str, why: &'static str) {
         if self.lock().remove(name).is_some() {
-            tracing::info!(cache = name, "a cache that could not be opened before {why}");
+            tracing::info!(cache = name, "a cache that could not be opened earlier {why}");
         }
     }
 

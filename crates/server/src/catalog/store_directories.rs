@@ -35,7 +35,7 @@ pub(crate) async fn remove(directory: PathBuf) {
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
     match removed {
         Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(directory = %directory.display(), %error, "files of a removed cache are left");
+            tracing::warn!(directory = %directory.display(), %error, "cannot remove the files of a removed cache");
         }
         _ => {}
     }
@@ -51,8 +51,8 @@ pub(crate) async fn warn_orphaned_directories(data: &Data, known: BTreeSet<PathB
         let directory = directory.display();
         tracing::warn!(
             %directory,
-            "no defined cache has these files, and this server keeps them: their cache was removed while this server was \
-             away, or its definition was lost and they are the last copy of its entries"
+            "files without a defined cache are kept: their cache was removed while this server was \
+             unreachable, or its definition was lost and they are the last copy of its entries"
         );
     }
 }

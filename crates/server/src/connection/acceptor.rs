@@ -1,9 +1,10 @@
 //! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for
 //! other servers of its cluster, readiness probes get 503 and Hot Rod requests wait.
 //!
-//! Each limit on connections keeps capacity for another use: descriptors for files and members ([`crate::connection::descriptors`]),
-//! connections for clients that are not authenticated yet, such as monitoring ([`CONNECTIONS_RESERVED`]), and connections
-//! for other addresses ([`crate::connection::addresses`]). Health requests can have a port of their own ([`crate::http::health_port`]).
+//! Each limit on connections keeps capacity for another use: descriptors for files and members
+//! ([`crate::connection::descriptors`]), connections for clients that are not authenticated yet, such as monitoring
+//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::connection::addresses`]). Health requests can
+//! have a port of their own ([`crate::http::health_port`]).
 
 use std::convert::Infallible;
 use std::io;
@@ -136,7 +137,7 @@ impl Acceptor {
     fn pause(&mut self, error: &io::Error) {
         self.paused_until = Some(Instant::now() + ACCEPT_RETRY_DELAY);
         if let Some(count) = self.log_limits.accepting.count(std::time::Instant::now()) {
-            tracing::warn!(%error, count, "connections cannot be accepted");
+            tracing::warn!(%error, count, "cannot accept connections");
         }
     }
 
@@ -150,7 +151,7 @@ impl Acceptor {
                 let max = self.addresses.max();
                 tracing::warn!(
                     %origin, count,
-                    "connections are turned away: the address has {max}, which --connections-per-address allows"
+                    "refusing connections: the address has reached the limit of {max} (--connections-per-address)"
                 );
             }
             return;
@@ -183,7 +184,7 @@ impl Acceptor {
             if let Some(count) = self.log_limits.pending.count(std::time::Instant::now()) {
                 tracing::warn!(
                     %origin, count,
-                    "connections end that have not shown who they are: there are too many of them"
+                    "closing unauthenticated connections: their limit is reached"
                 );
             }
         }
@@ -193,7 +194,7 @@ impl Acceptor {
         self.telemetry.turned_away.one();
         if let Some(count) = self.log_limits.full.count(std::time::Instant::now()) {
             let max = self.connections_max;
-            tracing::warn!(count, "clients are turned away: there are {max} connections");
+            tracing::warn!(count, "refusing connections: the limit of {max} is reached");
         }
     }
 
@@ -220,7 +221,7 @@ impl Acceptor {
         }
         stage.send_replace(Stage::Closing);
         if timeout(DRAIN_TIME_MAX, wait_until_drained(&mut handshake_pool, &mut connections)).await.is_err() {
-            tracing::warn!("{} clients have not taken their answers", connections.len());
+            tracing::warn!("{} clients have not read their responses", connections.len());
         }
         handshake_pool.shutdown().await;
         connections.shutdown().await;
@@ -236,7 +237,7 @@ fn set_options(stream: &TcpStream) {
     // Responses are already written in batches, so that Nagle's algorithm would only add delay.
     let results = [stream.set_nodelay(true), SockRef::from(stream).set_tcp_keepalive(&keepalive)];
     for error in results.into_iter().filter_map(Result::err) {
-        tracing::debug!(%error, "an option of a connection is refused");
+        tracing::debug!(%error, "cannot set an option of a connection");
     }
 }
 

@@ -211,7 +211,7 @@ fn lower_thread_priority() {
     // On other systems this would set the priority of the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::debug!(%error, "a thread for clients that are not known has the priority of others");
+        tracing::debug!(%error, "cannot lower the priority of a handshake thread");
     }
 }
 

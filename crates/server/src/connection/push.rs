@@ -186,10 +186,10 @@ async fn forward_events(
                 tracing::warn!(%exceeded, "an event is too large");
                 break "an event is too large";
             }
-            Err(_) => break "it does not take its events",
+            Err(_) => break "it does not read its events",
         }
     };
-    tracing::warn!(why, "a client cannot be told of all changes: its connection ends");
+    tracing::warn!(why, "closing a client's connection: events may be missing");
     events_out.lost.notify_one();
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Filter {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
     #[error(
-        "there is no factory '{name}' here; there are {KEY_PREFIX}, {VALUE_PREFIX}, and of queries {FILTER} and {CONTINUOUS} for \
+        "unknown factory '{name}'; this server has {KEY_PREFIX}, {VALUE_PREFIX}, and for queries {FILTER} and {CONTINUOUS} for \
          listeners and {ITERATION} for iterations"
     )]
     Unknown { name: String },

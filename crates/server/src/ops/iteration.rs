@@ -201,7 +201,10 @@ impl Iterations {
             all.walking.retain(|_, walking| !walking.idles(now));
         }
         if all.walking.len() >= ITERATIONS_MAX {
-            return Refusal::new(format!("this connection has {ITERATIONS_MAX} iterations already")).into();
+            return Refusal::new(format!(
+                "this connection has reached the limit of {ITERATIONS_MAX} iterations"
+            ))
+            .into();
         }
         all.last = all.last.wrapping_add(1);
         let id = all.last;

@@ -44,7 +44,7 @@ fn is(is: bool) -> Answer {
 }
 
 fn another_kind() -> Refusal {
-    Refusal::new("the key has a value that was not put by a multimap")
+    Refusal::new("the key has a value that is not of a multimap")
 }
 
 /// Answers a request.
@@ -54,7 +54,7 @@ pub(crate) async fn answer(
     request: Request,
 ) -> Result<Answer, Refusal> {
     if served.transactions.is_some() {
-        return Err(Refusal::new("a cache with transactions is no multimap"));
+        return Err(Refusal::new("a transactional cache supports no multimap operations"));
     }
     let Request { action, allows_duplicates } = request;
     let cache = &served.cache;

@@ -32,9 +32,9 @@ use crate::memory::{Memory, reserve};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     /// Java's clients recognize this error by the exception's name.
-    #[error("java.io.StreamCorruptedException: there is no stream {0} on this connection, or no more")]
+    #[error("java.io.StreamCorruptedException: no open stream {0} on this connection")]
     Unknown(i32),
-    #[error("this connection has {STREAMS_MAX} streams already")]
+    #[error("this connection has reached the limit of {STREAMS_MAX} streams")]
     TooMany,
     #[error("a value has {VALUE_BYTES_MAX} bytes at most: the stream has ended, and nothing was changed")]
     TooLarge,
