@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_closed_once_its_client_has_been_silent_for_a_moment() {
+    async fn connection_closes_after_its_client_was_silent() {
         let stage = watch::Sender::new(Stage::Serving);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_goes_on_is_refused_for_a_bounded_time() {
+    async fn client_that_keeps_sending_is_refused_for_a_bounded_time() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_a_notice_is_told_at_once_that_the_rest_was_not_begun() {
+    async fn client_with_close_notices_gets_one_at_once() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_has_a_directory_of_its_own_whatever_it_is_called() {
+    fn cache_of_any_name_has_its_own_directory() {
         let of = |cache: &str| directory(Path::new("/data"), cache, "1f").display().to_string();
         assert_eq!(of("stock-1_a"), "/data/caches/stock-1_a.1f");
         assert_eq!(of("../../etc"), "/data/caches/~~~~~~etc.1f");

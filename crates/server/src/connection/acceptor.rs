@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_is_answered_while_silent_connections_take_all_places() {
+    async fn health_is_answered_while_silent_connections_reach_the_limit() {
         let (mut acceptor, visitors) = limited_acceptor(8).await;
         let watching = async {
             let mut silent = Vec::new();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_clients_leave_places_for_health_and_those_beyond_are_turned_away() {
+    async fn authenticated_clients_beyond_the_limit_are_refused_and_health_is_answered() {
         const MAX: usize = 8;
         let (mut acceptor, [visitors, _]) = limited_acceptor(MAX).await;
         acceptor.start_serving(Arc::new(caches("narrow", acceptor.telemetry.clone()).await));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_that_vanishes_is_noticed_by_keepalive() {
+    async fn vanished_client_is_detected_by_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connecting = TcpStream::connect(listener.local_addr().unwrap());
         let (_client, accepted) = tokio::join!(connecting, listener.accept());
@@ -475,12 +475,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn before_it_is_open_who_watches_is_answered_and_clients_wait_with_what_they_have_said() {
+    async fn http_is_answered_and_hot_rod_requests_wait_before_the_server_serves() {
         early("early", None).await;
     }
 
     #[tokio::test]
-    async fn within_tls_it_is_the_same() {
+    async fn http_is_answered_and_hot_rod_requests_wait_before_the_server_serves_tls() {
         let directory = std::env::temp_dir().join(format!("consort-{}-acceptor", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

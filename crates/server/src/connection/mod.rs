@@ -654,7 +654,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_begins_nothing_beyond_what_may_wait_for_answers_and_for_its_client() {
+    fn connection_starts_no_request_beyond_its_limits() {
         assert!(has_room_for_one(WAITING_MAX - 1, UNANSWERED_MAX - 1, 1, UNWRITTEN_MAX - 1));
         assert!(!has_room_for_one(WAITING_MAX, 0, 1, 0));
         assert!(!has_room_for_one(1, UNANSWERED_MAX, 1, 0));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_events_of_all_connections_wait_for_one_budget_and_small_ones_do_not() {
+    async fn large_events_of_all_connections_wait_for_one_budget() {
         let all = Budget::new("events", 100_000);
         let (first, mut of_first) = EventSender::new(all.clone());
         first.send(event(UNSENT_BYTES_MAX + 90_000)).await.unwrap();

@@ -215,8 +215,8 @@ impl Counters {
             tracing::warn!(
                 defined,
                 limit = max,
-                "the number of counters in the cluster is near the limit, at which new counters are refused. Remove counters that are \
-                 no longer used: their names are freed when the limit is reached"
+                "the number of counters in the cluster is near the limit, at which new counters are refused. Remove counters that \
+                 are no longer used: their names are freed when the limit is reached"
             );
         }
     }
@@ -258,7 +258,7 @@ mod tests {
 
     /// As `java.util.Arrays.hashCode`.
     #[test]
-    fn names_are_known_as_java_hashes_them() {
+    fn names_are_hashed_as_in_java() {
         assert_eq!(known_as(b""), 1);
         assert_eq!(known_as(b"a"), 128);
         assert_eq!(known_as("é".as_bytes()), (31 - 61) * 31 - 87);

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_count_and_look_for_values_and_see_no_others() {
+    fn owners_count_and_find_values_of_buckets_only() {
         let mut bucket = Bucket::default();
         assert!(bucket.add("a".into(), false) && bucket.add("b".into(), false));
         let value = bucket.to_bytes();
