@@ -327,7 +327,7 @@ fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again(
         };
         write("<distributed-cache name='a'/><replicated-cache name='b'/>");
         let mut server = Tool::consort_with_log(&["server", "--caches", path]);
-        server.wait_for(&["caches made that", path, "has: a, b"]);
+        server.wait_for(&["created caches of", path, ": a, b"]);
         server.wait_for(&["Hot Rod"]);
         assert_eq!(done(&["ls"]).0, "a\nb\n");
         write("<distributed-cache name='a'/><local-cache name='c'/>");
@@ -340,7 +340,10 @@ fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again(
                 "<local-cache name='d'/><local-cache name='e' owners='2'/>",
                 "cache 'e': cache configuration: owners of local-cache",
             ),
-            ("<local-cache name='d'/><local-cache name='a'/>", "caches that are there are different: a"),
+            (
+                "<local-cache name='d'/><local-cache name='a'/>",
+                "these caches exist with another configuration: a",
+            ),
         ] {
             write(wrong);
             server.signal("HUP");

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn large_work_is_done_by_another_thread_and_small_work_here() {
+    async fn large_computation_runs_on_another_thread_and_small_one_inline() {
         let here = std::thread::current().id();
         let thread = || std::thread::current().id();
         assert_eq!(offload_if_large(COMPUTE_INLINE_BYTES_MAX, thread).await, here);

@@ -337,7 +337,7 @@ async fn open(
         })?;
     if caches.security().requirement.refuses() {
         if let Err(error) = caches.end().await {
-            tracing::warn!(%error, "a server that does not start leaves");
+            tracing::warn!(%error, "a server that cannot start has left with an error");
         }
         return Err(ServerError::WeakerAuthentication);
     }
@@ -346,7 +346,7 @@ async fn open(
     {
         // Other servers may already rely on this one.
         if let Err(error) = caches.end().await {
-            tracing::warn!(%error, "a server that does not start leaves");
+            tracing::warn!(%error, "a server that cannot start has left with an error");
         }
         return Err(error.into());
     }

@@ -1,10 +1,10 @@
 //! The end of a server: none of its clients' requests fails or stays without a response.
 //!
-//! A server that is asked to end first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next response they
-//! learn the servers with which to continue. Meanwhile it reads and executes requests. It closes a connection only when
-//! every request that it has read there is answered and no other has arrived for a short time. After [`MOVE_TIME_MAX`], and
-//! at once where no other server is left, it starts no more requests: a request that still arrives is answered with
-//! `IllegalLifecycle`, which means that it was not executed.
+//! A server that is asked to end first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next
+//! response they learn the servers with which to continue. Meanwhile it reads and executes requests. It closes a connection
+//! only when every request that it has read there is answered and no other has arrived for a short time. After
+//! [`MOVE_TIME_MAX`], and at once where no other server is left, it starts no more requests: a request that still arrives
+//! is answered with `IllegalLifecycle`, which means that it was not executed.
 //!
 //! A request that is on its way while the connection is closed is never read, but its client cannot know that: a connection
 //! of a crashed server ends in the same way. So a client can say with a parameter of a request that it understands a close
@@ -34,7 +34,7 @@ pub(crate) enum Stage {
 }
 
 /// The text of the response to a request that is not started.
-const ENDS: &str = "this server ends; the request was not begun";
+const ENDS: &str = "this server is ending; the request was not started";
 
 /// Waits until no more requests are started.
 pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_closed_once_its_client_has_been_silent_for_a_moment() {
+    async fn connection_closes_after_its_client_was_silent() {
         let stage = watch::Sender::new(Stage::Serving);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_goes_on_is_refused_for_a_bounded_time() {
+    async fn client_that_keeps_sending_is_refused_for_a_bounded_time() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_a_notice_is_told_at_once_that_the_rest_was_not_begun() {
+    async fn client_with_close_notices_gets_one_at_once() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);

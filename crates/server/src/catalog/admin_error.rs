@@ -18,11 +18,11 @@ pub(crate) enum AdminError {
     #[error(transparent)]
     Exceeded(#[from] consort_memory::Exceeded),
     /// A thread of the server has failed.
-    #[error("the definition was not read: {0}")]
+    #[error("cannot read the definition: {0}")]
     Failed(String),
-    #[error("the name has {0} bytes, and {CACHE_NAME_MAX} are the limit")]
+    #[error("the name has {0} bytes; the limit is {CACHE_NAME_MAX}")]
     LongName(usize),
-    #[error("there are {CACHES_MAX} caches, aliases and templates already")]
+    #[error("the limit of {CACHES_MAX} caches, aliases and templates is reached")]
     TooMany,
     /// The text is Infinispan's, for an alias that is the name of a cache.
     #[error("ISPN000438: Cache with name '{0}' is defined more than once!")]
@@ -33,7 +33,7 @@ pub(crate) enum AdminError {
     /// The text is Infinispan's.
     #[error("ISPN000436: Cache '{0}' has been requested, but no matching cache configuration exists")]
     NoCache(String),
-    #[error("an alias is a name without spaces, and not '{0}'")]
+    #[error("invalid alias '{0}': an alias has no spaces")]
     NoAlias(String),
     /// The text is Infinispan's, for templates as well.
     #[error("ISPN000453: Attempt to define configuration for cache {0} which already exists")]
@@ -44,9 +44,7 @@ pub(crate) enum AdminError {
     Missing(&'static str),
     #[error("there is no cache '{0}'")]
     None(String),
-    #[error(
-        "cache '{0}' is degraded all the same: the cluster's coordinator may have gone, or others have; try again"
-    )]
+    #[error("cache '{0}' is still degraded: the coordinator or further members may have gone; try again")]
     StillDegraded(String),
     #[error(transparent)]
     Definition(#[from] DefinitionError),
@@ -64,9 +62,9 @@ pub(crate) enum AdminError {
     NoData,
     #[error("cache configuration: persistence: the definition of a volatile cache ends with the last server")]
     VolatileStore,
-    #[error("cache '{cache}' is defined and could not be opened on this server: {error}")]
+    #[error("cannot open the defined cache '{cache}' on this server: {error}")]
     NotOpened { cache: String, error: String },
-    #[error("cache '{0}' is there and is different; it is removed and made again")]
+    #[error("cache '{0}' exists with another configuration; remove and recreate it to change it")]
     ConfigMismatch(String),
     /// The text is Infinispan's.
     #[error("Indexing was not enabled on cache {0}")]

@@ -89,7 +89,7 @@ impl Caches {
                     (segments_without_owner(topology), topology.read_owners().segment_count());
                 tracing::warn!(
                     cache = own,
-                    "a client has asked to go on with what is left: {lost} of {segments} segments have no owner, and their entries \
+                    "made available by a client: {lost} of {segments} segments have no owner, and their entries \
                      are lost"
                 );
             }

@@ -48,10 +48,6 @@ pub(crate) async fn wait_until_closed_elsewhere(caches: &Caches, name: &str) {
     let until = Instant::now() + REMOVAL_TIMEOUT;
     if timeout_at(until, topology.wait_for(is_alone)).await.is_err() {
         let still = topology.borrow().as_ref().map_or_else(Vec::new, others);
-        tracing::warn!(
-            cache = name,
-            "a cache that is removed is not gone everywhere yet: {}",
-            still.join(", ")
-        );
+        tracing::warn!(cache = name, "removed cache still open on other servers: {}", still.join(", "));
     }
 }

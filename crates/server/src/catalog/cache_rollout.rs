@@ -34,7 +34,7 @@ pub(crate) async fn wait_until_open_on_all(caches: &Caches, names: &[String]) {
             if !arrived {
                 let installed = topology.borrow();
                 let missing = installed.as_ref().map_or_else(Vec::new, &missing);
-                tracing::warn!(cache, "a new cache is not on all servers yet: {}", missing.join(", "));
+                tracing::warn!(cache, "new cache not open on all servers yet: {}", missing.join(", "));
             }
         }
     }

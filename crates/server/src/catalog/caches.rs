@@ -241,12 +241,12 @@ impl Caches {
         match timeout(WITHDRAW_TIME_MAX, withdrawing).await {
             Ok(Ok(endpoints)) => endpoints.values().any(|endpoint| !endpoint.is_leaving),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "clients of other servers are not told that this server ends");
+                tracing::warn!(%error, "cannot announce the end of this server to clients of other servers");
                 false
             }
             Err(_) => {
                 tracing::warn!(
-                    "clients of other servers may not be told that this server ends: the others did not acknowledge that \
+                    "the end of this server may be unknown to clients of other servers: these servers did not acknowledge it \
                      within {WITHDRAW_TIME_MAX:?}"
                 );
                 false
@@ -603,7 +603,7 @@ impl Caches {
         };
         let mut listening = match listening().await {
             Ok(listening) => listening,
-            Err(error) => return tracing::error!(%error, "what other servers do is not seen here"),
+            Err(error) => return tracing::error!(%error, "cannot follow the changes of other servers"),
         };
         let mut has_changed = move |cx: &mut Context<'_>| {
             let mut has_changed = Poll::Pending;
@@ -635,7 +635,7 @@ impl Caches {
                 Ok(()) if self.failed.len() > 0 => timeout(REOPEN_INTERVAL, changed).await.unwrap_or(true),
                 Ok(()) => changed.await,
                 Err(error) => {
-                    tracing::debug!(%error, "what other servers have is not known");
+                    tracing::debug!(%error, "cannot read the definitions of other servers");
                     timeout(RETRY_AFTER, changed).await.unwrap_or(true)
                 }
             };

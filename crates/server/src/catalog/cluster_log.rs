@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_degraded_cache_is_told_with_who_is_away_and_again_when_they_are_back() {
+    fn degraded_cache_is_logged_with_its_unreachable_owners_and_when_available_again() {
         let (mut pending, now) = (PendingLines::default(), Instant::now());
         for cache in ["stock", "orders", "___counters"] {
             pending.record(cache, state(&[], false), now);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rebalance_is_told_when_it_begins_and_when_it_is_over() {
+    fn rebalance_is_logged_at_its_beginning_and_end() {
         let (mut pending, now) = (PendingLines::default(), Instant::now());
         pending.record("___counters", state(&[], true), now);
         assert!(lines(&mut pending).is_empty(), "small ones of the servers' own");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn many_caches_are_told_in_one_line() {
+    fn changes_of_many_caches_are_logged_in_one_line() {
         let (mut pending, now) = (PendingLines::default(), Instant::now());
         for n in 10..30 {
             pending.record(&format!("c{n}"), state(&[], true), now);

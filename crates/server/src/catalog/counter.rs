@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_counter_has_its_initial_value_and_is_no_longer_removed_after_a_change() {
+    fn removed_counter_has_its_initial_value_until_a_change() {
         let removed = counter(CounterKind::Strong, 5).added(2).0.unwrap().removed().0.unwrap();
         assert_eq!((removed.now.0, removed.is_removed), (5, true));
         assert_eq!(removed.removed().0, None, "it is removed");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn without_bounds_a_counter_stops_at_the_ends_of_its_numbers() {
+    fn counter_without_bounds_stops_at_the_ends_of_its_numbers() {
         let strong = counter(CounterKind::Strong, i64::MAX - 1);
         let (most, answer) = strong.added(5);
         assert_eq!((most.unwrap().now, answer), ((i64::MAX, CounterState::Valid), Ok(i64::MAX)));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn members_read_what_members_write() {
+    fn stored_counter_is_read_back() {
         for kind in [
             CounterKind::Strong,
             CounterKind::Bounded { lower: i64::MIN, upper: -3 },

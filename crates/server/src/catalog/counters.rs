@@ -3,8 +3,8 @@
 //! Each is an entry of a cache with two owners, so that it survives the loss of a server. Every change is a conditional
 //! write, so that weak counters are exact, too. Clients send a request to the primary of the hash of the counter's name, so
 //! that hash chooses the entry's segment. Persistent counters are in another cache, which all servers have and which
-//! outlives them ([`crate::catalog::data_directory`]). As in Infinispan, a removed counter has its initial value again and stays defined. It
-//! counts until [`COUNTERS_MAX`] is reached: then the names of removed counters are freed for others.
+//! outlives them ([`crate::catalog::data_directory`]). As in Infinispan, a removed counter has its initial value again and
+//! stays defined. It counts until [`COUNTERS_MAX`] is reached: then the names of removed counters are freed for others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -200,10 +200,7 @@ impl Counters {
         }
         *freed_none_at = (freed == 0).then(Instant::now);
         if freed > 0 {
-            tracing::info!(
-                freed,
-                "the names of removed counters are freed, because {COUNTERS_MAX} were defined"
-            );
+            tracing::info!(freed, "freed the names of removed counters, because {COUNTERS_MAX} were defined");
         }
         Ok(freed)
     }
@@ -218,8 +215,8 @@ impl Counters {
             tracing::warn!(
                 defined,
                 limit = max,
-                "the limit of counters in the cluster comes near; beyond it, new counters are refused. Remove counters that are \
-                 no longer used: their names are freed when the limit is reached"
+                "the number of counters in the cluster is near the limit, at which new counters are refused. Remove counters that \
+                 are no longer used: their names are freed when the limit is reached"
             );
         }
     }
@@ -251,7 +248,7 @@ fn putting(counter: Counter) -> Change {
 
 /// Returns the counter if it supports compare-and-set, and an error otherwise.
 fn strong(counter: Counter) -> Result<Counter, Refusal> {
-    let refused = || Refusal::new("the counter is weak: it can be added to and reset");
+    let refused = || Refusal::new("the counter is weak: it supports only additions and resets");
     counter.is_strong().then_some(counter).ok_or_else(refused)
 }
 
@@ -261,7 +258,7 @@ mod tests {
 
     /// As `java.util.Arrays.hashCode`.
     #[test]
-    fn names_are_known_as_java_hashes_them() {
+    fn names_are_hashed_as_in_java() {
         assert_eq!(known_as(b""), 1);
         assert_eq!(known_as(b"a"), 128);
         assert_eq!(known_as("é".as_bytes()), (31 - 61) * 31 - 87);

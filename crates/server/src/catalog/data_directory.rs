@@ -95,7 +95,10 @@ pub(crate) async fn open_with_all(
             () = sleep(RECOVERY_CHECK_INTERVAL) => begun.elapsed(),
         };
         if data.and_then(|data| data.recovery_timeout).is_some_and(|timeout| waited >= timeout) {
-            tracing::warn!(cache = name, "goes on without servers that have it, too, and are not there");
+            tracing::warn!(
+                cache = name,
+                "recovery timeout: opening the cache without the missing servers that also store it"
+            );
             manager.make_available(name);
         }
     }

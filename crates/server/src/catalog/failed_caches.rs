@@ -77,7 +77,7 @@ impl FailedCaches {
     /// A cache is open, or is no longer defined.
     pub(crate) fn forget(&self, name: &str, why: &'static str) {
         if self.lock().remove(name).is_some() {
-            tracing::info!(cache = name, "a cache that could not be opened before {why}");
+            tracing::info!(cache = name, "a cache that could not be opened earlier {why}");
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_cache_is_tried_again_after_a_while_or_with_another_definition() {
+    fn failed_cache_is_reopened_after_the_interval_or_with_another_definition() {
         let (failed, now) = (FailedCaches::default(), Instant::now());
         let (one, other) = (Bytes::from_static(b"one"), Bytes::from_static(b"other"));
         failed.note(now, "orders", &one, None, "no descriptor");

@@ -13,7 +13,10 @@ use crate::catalog::registry::Lifecycle;
 #[non_exhaustive]
 pub enum PredefinedError {
     /// Caches of these names exist with another configuration. No cache was created.
-    #[error("{file}: caches that are there are different: {}; one is removed and made again to be changed", caches.join(", "))]
+    #[error(
+        "{file}: these caches exist with another configuration: {}; remove and recreate them to apply the file",
+        caches.join(", ")
+    )]
     ConfigMismatch {
         /// The file with their definitions.
         file: String,
@@ -73,7 +76,7 @@ pub(crate) async fn make(
         }
     }
     if !made.is_empty() {
-        tracing::info!("caches made that {} has: {}", definitions.file, made.join(", "));
+        tracing::info!("created caches of {}: {}", definitions.file, made.join(", "));
     }
     Ok(made)
 }

@@ -35,7 +35,7 @@ pub(crate) async fn remove(directory: PathBuf) {
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
     match removed {
         Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(directory = %directory.display(), %error, "files of a removed cache are left");
+            tracing::warn!(directory = %directory.display(), %error, "cannot remove the files of a removed cache");
         }
         _ => {}
     }
@@ -51,8 +51,8 @@ pub(crate) async fn warn_orphaned_directories(data: &Data, known: BTreeSet<PathB
         let directory = directory.display();
         tracing::warn!(
             %directory,
-            "no defined cache has these files, and this server keeps them: their cache was removed while this server was \
-             away, or its definition was lost and they are the last copy of its entries"
+            "files without a defined cache are kept: their cache was removed while this server was \
+             unreachable, or its definition was lost and they are the last copy of its entries"
         );
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_has_a_directory_of_its_own_whatever_it_is_called() {
+    fn cache_of_any_name_has_its_own_directory() {
         let of = |cache: &str| directory(Path::new("/data"), cache, "1f").display().to_string();
         assert_eq!(of("stock-1_a"), "/data/caches/stock-1_a.1f");
         assert_eq!(of("../../etc"), "/data/caches/~~~~~~etc.1f");

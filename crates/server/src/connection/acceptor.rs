@@ -1,9 +1,10 @@
 //! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for
 //! other servers of its cluster, readiness probes get 503 and Hot Rod requests wait.
 //!
-//! Each limit on connections keeps capacity for another use: descriptors for files and members ([`crate::connection::descriptors`]),
-//! connections for clients that are not authenticated yet, such as monitoring ([`CONNECTIONS_RESERVED`]), and connections
-//! for other addresses ([`crate::transport::addresses`]). Health requests can have a port of their own ([`crate::http::health_port`]).
+//! Each limit on connections keeps capacity for another use: descriptors for files and members
+//! ([`crate::connection::descriptors`]), connections for clients that are not authenticated yet, such as monitoring
+//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::transport::addresses`]). Health requests can
+//! have a port of their own ([`crate::http::health_port`]).
 
 use std::convert::Infallible;
 use std::io;
@@ -136,7 +137,7 @@ impl Acceptor {
     fn pause(&mut self, error: &io::Error) {
         self.paused_until = Some(Instant::now() + ACCEPT_RETRY_DELAY);
         if let Some(count) = self.log_limits.accepting.count(std::time::Instant::now()) {
-            tracing::warn!(%error, count, "connections cannot be accepted");
+            tracing::warn!(%error, count, "cannot accept connections");
         }
     }
 
@@ -150,7 +151,7 @@ impl Acceptor {
                 let max = self.addresses.max();
                 tracing::warn!(
                     %origin, count,
-                    "connections are turned away: the address has {max}, which --connections-per-address allows"
+                    "refusing connections: the address has reached the limit of {max} (--connections-per-address)"
                 );
             }
             return;
@@ -183,7 +184,7 @@ impl Acceptor {
             if let Some(count) = self.log_limits.pending.count(std::time::Instant::now()) {
                 tracing::warn!(
                     %origin, count,
-                    "connections end that have not shown who they are: there are too many of them"
+                    "closing unauthenticated connections: their limit is reached"
                 );
             }
         }
@@ -193,7 +194,7 @@ impl Acceptor {
         self.telemetry.turned_away.one();
         if let Some(count) = self.log_limits.full.count(std::time::Instant::now()) {
             let max = self.connections_max;
-            tracing::warn!(count, "clients are turned away: there are {max} connections");
+            tracing::warn!(count, "refusing connections: the limit of {max} is reached");
         }
     }
 
@@ -220,7 +221,7 @@ impl Acceptor {
         }
         stage.send_replace(Stage::Closing);
         if timeout(DRAIN_TIME_MAX, wait_until_drained(&mut handshake_pool, &mut connections)).await.is_err() {
-            tracing::warn!("{} clients have not taken their answers", connections.len());
+            tracing::warn!("{} clients have not read their responses", connections.len());
         }
         handshake_pool.shutdown().await;
         connections.shutdown().await;
@@ -236,7 +237,7 @@ fn set_options(stream: &TcpStream) {
     // Responses are already written in batches, so that Nagle's algorithm would only add delay.
     let results = [stream.set_nodelay(true), SockRef::from(stream).set_tcp_keepalive(&keepalive)];
     for error in results.into_iter().filter_map(Result::err) {
-        tracing::debug!(%error, "an option of a connection is refused");
+        tracing::debug!(%error, "cannot set an option of a connection");
     }
 }
 
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_is_answered_while_silent_connections_take_all_places() {
+    async fn health_is_answered_while_silent_connections_reach_the_limit() {
         let (mut acceptor, visitors) = limited_acceptor(8).await;
         let watching = async {
             let mut silent = Vec::new();
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_clients_leave_places_for_health_and_those_beyond_are_turned_away() {
+    async fn authenticated_clients_beyond_the_limit_are_refused_and_health_is_answered() {
         const MAX: usize = 8;
         let (mut acceptor, [visitors, _]) = limited_acceptor(MAX).await;
         acceptor.start_serving(Arc::new(caches("narrow", acceptor.telemetry.clone()).await));
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_that_vanishes_is_noticed_by_keepalive() {
+    async fn vanished_client_is_detected_by_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connecting = TcpStream::connect(listener.local_addr().unwrap());
         let (_client, accepted) = tokio::join!(connecting, listener.accept());
@@ -477,12 +478,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn before_it_is_open_who_watches_is_answered_and_clients_wait_with_what_they_have_said() {
+    async fn http_is_answered_and_hot_rod_requests_wait_before_the_server_serves() {
         early("early", None).await;
     }
 
     #[tokio::test]
-    async fn within_tls_it_is_the_same() {
+    async fn http_is_answered_and_hot_rod_requests_wait_before_the_server_serves_tls() {
         let directory = std::env::temp_dir().join(format!("consort-{}-acceptor", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

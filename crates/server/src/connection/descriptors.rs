@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_left_for_files_and_members_whatever_the_limit_is() {
+    fn descriptors_are_left_for_files_and_members_at_any_limit() {
         for (limit, connections) in
             [(256, 192), (1_024, 768), (4_096, 3_072), (16_384, 16_384 - 1_024), (1_000_000, CONNECTIONS_MAX)]
         {

@@ -211,7 +211,7 @@ fn lower_thread_priority() {
     // On other systems this would set the priority of the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::debug!(%error, "a thread for clients that are not known has the priority of others");
+        tracing::debug!(%error, "cannot lower the priority of a handshake thread");
     }
 }
 
@@ -236,7 +236,7 @@ mod tests {
 
     /// Thousands of silent connections hold no more than the budget, and do not exclude others.
     #[tokio::test]
-    async fn connection_beyond_the_budget_ends_the_oldest_one_of_the_origin_that_has_most() {
+    async fn connection_beyond_the_budget_closes_the_oldest_of_the_origin_with_most() {
         let mut pool = pool();
         let limit = PREAUTH_TOTAL_BYTES_MAX as usize / PREAUTH_BYTES_MAX;
         assert!(pool.full_until().is_none());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn some_connections_come_in_while_clients_hold_all_their_memory() {
+    async fn some_connections_are_accepted_while_clients_hold_all_their_memory() {
         let process = Budget::new("process", 1024 * 1024 * 1024);
         let memory = Memory::within(process.clone());
         let _held = process.try_reserve(process.limit()).unwrap();
@@ -310,7 +310,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn their_threads_step_back_and_those_that_hash_for_them_too() {
+    async fn handshake_and_hash_threads_have_low_priority() {
         let own = rustix::process::getpriority_process(None).unwrap();
         let mut pool = pool();
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();

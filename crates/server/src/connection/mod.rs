@@ -393,11 +393,11 @@ impl<'a> Connection<'a> {
                 () = self.session.events_out.lost() => {
                     let is_removed = self.session.access.is_removed();
                     return Err(io::Error::other(if is_removed {
-                        "its client is no user any more"
+                        "the user was removed"
                     } else if self.session.caches.security().requirement.refuses() {
                         Requirement::REFUSAL
                     } else {
-                        "its client cannot be told of all changes"
+                        "events for the client may be missing"
                     }));
                 }
                 written = self.to.write(&mut self.output), if self.to.has_to_write(&self.output) => {
@@ -549,7 +549,7 @@ impl<'a> Connection<'a> {
     /// Closes the connection if its client has exceeded a time limit.
     fn check_deadlines(&mut self) -> io::Result<()> {
         if self.taking.is_some_and(|taking| taking.is_over()) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "its client does not take its responses"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its responses"));
         }
         if self.receiving.is_over() {
             let text = format!(
@@ -558,7 +558,7 @@ impl<'a> Connection<'a> {
                 self.session.caches.memory.transfer_time.as_secs_f32(),
                 TRANSFER_RATE_MIN
             );
-            tracing::debug!("a connection ends: {text}");
+            tracing::debug!("closing a connection: {text}");
             let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
             self.fail_with(asked, &Response::error(id, Status::TimedOut, text));
         }
@@ -654,7 +654,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_begins_nothing_beyond_what_may_wait_for_answers_and_for_its_client() {
+    fn connection_starts_no_request_beyond_its_limits() {
         assert!(has_room_for_one(WAITING_MAX - 1, UNANSWERED_MAX - 1, 1, UNWRITTEN_MAX - 1));
         assert!(!has_room_for_one(WAITING_MAX, 0, 1, 0));
         assert!(!has_room_for_one(1, UNANSWERED_MAX, 1, 0));

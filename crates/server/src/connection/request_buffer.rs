@@ -182,7 +182,7 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     #[tokio::test]
-    async fn large_request_is_reserved_as_a_whole_and_waits_for_room() {
+    async fn large_request_reserves_all_its_bytes_or_waits() {
         let memory = Memory::default();
         let [mut first, mut second] = [(); 2].map(|()| IncompleteRequest::new(&memory));
         first.receive(100 * MIB, 100 * MIB, true).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_fails_for_which_there_is_no_room_in_time() {
+    async fn request_without_capacity_in_time_fails() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
         let _held = memory.large_requests.try_reserve(memory.large_requests.limit()).unwrap();
         let mut receiving = IncompleteRequest::new(&memory);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_count_in_steps_and_beyond_the_limit_where_they_are_there() {
+    fn bytes_count_in_steps_and_also_beyond_the_limit() {
         let budget = Budget::new("responses", 3 * STEP as u64);
         let mut counted = CountedBytes::new(budget.clone());
         for (bytes, steps, is_beyond) in

@@ -96,7 +96,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn time_is_fixed_and_for_the_bytes_and_does_not_run_while_the_server_does_not_read() {
+    fn time_limit_depends_on_bytes_and_stops_while_the_server_does_not_read() {
         let begun = Instant::now();
         let mut transfer = Transfer::begin_at(begun, 2 * TRANSFER_RATE_MIN as usize, TIME);
         assert_eq!(transfer.run(true), Some(begun + TIME + 2 * SECOND));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn alarm_rings_not_before_it_should_and_can_be_set_again() {
+    async fn alarm_fires_at_its_time_and_can_be_set_again() {
         let (mut alarm, begun) = (Alarm::default(), Instant::now());
         tokio::select! {
             biased;

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_over_at_a_look_at_the_clock_after_its_time() {
+    fn turn_ends_at_the_first_clock_read_after_its_time() {
         let looks = |began: Instant| {
             let mut turn = Turn::default();
             [(); 2 * REQUESTS_BETWEEN_LOOKS as usize].map(|()| turn.is_over(began))

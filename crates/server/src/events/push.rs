@@ -186,10 +186,10 @@ async fn forward_events(
                 tracing::warn!(%exceeded, "an event is too large");
                 break "an event is too large";
             }
-            Err(_) => break "it does not take its events",
+            Err(_) => break "it does not read its events",
         }
     };
-    tracing::warn!(why, "a client cannot be told of all changes: its connection ends");
+    tracing::warn!(why, "closing a client's connection: events may be missing");
     events_out.lost.notify_one();
 }
 
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_events_of_all_connections_wait_for_one_budget_and_small_ones_do_not() {
+    async fn large_events_of_all_connections_wait_for_one_budget() {
         let all = Budget::new("events", 100_000);
         let (first, mut of_first) = EventSender::new(all.clone());
         first.send(event(UNSENT_BYTES_MAX + 90_000)).await.unwrap();

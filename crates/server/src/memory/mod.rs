@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_budget_has_a_name_of_its_own() {
+    fn each_budget_has_its_own_name() {
         let memory = Memory::within(Budget::new("process", 1));
         let mut names: Vec<&str> = memory.usages().iter().map(|usage| usage.name).collect();
         let count = names.len();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reservation_for_which_there_is_no_room_fails_in_the_end_and_names_the_limit() {
+    async fn reservation_without_capacity_fails_after_its_time_and_names_the_limit() {
         let budget = Budget::new("responses", 10);
         let held = budget.try_reserve(6).unwrap();
         let error = reserve(&budget, 5, Duration::ZERO).await.unwrap_err();

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn second_large_response_of_a_connection_waits_until_the_first_is_taken() {
+    async fn second_large_response_of_a_connection_waits_until_the_first_is_read() {
         let memory = Memory::default();
         let responses = Responses::new(&memory);
         let first = responses.hold(60 * MIB).await.unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn response_beyond_those_of_a_connection_waits_until_one_is_taken_and_others_do_not() {
+    async fn response_beyond_the_limit_of_its_connection_waits_until_one_is_read() {
         let memory = Memory::default();
         let responses = Responses::new(&memory);
         let mut held = Vec::new();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_response_fails_where_other_connections_do_not_take_theirs_and_small_ones_do_not() {
+    async fn large_response_fails_while_others_stay_unread_and_small_ones_do_not() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
         let first = Responses::new(&memory).hold(60 * MIB).await.unwrap();
         let other = Responses::new(&memory);
@@ -323,7 +323,7 @@ mod tests {
 
     /// Also an iteration that held nothing between two batches: it may soon hold as much as any other.
     #[tokio::test]
-    async fn an_iteration_has_room_before_it_reads_or_is_refused() {
+    async fn iteration_reserves_bytes_before_it_reads_or_is_refused() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
         let responses = Responses::new(&memory);
         let (mut held, mut other) = (None, None);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batch_ends_where_there_is_no_room_for_more() {
+    async fn batch_ends_at_the_end_of_its_capacity() {
         let memory = Memory::default();
         let responses = Responses::new(&memory);
         let mut batch = responses.begin_batch().await.unwrap();

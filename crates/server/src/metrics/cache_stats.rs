@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_status_of_an_error_has_a_count_of_its_own() {
+    fn each_error_status_has_its_own_count() {
         let errors = Errors::default();
         let all: Vec<Status> = Status::ALL.iter().copied().filter(|status| status.is_error()).collect();
         for (nth, status) in all.iter().enumerate() {

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_grow_and_are_told_as_they_are() {
+    fn bounds_increase_and_equal_their_texts() {
         assert!(BOUNDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         for (micros, told) in BOUNDS {
             let seconds: f64 = told.parse().unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_of_a_batch_counts_in_its_class_with_the_time_of_all() {
+    fn each_request_of_a_batch_counts_in_its_class_with_the_batch_time() {
         let times = Times::default();
         let mut batch = Batch::begin();
         for opcode in [Opcode::Get, Opcode::Put, Opcode::Get, Opcode::Ping] {

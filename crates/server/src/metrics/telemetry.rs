@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_has_a_count_of_its_own() {
+    fn each_operation_has_its_own_count() {
         let mut places: Vec<usize> = Opcode::ALL.iter().map(|opcode| place(*opcode)).collect();
         places.sort_unstable();
         places.dedup();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_is_as_it_is_written_down() {
+    fn encoding_has_the_documented_bytes() {
         let bytes = bucket(&["ab", ""]).to_bytes();
         assert_eq!(&bytes[..], b"\xf5MM\x01\0\0\0\x02\0\0\0\x02ab\0\0\0\0");
         assert_eq!(count(&bytes), Some(2));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_there_once_unless_duplicates_are_allowed() {
+    fn value_is_added_once_unless_duplicates_are_allowed() {
         let mut values = Bucket::default();
         assert!(values.add("a".into(), false));
         assert!(!values.add("a".into(), false));

@@ -49,10 +49,10 @@ enum ObjectFormat {
 /// There is no such converter, or not for this client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ConverterError {
-    #[error("there is no converter '{name}' here; there are {KEY_VALUE_VERSION} and {WITH_PREVIOUS}")]
+    #[error("unknown converter '{name}'; this server has {KEY_VALUE_VERSION} and {WITH_PREVIOUS}")]
     Unknown { name: String },
     #[error(
-        "converter '{WITH_PREVIOUS}' needs to know what values are to the client: application/x-protostream, \
+        "converter '{WITH_PREVIOUS}' requires a media type of the client's values: application/x-protostream, \
          application/json or text/plain"
     )]
     Format,

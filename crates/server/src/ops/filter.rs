@@ -27,7 +27,7 @@ pub(crate) enum Filter {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
     #[error(
-        "there is no factory '{name}' here; there are {KEY_PREFIX}, {VALUE_PREFIX}, and of queries {FILTER} and {CONTINUOUS} for \
+        "unknown factory '{name}'; this server has {KEY_PREFIX}, {VALUE_PREFIX}, and for queries {FILTER} and {CONTINUOUS} for \
          listeners and {ITERATION} for iterations"
     )]
     Unknown { name: String },
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_those_of_texts_also_if_clients_wrap_them() {
+    fn prefixes_match_plain_and_wrapped_texts() {
         let wrap = |text: &str| [&[0x4a, text.len() as u8], text.as_bytes()].concat();
         assert!(begins_with(&wrap("key-1"), &wrap("key")));
         assert!(!begins_with(&wrap("key-1"), &wrap("kex")));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn factories_that_are_not_there_are_named_in_the_error() {
+    fn unknown_factory_is_named_in_the_error() {
         let unknown = Filter::of(&factory("mine", &["a"])).unwrap_err();
         assert!(unknown.to_string().contains("'mine'"), "{unknown}");
         assert_eq!(

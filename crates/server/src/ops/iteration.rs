@@ -201,7 +201,10 @@ impl Iterations {
             all.walking.retain(|_, walking| !walking.idles(now));
         }
         if all.walking.len() >= ITERATIONS_MAX {
-            return Refusal::new(format!("this connection has {ITERATIONS_MAX} iterations already")).into();
+            return Refusal::new(format!(
+                "this connection has reached the limit of {ITERATIONS_MAX} iterations"
+            ))
+            .into();
         }
         all.last = all.last.wrapping_add(1);
         let id = all.last;
@@ -316,7 +319,7 @@ mod tests {
     const START: Start = Start { segments: None, filter: None, batch: 1, with_metadata: false };
 
     #[tokio::test]
-    async fn walks_that_idle_are_dropped_for_others_and_the_rest_stay() {
+    async fn idle_iterations_are_dropped_for_others_and_the_rest_stay() {
         let alone = single_member("idle-walks").await;
         let (iterations, responses) = (Iterations::default(), Responses::new(&Memory::default()));
         let begun = Instant::now();
@@ -385,7 +388,7 @@ mod tests {
 
     /// On a server with little memory, too.
     #[tokio::test]
-    async fn an_iteration_over_large_values_goes_on_where_nothing_else_is_held() {
+    async fn iteration_over_large_values_continues_without_other_reservations() {
         const MIB: usize = 1024 * 1024;
         let alone = single_member("large-values").await;
         for key in [b"a", b"b", b"c"] {

@@ -45,7 +45,7 @@ fn is(is: bool) -> Answer {
 }
 
 fn another_kind() -> Refusal {
-    Refusal::new("the key has a value that was not put by a multimap")
+    Refusal::new("the key has a value that is not of a multimap")
 }
 
 /// Answers a request.
@@ -55,7 +55,7 @@ pub(crate) async fn answer(
     request: Request,
 ) -> Result<Answer, Refusal> {
     if served.transactions.is_some() {
-        return Err(Refusal::new("a cache with transactions is no multimap"));
+        return Err(Refusal::new("a transactional cache supports no multimap operations"));
     }
     let Request { action, allows_duplicates } = request;
     let cache = &served.cache;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_count_and_look_for_values_and_see_no_others() {
+    fn owners_count_and_find_values_of_buckets_only() {
         let mut bucket = Bucket::default();
         assert!(bucket.add("a".into(), false) && bucket.add("b".into(), false));
         let value = bucket.to_bytes();

@@ -29,9 +29,9 @@ use crate::memory::stream_budget::StreamBudget;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     /// Java's clients recognize this error by the exception's name.
-    #[error("java.io.StreamCorruptedException: there is no stream {0} on this connection, or no more")]
+    #[error("java.io.StreamCorruptedException: no open stream {0} on this connection")]
     Unknown(i32),
-    #[error("this connection has {STREAMS_MAX} streams already")]
+    #[error("this connection has reached the limit of {STREAMS_MAX} streams")]
     TooMany,
     #[error("a value has {VALUE_BYTES_MAX} bytes at most: the stream has ended, and nothing was changed")]
     TooLarge,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_are_parts_of_the_value_and_nothing_comes_after_the_last() {
+    async fn pieces_are_slices_of_the_value_and_empty_after_the_last() {
         let (streams, value) = (streams(), Bytes::from(vec![7; 100]));
         let (id, first) = streams.read(value.clone(), 40).await.unwrap();
         let id = id.unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_value_that_is_one_piece_needs_no_stream() {
+    async fn value_of_one_piece_needs_no_stream() {
         let streams = streams();
         for length in [0, 39, 40] {
             assert_eq!(streams.read(Bytes::from(vec![7; length]), 40).await.unwrap().0, None);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_are_bounded_and_ends_make_room() {
+    async fn streams_are_bounded_and_closed_ones_free_their_place() {
         let (streams, value) = (streams(), Bytes::from(vec![7; 2]));
         let mut ids = Vec::new();
         for _ in 0..STREAMS_MAX {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_that_idle_are_dropped_and_others_stay() {
+    async fn idle_streams_are_dropped_and_others_stay() {
         let (streams, value) = (streams(), Bytes::from(vec![7; 10]));
         let idle = streams.read(value.clone(), 1).await.unwrap().0.unwrap();
         let used = streams.read(value.clone(), 1).await.unwrap().0.unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn values_that_all_read_in_pieces_are_bounded_and_given_back() {
+    async fn bytes_of_all_reading_streams_are_bounded_and_released() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
         let (one, other) =
             (Streams::new(StreamBudget::within(&memory)), Streams::new(StreamBudget::within(&memory)));
@@ -406,7 +406,7 @@ mod tests {
 
     /// S002-15: no request waits while a large part of a value is moved.
     #[test]
-    fn s002_15_a_large_value_stays_where_it_is_while_it_grows() {
+    fn s002_15_large_value_is_not_moved_while_it_grows() {
         let (all, piece) = (stream_budget(), [7; 60 * 1024]);
         let mut gathered = ValueBuffer::new(all.clone());
         while gathered.value.len() <= FULL_CAPACITY_FROM {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn values_with_room_are_bounded_and_others_grow_as_they_come() {
+    fn values_with_full_capacity_are_bounded_and_others_grow() {
         let (all, piece) = (stream_budget(), vec![7; FULL_CAPACITY_FROM + 1]);
         let grown = || {
             let mut gathered = ValueBuffer::new(all.clone());
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn values_are_whole_whoever_moves_them_and_count_until_they_are_in_the_cache() {
+    async fn moved_values_are_complete_and_count_until_they_are_in_the_cache() {
         let all = stream_budget();
         for length in [0, 10, FULL_CAPACITY_FROM + 1, INLINE_COPY_MAX + 1, VALUE_BYTES_MAX / 2 + 1] {
             let mut gathered = ValueBuffer::new(all.clone());

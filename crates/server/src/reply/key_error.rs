@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_shown_as_people_know_them() {
+    fn keys_are_displayed_readably() {
         for (key, shown) in [
             (&b"user:7"[..], r#""user:7""#),
             (b"", r#""""#),

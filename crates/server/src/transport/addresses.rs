@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn address_with_as_many_connections_as_it_may_have_gets_no_more_until_one_ends() {
+    fn address_at_its_limit_gets_a_connection_after_one_ends() {
         let addresses = Addresses::new(2);
         let first = addresses.add(origin("192.0.2.1")).unwrap();
         let _second = addresses.add(origin("::ffff:192.0.2.1")).expect("the same address, and the second");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_an_address_without_connections() {
+    fn address_without_connections_is_forgotten() {
         let addresses = Addresses::new(1);
         drop(addresses.add(origin("192.0.2.1")));
         assert!(addresses.counts().is_empty());

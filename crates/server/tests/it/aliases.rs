@@ -120,9 +120,9 @@ async fn name_of_a_cache_or_alias_cannot_be_used_twice() {
         ),
         ("blue", "red", "ISPN000438: Cache with name 'blue' is defined more than once!"),
         ("red", "red", "ISPN000438: Cache with name 'red' is defined more than once!"),
-        ("___schemas", "red", "an alias is a name without spaces, and not '___schemas'"),
-        ("a b", "red", "an alias is a name without spaces, and not 'a b'"),
-        ("", "red", "an alias is a name without spaces, and not ''"),
+        ("___schemas", "red", "invalid alias '___schemas': an alias has no spaces"),
+        ("a b", "red", "invalid alias 'a b': an alias has no spaces"),
+        ("", "red", "invalid alias '': an alias has no spaces"),
         (
             "meta",
             "___protobuf_metadata",
@@ -213,7 +213,7 @@ async fn caches_aliases_and_templates_are_bounded_together() {
     for nth in 3..CACHES_MAX {
         assert_eq!(template(&mut client, &format!("t{nth}")).await, "");
     }
-    let full = format!("there are {CACHES_MAX} caches, aliases and templates already");
+    let full = format!("the limit of {CACHES_MAX} caches, aliases and templates is reached");
     assert_eq!(template(&mut client, "one-more").await, full);
     assert_eq!(assign(&mut client, "one-more", "red").await, full);
     assert_eq!(task_result(&mut client, "@@cache@create", &[("name", "one-more")]).await, full);

@@ -266,7 +266,7 @@ async fn too_long_cache_name_is_refused() {
     let mut client = server.client().await;
     let name = "n".repeat(1_025);
     let refused = client.ask("", crate::client::exec("@@cache@create", &name)).await;
-    assert!(error(&refused).contains("1025 bytes, and 1024 are the limit"), "{refused:?}");
+    assert!(error(&refused).contains("1025 bytes; the limit is 1024"), "{refused:?}");
 }
 
 #[tokio::test]

@@ -298,7 +298,7 @@ async fn caches_of_the_file_exist_from_the_start_on_all_servers() {
     let refused = RunningServer::refused("predefined", with_caches(different)).await;
     assert_eq!(
         refused.to_string(),
-        "caches.yaml: caches that are there are different: a; one is removed and made again to be changed"
+        "caches.yaml: these caches exist with another configuration: a; remove and recreate them to apply the file"
     );
     assert_eq!(names(&mut client).await, r#"["a","b"]"#);
 }

@@ -45,7 +45,7 @@ async fn a_cache_with_a_damaged_header_is_named_and_makes_the_server_unready_unt
     let mut client = server.client().await;
     let refused = client.ask("orders", get("key")).await;
     assert_eq!(refused.status, Status::ServerError, "{refused:?}");
-    assert!(error(&refused).contains("'orders' is defined and could not be opened"), "{refused:?}");
+    assert!(error(&refused).contains("cannot open the defined cache 'orders'"), "{refused:?}");
     assert_eq!(client.ask("stock", get("key")).await.status, Status::Success, "other caches are served");
     let ready = ask(&server, "/health/ready", "").await;
     assert_eq!(

@@ -209,7 +209,7 @@ async fn converter_sends_the_previous_value_in_the_format_of_the_client() {
     let converter = Some(Factory { name: NAME.into(), params: Vec::new() });
     let add = RequestBody::Listener(Listening::Add(Listener { converter, ..listener("none") }));
     let refused = writer.ask("c", add).await;
-    assert!(error(&refused).contains("needs to know what values are to the client"), "{refused:?}");
+    assert!(error(&refused).contains("requires a media type of the client's values"), "{refused:?}");
 }
 
 fn converting(id: &'static str, params: &[&'static str]) -> Listener {
