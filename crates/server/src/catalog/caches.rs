@@ -530,7 +530,9 @@ impl Caches {
         // Of several clients that remove a cache, one waits until no other member has it, and only then closes it here: a
         // cache that is created afterwards finds none of its name. The others close it at once.
         if self.definitions.remove(name.as_bytes()).await? {
-            cache_removal::wait_until_closed_elsewhere(self, name).await;
+            if let Some(served) = self.get(name) {
+                cache_removal::wait_until_closed_elsewhere(&self.manager, &served, name).await;
+            }
         }
         drop(being_removed);
         self.close(name).await?;

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod bucket;
 pub(crate) mod bulk;
+pub(crate) mod cached_lookup;
 pub(crate) mod converter;
 pub(crate) mod counter_listeners;
 pub(crate) mod dispatch;
