@@ -38,7 +38,7 @@ struct KnownAliases {
 
 impl Aliases {
     /// The cache of an alias.
-    pub(crate) fn meant(&self, alias: &str) -> Option<String> {
+    pub(crate) fn cache_of(&self, alias: &str) -> Option<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).all.get(alias).cloned()
     }
 
@@ -70,7 +70,7 @@ impl Caches {
         match self.definitions.persistent_here(&key(alias)) {
             Lookup::Hit(cache) => Some(text(&cache)),
             Lookup::Miss => None,
-            Lookup::Elsewhere => self.aliases.meant(alias),
+            Lookup::Elsewhere => self.aliases.cache_of(alias),
         }
     }
 
@@ -101,8 +101,8 @@ impl Caches {
         if alias.is_empty() || is_internal(alias) || alias.contains(char::is_whitespace) {
             return Err(AdminError::NoAlias(alias.to_owned()));
         }
-        let meant = self.alias(cache).await?;
-        let cache = meant.as_deref().unwrap_or(cache);
+        let target = self.alias(cache).await?;
+        let cache = target.as_deref().unwrap_or(cache);
         if is_internal(cache) || self.definitions.get(cache.as_bytes()).await?.is_none() {
             return Err(AdminError::NoCache(cache.to_owned()));
         }
@@ -139,10 +139,10 @@ impl Caches {
         for alias in aliases {
             self.point(alias, cache).await?;
         }
-        for (name, meant) in self.definitions.entries().await? {
+        for (name, target) in self.definitions.entries().await? {
             let name = text(&name);
             let Some(alias) = name.strip_prefix(KEY) else { continue };
-            if meant == cache.as_bytes() && !aliases.contains(alias) {
+            if target == cache.as_bytes() && !aliases.contains(alias) {
                 self.forget_alias(alias).await?;
             }
         }

@@ -114,7 +114,8 @@ pub(crate) fn replicated_config(name: &str) -> CacheConfig {
 
 impl Caches {
     /// Joins the other servers and opens the caches. `endpoint` is the address at which clients reach this server; `data`
-    /// is the directory for data that outlive all servers; every cache of clients gets the transforms. If opening takes long, the log says which servers it waits for.
+    /// is the directory for data that outlive all servers; `register_transforms` is called for each cache of clients. If
+    /// opening takes long, the log says which servers it waits for.
     pub(crate) async fn open(
         manager: CacheManager,
         endpoint: ServerAddress,
@@ -332,8 +333,8 @@ impl Caches {
         self.serve_defined(&name, &text).await
     }
 
-    /// Serves a cache that was defined a moment ago. If a client removes the cache meanwhile, its definition is gone and
-    /// the cache is not opened: the removal closes only caches that are open by then.
+    /// Serves a cache that was defined a moment ago, unless its definition is gone after the cache was opened. A concurrent
+    /// removal closes only caches that are open by then, so that this closes the cache itself.
     async fn serve_defined(
         &self,
         name: &str,
@@ -484,8 +485,8 @@ impl Caches {
         if is_internal(name) {
             return Err(AdminError::Reserved(name.to_owned()));
         }
-        let meant = self.alias(name).await?;
-        let name = meant.as_deref().unwrap_or(name);
+        let target = self.alias(name).await?;
+        let name = target.as_deref().unwrap_or(name);
         let none = || AdminError::None(name.to_owned());
         // A repetition means that another change of this definition has succeeded.
         loop {
@@ -573,8 +574,8 @@ impl Caches {
         served: &ServedCache,
         header: &RequestHeader,
     ) -> Option<Arc<CacheTopology>> {
-        let told = client_topology::uses_topology(header).then(|| self.topology_of(served))?;
-        told.filter(|told| client_topology::differs(told, header))
+        let topology = client_topology::uses_topology(header).then(|| self.topology_of(served))?;
+        topology.filter(|topology| client_topology::differs(topology, header))
     }
 
     /// The topology of a cache for clients; `None` for a cache that only this server has.
@@ -584,11 +585,13 @@ impl Caches {
         let (generation, endpoints) = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut last = served.sent_topology.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((of, with, told)) if (*of, *with) == (installed.id, generation) => Some(told.clone()),
+            Some((of, with, topology)) if (*of, *with) == (installed.id, generation) => {
+                Some(topology.clone())
+            }
             _ => {
-                let told = Arc::new(client_topology::client_topology(installed, &endpoints)?);
-                *last = Some((installed.id, generation, told.clone()));
-                Some(told)
+                let topology = Arc::new(client_topology::client_topology(installed, &endpoints)?);
+                *last = Some((installed.id, generation, topology.clone()));
+                Some(topology)
             }
         }
     }
@@ -631,9 +634,9 @@ impl Caches {
             if let Some(schemas) = &self.schemas.schemas {
                 schemas.note_change();
             }
-            let looked = self.reconcile().await;
+            let reconciled = self.reconcile().await;
             let changed = poll_fn(&mut has_changed);
-            let goes_on = match looked {
+            let continues = match reconciled {
                 Ok(()) if self.failed.len() > 0 => timeout(REOPEN_INTERVAL, changed).await.unwrap_or(true),
                 Ok(()) => changed.await,
                 Err(error) => {
@@ -641,7 +644,7 @@ impl Caches {
                     timeout(RETRY_AFTER, changed).await.unwrap_or(true)
                 }
             };
-            if !goes_on {
+            if !continues {
                 return;
             }
         }
@@ -649,8 +652,8 @@ impl Caches {
 
     /// Where clients reach the servers, by member address, including servers that have just joined.
     pub(crate) async fn servers(&self) -> Result<Endpoints, CacheError> {
-        let (mut walk, mut endpoints) = (self.servers.entries(), Endpoints::new());
-        while let Some((member, at)) = walk.next().await.transpose()? {
+        let (mut entries, mut endpoints) = (self.servers.entries(), Endpoints::new());
+        while let Some((member, at)) = entries.next().await.transpose()? {
             let (member, at) = (String::from_utf8_lossy(&member).into_owned(), String::from_utf8_lossy(&at));
             if let Some(endpoint) = Endpoint::from_text(&at) {
                 endpoints.insert(member, endpoint);

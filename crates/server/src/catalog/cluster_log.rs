@@ -61,7 +61,7 @@ struct CacheHistory {
 struct PendingLines {
     caches: BTreeMap<String, CacheHistory>,
     /// The changes that are not logged yet: the caches, and the longest duration among them.
-    untold: BTreeMap<Change, (BTreeSet<String>, Duration)>,
+    unlogged: BTreeMap<Change, (BTreeSet<String>, Duration)>,
 }
 
 impl PendingLines {
@@ -69,7 +69,8 @@ impl PendingLines {
     fn record(&mut self, cache: &str, state: State, now: Instant) {
         let known = self.caches.entry(cache.to_owned()).or_default();
         let mut add = |change, took: Duration| {
-            let (names, longest): &mut (BTreeSet<String>, Duration) = self.untold.entry(change).or_default();
+            let (names, longest): &mut (BTreeSet<String>, Duration) =
+                self.unlogged.entry(change).or_default();
             names.insert(cache.to_owned());
             *longest = took.max(*longest);
         };
@@ -97,8 +98,8 @@ impl PendingLines {
 
     /// Takes the lines that are to be logged, the worst first. Returns with each whether it is a warning.
     fn take_lines(&mut self) -> Vec<(bool, String)> {
-        let untold = std::mem::take(&mut self.untold);
-        untold.into_iter().map(|(change, (caches, took))| line(&change, &caches, took)).collect()
+        let unlogged = std::mem::take(&mut self.unlogged);
+        unlogged.into_iter().map(|(change, (caches, took))| line(&change, &caches, took)).collect()
     }
 }
 
@@ -193,7 +194,7 @@ pub(crate) async fn log_changes(caches: &Caches) {
         }
         // All events until now are logged together.
         let mut come = Vec::new();
-        let goes_on = poll_fn(|cx| {
+        let continues = poll_fn(|cx| {
             loop {
                 match Pin::new(&mut events).poll_next(cx) {
                     Poll::Ready(Some(event)) => come.push(event),
@@ -203,7 +204,7 @@ pub(crate) async fn log_changes(caches: &Caches) {
                 }
             }
         });
-        if !goes_on.await {
+        if !continues.await {
             return;
         }
         for event in come {

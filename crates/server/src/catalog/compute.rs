@@ -39,28 +39,29 @@ impl KeyLocks {
     ) -> Result<T, Refusal> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
         let _alone = self.0[hash as usize % KEY_LOCKS].lock().await;
-        let newest = cache.with_read_from(ReadFrom::Primary);
-        let mut seen = newest.get_with_metadata(key).await?.map(|entry| (entry.value, entry.version));
+        let linearizable = cache.with_read_from(ReadFrom::Primary);
+        let mut current =
+            linearizable.get_with_metadata(key).await?.map(|entry| (entry.value, entry.version));
         for _ in 0..ATTEMPTS {
-            let value = seen.as_ref().map(|(value, _)| value.clone());
-            let made;
-            (make, made) = offload_if_large(value.as_ref().map_or(0, Bytes::len), move || {
-                let made = make(value.as_ref());
-                (make, made)
+            let value = current.as_ref().map(|(value, _)| value.clone());
+            let outcome;
+            (make, outcome) = offload_if_large(value.as_ref().map_or(0, Bytes::len), move || {
+                let outcome = make(value.as_ref());
+                (make, outcome)
             })
             .await;
-            let (change, told) = made?;
-            let Some(change) = change else { return Ok(told) };
-            let condition = match &seen {
+            let (change, result) = outcome?;
+            let Some(change) = change else { return Ok(result) };
+            let condition = match &current {
                 None => Condition::Absent,
                 Some((_, version)) => Condition::Version(*version),
             };
             let write = Write { condition, change, wants_previous: true };
             let written = cache.write(key.clone(), write).await?;
             if written.is_done {
-                return Ok(told);
+                return Ok(result);
             }
-            seen = written.previous.map(|stored| (stored.value, stored.version));
+            current = written.previous.map(|stored| (stored.value, stored.version));
         }
         Err(CacheError::Contended { attempts: ATTEMPTS }.into())
     }

@@ -38,7 +38,7 @@ pub(crate) struct Counters {
     all: Registry,
     /// Whether this server has a directory for persistent counters.
     can_keep: bool,
-    lanes: KeyLocks,
+    key_locks: KeyLocks,
     /// The number of defined counters when one was last created here.
     defined: AtomicU64,
     /// The time of the last attempt to free names of removed counters, if it freed none. Locked during an attempt.
@@ -76,7 +76,7 @@ impl Counters {
     pub(crate) fn new(served: Arc<ServedCache>, kept: RawCache, can_keep: bool) -> Self {
         let all = Registry::new(kept, served.cache.clone());
         let (defined, freed_none_at) = (AtomicU64::new(0), Mutex::default());
-        Self { served, all, can_keep, lanes: KeyLocks::default(), defined, freed_none_at }
+        Self { served, all, can_keep, key_locks: KeyLocks::default(), defined, freed_none_at }
     }
 
     /// Events of all counters, of which this many may be unread.
@@ -196,7 +196,7 @@ impl Counters {
                 let has_changed = change.is_some();
                 Ok((change, has_changed))
             };
-            freed += usize::from(self.lanes.compute(self.all.cache_of(&name).await?, &name, make).await?);
+            freed += usize::from(self.key_locks.compute(self.all.cache_of(&name).await?, &name, make).await?);
         }
         *freed_none_at = (freed == 0).then(Instant::now);
         if freed > 0 {
@@ -238,7 +238,7 @@ impl Counters {
             let has_changed = changed.is_some();
             Ok((changed.map(putting), (value(answer), has_changed)))
         };
-        self.lanes.compute(self.all.cache_of(&name).await?, &name, make).await
+        self.key_locks.compute(self.all.cache_of(&name).await?, &name, make).await
     }
 }
 

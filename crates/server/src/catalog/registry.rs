@@ -102,13 +102,13 @@ impl Registry {
     }
 
     /// All names, as a part of a response.
-    pub(crate) async fn names(&self, gathering: &mut ResponseReservation) -> Result<Vec<Bytes>, Refusal> {
+    pub(crate) async fn names(&self, reservation: &mut ResponseReservation) -> Result<Vec<Bytes>, Refusal> {
         let mut names = Vec::new();
         for cache in self.both() {
-            let mut walk = cache.keys();
-            while let Some(name) = walk.next().await.transpose()? {
+            let mut keys = cache.keys();
+            while let Some(name) = keys.next().await.transpose()? {
                 // Each name counts twice, because it is in memory and is copied into the response.
-                gathering.add(2 * (name.len() + size_of::<Bytes>())).await?;
+                reservation.add(2 * (name.len() + size_of::<Bytes>())).await?;
                 names.push(name);
             }
         }
@@ -119,8 +119,8 @@ impl Registry {
     pub(crate) async fn entries(&self) -> Result<BTreeMap<Bytes, Bytes>, CacheError> {
         let mut entries = BTreeMap::new();
         for cache in self.both() {
-            let mut walk = cache.entries();
-            while let Some((name, value)) = walk.next().await.transpose()? {
+            let mut stream = cache.entries();
+            while let Some((name, value)) = stream.next().await.transpose()? {
                 entries.insert(name, value);
             }
         }

@@ -51,7 +51,7 @@ pub(crate) struct ServedCache {
     /// A handle of the same cache, for reads of keys whose large values need a reservation ([`crate::memory::remote_values`]).
     pub(crate) limited: RawCache,
     pub(crate) stats: Stats,
-    pub(crate) lanes: KeyLocks,
+    pub(crate) key_locks: KeyLocks,
     pub(crate) encoding: Encoding,
     /// Set if clients can change several keys of this cache in one transaction.
     pub(crate) transactions: Option<Arc<Transactions>>,
@@ -114,7 +114,7 @@ impl ServedCache {
     pub(crate) fn of(manager: &CacheManager, cache: RawCache, encoding: Encoding) -> Self {
         let is_local = cache.config().mode == CacheMode::Local;
         let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
-        let (stats, lanes) = (Stats::new(), KeyLocks::default());
+        let (stats, key_locks) = (Stats::new(), KeyLocks::default());
         let (definition, directory, sent_topology) = (RwLock::default(), None, Mutex::default());
         let (transactions, schemas, lifespans) = (None, None, DefaultLifetime::default());
         lifespans.set(cache.options().lifetime);
@@ -122,7 +122,7 @@ impl ServedCache {
             limited: remote_values::limited(&cache),
             cache,
             stats,
-            lanes,
+            key_locks,
             encoding,
             transactions,
             schemas,

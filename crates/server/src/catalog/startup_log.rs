@@ -35,8 +35,8 @@ pub(crate) async fn log_while_waiting<T>(
         waited += pause;
         pause = STARTUP_LOG_INTERVAL;
         let members = manager.view().map_or(0, |view| view.len());
-        let held_up: Vec<PendingCache> = caches.iter().filter_map(|name| of(manager, name)).collect();
-        tracing::warn!("{}", text(waited, &manager.view_text(), members, &held_up));
+        let pending: Vec<PendingCache> = caches.iter().filter_map(|name| of(manager, name)).collect();
+        tracing::warn!("{}", text(waited, &manager.view_text(), members, &pending));
     }
 }
 
@@ -54,13 +54,13 @@ fn of(manager: &CacheManager, name: &'static str) -> Option<PendingCache> {
     Some(PendingCache { name, away })
 }
 
-fn text(waited: Duration, view: &str, members: usize, held_up: &[PendingCache]) -> String {
-    let names = || held_up.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
-    let away: BTreeSet<&String> = held_up.iter().filter_map(|one| one.away.as_ref()).flatten().collect();
+fn text(waited: Duration, view: &str, members: usize, pending: &[PendingCache]) -> String {
+    let names = || pending.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
+    let away: BTreeSet<&String> = pending.iter().filter_map(|one| one.away.as_ref()).flatten().collect();
     let why = if !away.is_empty() {
         let away: Vec<&str> = away.into_iter().map(String::as_str).collect();
         format!("servers are away without which nothing may be written: {}", away.join(", "))
-    } else if held_up.is_empty() {
+    } else if pending.is_empty() {
         format!("it waits for answers of the servers that are here, {view}")
     } else if members > 1 {
         format!(
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn log_line_names_the_awaited_servers() {
         let waiting =
-            |members, held_up: &[PendingCache]| text(Duration::from_secs(5), "[A|3]", members, held_up);
+            |members, pending: &[PendingCache]| text(Duration::from_secs(5), "[A|3]", members, pending);
         let away = waiting(2, &[of("a", Some(&["C", "B"])), of("b", Some(&["C"])), of("c", None)]);
         assert!(away.starts_with("not serving yet, after 5 s: servers are away"), "{away}");
         assert!(away.contains(" written: B, C. Start the servers that are missing"), "{away}");

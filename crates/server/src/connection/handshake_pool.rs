@@ -81,7 +81,7 @@ impl HandshakePool {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
             .worker_threads((cores / HANDSHAKE_THREADS_SHARE).max(1))
-            .thread_name("strangers")
+            .thread_name("handshake")
             .on_thread_start(lower_thread_priority)
             .enable_time()
             .build()?;
@@ -166,15 +166,15 @@ impl HandshakePool {
     }
 
     fn forget(&mut self, number: u64) -> Option<PendingConnection> {
-        let stranger = self.all.remove(&number)?;
-        self.by_task.remove(&stranger.task.id());
-        if let Some(of) = self.by_origin.get_mut(&stranger.origin) {
+        let connection = self.all.remove(&number)?;
+        self.by_task.remove(&connection.task.id());
+        if let Some(of) = self.by_origin.get_mut(&connection.origin) {
             of.remove(&number);
             if of.is_empty() {
-                self.by_origin.remove(&stranger.origin);
+                self.by_origin.remove(&connection.origin);
             }
         }
-        Some(stranger)
+        Some(connection)
     }
 
     /// Waits until a connection leaves: returns one whose handshake is complete, to be served elsewhere, or `Some(None)` if
@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(pool.spawn(few, silent), [many], "those of the origin that has few stay");
             assert_eq!(pool.len(), limit);
         }
-        let oldest = pool.full_until().expect("there is no room");
+        let oldest = pool.full_until().expect("the budget is exhausted");
         assert!(oldest > Instant::now() - PREAUTH_AGE_MIN && oldest <= Instant::now() + PREAUTH_AGE_MIN);
         let usage = pool.budget.usage();
         assert_eq!((usage.peak, usage.used), (PREAUTH_TOTAL_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX));
@@ -278,21 +278,21 @@ mod tests {
     #[tokio::test]
     async fn connection_leaves_the_pool_after_its_handshake() {
         let mut pool = pool();
-        let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         pool.spawn(here(), |gate| {
             Box::pin(async move {
                 tokio::task::yield_now().await;
-                told.send(thread()).unwrap();
+                sender.send(thread()).unwrap();
                 gate.complete().await;
-                told.send(thread()).unwrap();
+                sender.send(thread()).unwrap();
             })
         });
         assert_eq!(pool.len(), 1);
-        let serving = pool.join_next().await.unwrap().expect("it is met");
-        assert_eq!(tells.recv().await.unwrap(), "strangers");
-        assert!(tells.try_recv().is_err(), "it does not go on by itself");
+        let serving = pool.join_next().await.unwrap().expect("its handshake is complete");
+        assert_eq!(receiver.recv().await.unwrap(), "handshake");
+        assert!(receiver.try_recv().is_err(), "it stops at the gate");
         serving.await;
-        assert_eq!(tells.recv().await, Some(thread()));
+        assert_eq!(receiver.recv().await, Some(thread()));
         assert!(pool.join_next().await.is_none());
     }
 
@@ -313,16 +313,16 @@ mod tests {
     async fn handshake_and_hash_threads_have_low_priority() {
         let own = rustix::process::getpriority_process(None).unwrap();
         let mut pool = pool();
-        let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         pool.spawn(here(), |_| {
             Box::pin(async move {
                 let niceness = || rustix::process::getpriority_process(None).unwrap();
-                told.send(niceness()).unwrap();
-                told.send(tokio::task::spawn_blocking(niceness).await.unwrap()).unwrap();
+                sender.send(niceness()).unwrap();
+                sender.send(tokio::task::spawn_blocking(niceness).await.unwrap()).unwrap();
             })
         });
-        assert_eq!(tells.recv().await, Some(NICENESS));
-        assert_eq!(tells.recv().await, Some(NICENESS));
+        assert_eq!(receiver.recv().await, Some(NICENESS));
+        assert_eq!(receiver.recv().await, Some(NICENESS));
         assert_eq!(rustix::process::getpriority_process(None).unwrap(), own, "others do not");
     }
 }

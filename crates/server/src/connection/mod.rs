@@ -53,7 +53,8 @@ use crate::security::requirement::Requirement;
 use crate::shutdown::{Closure, Stage, closing};
 use crate::transport::socket::{Incoming, Outgoing};
 
-type Answering = Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<ResponseBytes>>)> + Send>>;
+type ResponseFuture =
+    Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<ResponseBytes>>)> + Send>>;
 
 /// The context of a request whose operation is not known yet.
 const UNKNOWN: RequestContext = RequestContext {
@@ -66,7 +67,7 @@ const UNKNOWN: RequestContext = RequestContext {
 const BYTES_OF_ITEM: usize = 64;
 
 /// The response to a request that had to wait.
-struct Answered {
+struct CompletedRequest {
     asked: RequestContext,
     response: Response,
     held: Option<Box<ResponseBytes>>,
@@ -90,13 +91,16 @@ pub(crate) struct AcceptedConnection {
 /// wait, and HTTP requests get an error response.
 pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Receiver<Stage>) {
     let AcceptedConnection { stream, tally, security, mut caches, gate } = accepted;
-    let (peer, mut known_by) = (stream.peer_addr().ok(), Instant::now() + security.handshake_timeout);
+    let (peer, mut handshake_deadline) =
+        (stream.peer_addr().ok(), Instant::now() + security.handshake_timeout);
     let opened =
-        with_handshake_timeout(known_by, &mut ending, security.open(stream, response_without_tls)).await;
+        with_handshake_timeout(handshake_deadline, &mut ending, security.open(stream, response_without_tls))
+            .await;
     let Some((mut stream, certificate)) = opened else { return };
     let (mut from, to) = stream.split();
     let mut input = BytesMut::new();
-    let Some(first) = with_handshake_timeout(known_by, &mut ending, first_byte(&mut from, &mut input)).await
+    let Some(first) =
+        with_handshake_timeout(handshake_deadline, &mut ending, first_byte(&mut from, &mut input)).await
     else {
         return;
     };
@@ -115,7 +119,7 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
             is_health_port: false,
         };
         // Boxed, because few connections need it and it would enlarge the state of all.
-        if let Err(error) = Box::pin(visitor.serve(known_by, &mut ending)).await {
+        if let Err(error) = Box::pin(visitor.serve(handshake_deadline, &mut ending)).await {
             tracing::debug!(%error, "a connection in HTTP has ended");
         }
         return;
@@ -124,20 +128,22 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
         served
     } else {
         let Some(opened) = wait_for_caches(&mut caches, &mut ending).await else { return };
-        known_by = Instant::now() + security.handshake_timeout;
+        handshake_deadline = Instant::now() + security.handshake_timeout;
         opened
     };
     tally.received(input.len());
     let admission = |of: &Arc<_>| PreAuthSession::new(Arc::clone(of), peer, certificate);
     let admission = security.authenticator.as_ref().map(admission);
     let session = Session::new(caches, Authorization::new(&security));
-    security.requirement.register_connection(&session.0.events_out.end());
+    security.requirement.register_connection(&session.0.events_out.close_handle());
     let mut connection = Connection::new(session, admission, (from, to), input, &tally);
-    let Some(first) = with_handshake_timeout(known_by, &mut ending, connection.first_request()).await else {
+    let Some(first) =
+        with_handshake_timeout(handshake_deadline, &mut ending, connection.first_request()).await
+    else {
         return;
     };
     // A client that failed to authenticate stays on the handshake threads.
-    if !connection.is_lost {
+    if !connection.is_failed {
         gate.complete().await;
     }
     let mut closure = Closure::new(&mut ending);
@@ -156,10 +162,10 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
 async fn with_handshake_timeout<T>(
     deadline: Instant,
     ending: &mut watch::Receiver<Stage>,
-    met: impl Future<Output = io::Result<T>>,
+    step: impl Future<Output = io::Result<T>>,
 ) -> Option<T> {
     tokio::select! {
-        met = timeout_at(deadline, met) => met.ok()?.ok(),
+        done = timeout_at(deadline, step) => done.ok()?.ok(),
         () = closing(ending) => None,
     }
 }
@@ -199,7 +205,7 @@ const fn has_room_for_one(waiting: usize, bytes: usize, expected: usize, unwritt
 struct Connection<'a> {
     tally: &'a Tally,
     session: Arc<Session>,
-    unasked: mpsc::Receiver<Push>,
+    pushes: mpsc::Receiver<Push>,
     from: Incoming<'a>,
     to: Outgoing<'a>,
     /// The state of the authentication, until the client is authenticated.
@@ -219,7 +225,7 @@ struct Connection<'a> {
     /// The time that the client has to read the output.
     taking: Option<Transfer>,
     /// Requests that wait for other members.
-    waiting: JoinSet<Answered>,
+    waiting: JoinSet<CompletedRequest>,
     /// Bytes of these requests, without large ones.
     waiting_bytes: usize,
     unanswered: CountedBytes,
@@ -228,12 +234,12 @@ struct Connection<'a> {
     receiving: IncompleteRequest,
     alarm: Alarm,
     /// The client has sent bytes that cannot be read. It gets an error response before the connection closes.
-    is_lost: bool,
+    is_failed: bool,
 }
 
 impl<'a> Connection<'a> {
     fn new(
-        (session, unasked): (Session, mpsc::Receiver<Push>),
+        (session, pushes): (Session, mpsc::Receiver<Push>),
         admission: Option<PreAuthSession>,
         (from, to): (Incoming<'a>, Outgoing<'a>),
         input: BytesMut,
@@ -254,7 +260,7 @@ impl<'a> Connection<'a> {
             receiving: IncompleteRequest::new(memory),
             alarm: Alarm::default(),
             session: Arc::new(session),
-            unasked,
+            pushes,
             from,
             to,
             admission,
@@ -262,7 +268,7 @@ impl<'a> Connection<'a> {
             input,
             output: Output::new(),
             waiting: JoinSet::new(),
-            is_lost: false,
+            is_failed: false,
         }
     }
 
@@ -319,7 +325,7 @@ impl<'a> Connection<'a> {
         while self.to.has_to_write(&self.output) {
             self.to.write(&mut self.output).await?;
         }
-        self.is_lost = verdict == AuthStep::Rejected;
+        self.is_failed = verdict == AuthStep::Rejected;
         if verdict != AuthStep::Unauthenticated {
             self.admission = None;
         }
@@ -330,7 +336,7 @@ impl<'a> Connection<'a> {
     /// with one request at a time.
     fn has_room(&self) -> bool {
         let (waiting, unwritten) = (self.waiting.len(), self.output.len());
-        !self.is_lost
+        !self.is_failed
             && has_room_for_one(waiting, self.waiting_bytes, self.expected, unwritten)
             && (unwritten == 0 || !self.unwritten.is_beyond())
             && (waiting == 0 || !self.unanswered.is_beyond())
@@ -363,8 +369,8 @@ impl<'a> Connection<'a> {
         loop {
             let is_turn_over = self.begin_all(&mut closure).await;
             // Responses to requests that had to wait are written together with those of requests that did not.
-            while let Some(answered) = self.waiting.try_join_next() {
-                self.complete(answered);
+            while let Some(completed) = self.waiting.try_join_next() {
+                self.complete(completed);
             }
             if is_turn_over {
                 // The other connections of this thread run before the rest of the requests that have arrived.
@@ -372,7 +378,7 @@ impl<'a> Connection<'a> {
                 continue;
             }
             let is_done = self.waiting.is_empty() && !self.to.has_to_write(&self.output);
-            if is_done && (self.is_lost || is_ending) {
+            if is_done && (self.is_failed || is_ending) {
                 return self.to.shutdown().await;
             }
             let reads =
@@ -381,16 +387,16 @@ impl<'a> Connection<'a> {
             let (received, unsent) = (self.input.len(), self.output.len());
             // `select!` picks at random, so that a constant supply of requests or of events does not exclude the other.
             tokio::select! {
-                Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => self.complete(answered),
-                Some(unasked) = self.unasked.recv(), if self.output.len() < UNWRITTEN_MAX => {
-                    unasked.encode(&mut self.output);
+                Some(completed) = self.waiting.join_next(), if !self.waiting.is_empty() => self.complete(completed),
+                Some(push) = self.pushes.recv(), if self.output.len() < UNWRITTEN_MAX => {
+                    push.encode(&mut self.output);
                     while self.output.len() < UNWRITTEN_MAX
-                        && let Ok(unasked) = self.unasked.try_recv()
+                        && let Ok(push) = self.pushes.try_recv()
                     {
-                        unasked.encode(&mut self.output);
+                        push.encode(&mut self.output);
                     }
                 }
-                () = self.session.events_out.lost() => {
+                () = self.session.events_out.close_requested() => {
                     let is_removed = self.session.access.is_removed();
                     return Err(io::Error::other(if is_removed {
                         "the user was removed"
@@ -515,7 +521,7 @@ impl<'a> Connection<'a> {
         }
         let is_skipping = self.requests.is_skipping();
         if self.input.is_empty() && !is_skipping {
-            return self.receiving.rest();
+            return self.receiving.clear();
         }
         let length = self.requests.bytes_needed().max(self.input.len());
         let kept = if is_skipping { self.input.len() } else { length };
@@ -539,7 +545,7 @@ impl<'a> Connection<'a> {
     fn refuse(&mut self, exceeded: &Exceeded) {
         let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
-        let text = format!("the server has no room for the request, and nothing was done. {exceeded}");
+        let text = format!("the server has no capacity for the request, which was not started. {exceeded}");
         self.session.caches.telemetry.errors_without_cache.note(Status::ServerError);
         self.encode(asked, &Response::error(id, Status::ServerError, text), None);
         self.requests.skip(&mut self.input);
@@ -577,9 +583,9 @@ impl<'a> Connection<'a> {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);
         why.encode(asked, &mut self.output);
-        self.is_lost = true;
+        self.is_failed = true;
         self.receiving.drop_held();
-        self.receiving.rest();
+        self.receiving.clear();
     }
 
     /// Starts a request. A request that completes at the first poll, above all a read of a local entry, is answered here.
@@ -595,9 +601,9 @@ impl<'a> Connection<'a> {
             batch.answered(opcode);
             return self.encode(asked, &response, None);
         }
-        let mut answering: Answering = Box::pin(answer(self.session.clone(), request));
-        let at_once = poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await;
-        match at_once {
+        let mut response_future: ResponseFuture = Box::pin(answer(self.session.clone(), request));
+        let polled = poll_fn(|cx| Poll::Ready(response_future.as_mut().poll(cx))).await;
+        match polled {
             Poll::Ready((asked, response, held)) => {
                 batch.answered(opcode);
                 self.encode(asked, &response, held);
@@ -607,9 +613,9 @@ impl<'a> Connection<'a> {
                 self.tally.wait_begins();
                 self.waiting_bytes += bytes;
                 self.waiting.spawn(async move {
-                    let (asked, response, held) = answering.await;
+                    let (asked, response, held) = response_future.await;
                     drop::<Vec<Reservation>>(large);
-                    Answered { asked, response, held, began, bytes }
+                    CompletedRequest { asked, response, held, began, bytes }
                 });
             }
         }
@@ -626,10 +632,10 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn complete(&mut self, answered: Result<Answered, JoinError>) {
+    fn complete(&mut self, completed: Result<CompletedRequest, JoinError>) {
         self.tally.wait_ends();
-        match answered {
-            Ok(Answered { asked, response, held, began, bytes }) => {
+        match completed {
+            Ok(CompletedRequest { asked, response, held, began, bytes }) => {
                 self.tally.times().add(Class::of(asked.opcode), 1, began.elapsed());
                 self.waiting_bytes -= bytes;
                 let before = self.output.len();
@@ -643,7 +649,7 @@ impl<'a> Connection<'a> {
             // Without a response the client would wait for ever.
             Err(error) => {
                 tracing::error!(%error, "a request has panicked");
-                self.is_lost = true;
+                self.is_failed = true;
             }
         }
     }

@@ -77,7 +77,7 @@ impl PreAuthSession {
         // A user that was removed meanwhile is not authenticated.
         let step = step.and_then(|step| {
             if let Step::Authenticated(user, _) = &step {
-                session.access.grant(user, session.events_out.end())?;
+                session.access.grant(user, session.events_out.close_handle())?;
             }
             Ok(step)
         });

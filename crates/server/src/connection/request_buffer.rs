@@ -53,7 +53,7 @@ impl IncompleteRequest {
     }
 
     /// No byte of a request is here.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.transfer.take().is_some() {
             self.drop_held();
         }
@@ -192,7 +192,7 @@ mod tests {
         let mut small = IncompleteRequest::new(&memory);
         small.receive(20_000, 20_000, true).unwrap();
         assert!(small.has_room(), "small requests do not wait for large ones");
-        first.rest();
+        first.clear();
         second.wait().await.unwrap();
         assert!(second.has_room());
         drop((second, small));
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(receiving.run(true), until);
         receiving.receive(10, 10, true).unwrap();
         assert!(receiving.run(true) > until);
-        receiving.rest();
+        receiving.clear();
         assert_eq!(receiving.run(true), None);
     }
 

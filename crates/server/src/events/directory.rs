@@ -71,5 +71,5 @@ pub(crate) struct ListenerRegistration {
     pub(crate) near: Option<Arc<Mutex<BloomFilter>>>,
     /// The bytes of the filter.
     pub(crate) _bytes: Option<Reservation>,
-    pub(crate) telling: EventTask,
+    pub(crate) task: EventTask,
 }

@@ -50,8 +50,8 @@ impl Push {
     /// Encodes it, if it is still wanted.
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
-            Self::Entry(event, wanted, _) if wanted.holds() => event.encode(output),
-            Self::Counter(event, wanted, written) if wanted.holds() => {
+            Self::Entry(event, flag, _) if flag.holds() => event.encode(output),
+            Self::Counter(event, flag, written) if flag.holds() => {
                 event.encode(output);
                 written.send_replace(());
             }
@@ -73,15 +73,15 @@ pub(crate) struct EventSender {
     /// The budget of large events.
     large: Budget,
     /// Notified when events may be missing, or the connection has to be closed.
-    lost: Arc<Notify>,
+    close: Arc<Notify>,
 }
 
 impl EventSender {
     /// `large` is the budget for the part of events beyond [`UNSENT_BYTES_MAX`].
     pub(crate) fn new(large: Budget) -> (Self, mpsc::Receiver<Push>) {
-        let (to, unasked) = mpsc::channel(UNSENT_EVENTS_MAX);
+        let (to, pushes) = mpsc::channel(UNSENT_EVENTS_MAX);
         let bytes = Arc::new(Semaphore::new(UNSENT_BYTES_MAX));
-        (Self { to, bytes, large, lost: Arc::new(Notify::new()) }, unasked)
+        (Self { to, bytes, large, close: Arc::new(Notify::new()) }, pushes)
     }
 
     /// Sends an event when there is capacity for it.
@@ -89,40 +89,41 @@ impl EventSender {
     /// # Errors
     ///
     /// The event is larger than the budget of large ones.
-    async fn send(&self, mut unasked: Push) -> Result<(), consort_memory::Exceeded> {
-        if let Push::Entry(event, _, room) = &mut unasked {
-            let (EventData::Custom(made) | EventData::Raw(made) | EventData::Key(made, _)) = &event.data;
-            let own_bytes = made.len().min(UNSENT_BYTES_MAX);
-            room._of_connection = self.bytes.clone().acquire_many_owned(own_bytes as u32).await.ok();
-            if made.len() > own_bytes {
-                room._reserved = Some(self.large.reserve((made.len() - own_bytes) as u64).await?);
+    async fn send(&self, mut push: Push) -> Result<(), consort_memory::Exceeded> {
+        if let Push::Entry(event, _, permit) = &mut push {
+            let (EventData::Custom(content) | EventData::Raw(content) | EventData::Key(content, _)) =
+                &event.data;
+            let own_bytes = content.len().min(UNSENT_BYTES_MAX);
+            permit._of_connection = self.bytes.clone().acquire_many_owned(own_bytes as u32).await.ok();
+            if content.len() > own_bytes {
+                permit._reserved = Some(self.large.reserve((content.len() - own_bytes) as u64).await?);
             }
         }
         // Events of a closed connection are dropped.
-        let _ = self.to.send(unasked).await;
+        let _ = self.to.send(push).await;
         Ok(())
     }
 
     /// The handle that closes the connection when it is notified.
-    pub(crate) fn end(&self) -> Arc<Notify> {
-        self.lost.clone()
+    pub(crate) fn close_handle(&self) -> Arc<Notify> {
+        self.close.clone()
     }
 
     /// Waits until events may be missing, or the connection has to be closed.
-    pub(crate) async fn lost(&self) {
-        self.lost.notified().await;
+    pub(crate) async fn close_requested(&self) {
+        self.close.notified().await;
     }
 }
 
 /// The task that sends a listener's events. Dropping it ends them.
 pub(crate) struct EventTask {
-    pub(crate) wanted: ListenerFlag,
+    pub(crate) flag: ListenerFlag,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for EventTask {
     fn drop(&mut self) {
-        self.wanted.0.store(false, Ordering::Release);
+        self.flag.0.store(false, Ordering::Release);
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
@@ -130,12 +131,12 @@ impl Drop for EventTask {
 impl EventTask {
     /// A listener whose events have not started.
     pub(crate) fn new() -> Self {
-        Self { wanted: ListenerFlag(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
+        Self { flag: ListenerFlag(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
     }
 
     /// Whether it belongs to the same listener.
-    pub(crate) fn is(&self, wanted: &ListenerFlag) -> bool {
-        Arc::ptr_eq(&self.wanted.0, &wanted.0)
+    pub(crate) fn is(&self, flag: &ListenerFlag) -> bool {
+        Arc::ptr_eq(&self.flag.0, &flag.0)
     }
 
     /// Sends these events, too, from now on as they occur; if `after` is set, only once its sender is dropped. `state` is
@@ -166,9 +167,9 @@ async fn forward_events(
 ) {
     let mut state = Some(state);
     let why = loop {
-        let unasked = match events.next().await {
+        let push = match events.next().await {
             Some(Ok(Event::Entry(event))) => match to_push(event) {
-                Ok(unasked) => unasked,
+                Ok(push) => push,
                 Err(Exceeded) => {
                     break "the query of a listener needs more steps for a value than are allowed";
                 }
@@ -179,8 +180,8 @@ async fn forward_events(
             Some(Err(CacheError::Closed)) | None => return,
             Some(Err(_)) => break "what is there cannot be read",
         };
-        let Some(unasked) = unasked else { continue };
-        match timeout(UNREAD_EVENT_TIMEOUT, events_out.send(unasked)).await {
+        let Some(push) = push else { continue };
+        match timeout(UNREAD_EVENT_TIMEOUT, events_out.send(push)).await {
             Ok(Ok(())) => {}
             Ok(Err(exceeded)) => {
                 tracing::warn!(%exceeded, "an event is too large");
@@ -190,7 +191,7 @@ async fn forward_events(
         }
     };
     tracing::warn!(why, "closing a client's connection: events may be missing");
-    events_out.lost.notify_one();
+    events_out.close.notify_one();
 }
 
 #[cfg(test)]
@@ -211,7 +212,7 @@ mod tests {
             is_retried: false,
             data,
         };
-        Push::Entry(event, EventTask::new().wanted.clone(), BytePermit::default())
+        Push::Entry(event, EventTask::new().flag.clone(), BytePermit::default())
     }
 
     #[tokio::test]

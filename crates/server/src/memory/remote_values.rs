@@ -13,10 +13,10 @@ use crate::reply::ResponseBytes;
 pub(crate) struct ValueReservation<'c> {
     cache: &'c RawCache,
     /// The handle with capacity for the value.
-    again: Option<RawCache>,
+    reserved: Option<RawCache>,
     held: Option<Box<ResponseBytes>>,
     /// Bytes of the response besides the value.
-    besides: usize,
+    overhead: usize,
 }
 
 /// A handle whose operations on a key fail if another server has a large value.
@@ -40,29 +40,29 @@ pub(crate) const fn size_of_large(error: &CacheError) -> Option<u32> {
 impl<'c> ValueReservation<'c> {
     /// For a value that is read by this handle, which is a limited one.
     pub(crate) const fn new(cache: &'c RawCache) -> Self {
-        Self { cache, again: None, held: None, besides: 0 }
+        Self { cache, reserved: None, held: None, overhead: 0 }
     }
 
     /// Sets the greatest number of bytes that the response has besides a large value.
-    pub(crate) fn besides(self, besides: usize) -> Self {
-        Self { besides, ..self }
+    pub(crate) fn with_overhead(self, overhead: usize) -> Self {
+        Self { overhead, ..self }
     }
 
     /// The handle with capacity for the value, as far as its size is known.
     pub(crate) fn cache(&self) -> &RawCache {
-        self.again.as_ref().unwrap_or(self.cache)
+        self.reserved.as_ref().unwrap_or(self.cache)
     }
 
     /// If an operation failed for lack of capacity, reserves more and waits for it. Then the operation is to be repeated.
-    pub(crate) async fn make(&mut self, responses: &Responses, error: CacheError) -> Result<(), Refusal> {
+    pub(crate) async fn grow(&mut self, responses: &Responses, error: CacheError) -> Result<(), Refusal> {
         let Some(bytes) = size_of_large(&error) else { return Err(error.into()) };
         // Doubling ends the repetition also where others write larger and larger values meanwhile.
-        let known = self.again.as_ref().map_or(0, |again| again.options().response_bytes_max);
+        let known = self.reserved.as_ref().map_or(0, |reserved| reserved.options().response_bytes_max);
         let bytes = bytes.max(known.saturating_mul(2));
         // A request that waits for capacity holds none.
         self.held = None;
-        self.held = Some(responses.hold(bytes as usize + self.besides).await?);
-        self.again = Some(within(self.cache, bytes));
+        self.held = Some(responses.hold(bytes as usize + self.overhead).await?);
+        self.reserved = Some(within(self.cache, bytes));
         Ok(())
     }
 

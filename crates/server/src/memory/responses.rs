@@ -52,7 +52,7 @@ fn too_large(limit: u64) -> Refusal {
 
 impl From<Exceeded> for Refusal {
     fn from(error: Exceeded) -> Self {
-        Self::new(format!("the server has no room for the response. {error}: ask for less, or later"))
+        Self::new(format!("the server has no capacity for the response. {error}: ask for less, or later"))
     }
 }
 
@@ -99,7 +99,7 @@ impl Responses {
     /// Reserves the bytes that an iteration may hold until its client's next request, before it reads anything: `held` and
     /// the missing rest.
     pub(crate) async fn hold_iteration(&self, held: &mut Option<Reservation>) -> Result<(), Refusal> {
-        let bytes = self.of_iteration((LANES_MAX * FETCH_BYTES) as u64);
+        let bytes = self.iteration_share((LANES_MAX * FETCH_BYTES) as u64);
         let has = held.as_ref().map_or(0, Reservation::bytes);
         if bytes > has {
             let more = reserve(&self.iterations, bytes - has, self.reserve_time).await?;
@@ -114,7 +114,7 @@ impl Responses {
 
     /// The part that counts of the bytes that an iteration may hold. It is at most half of the limit: an iteration over
     /// large entries continues in a small process, too, and beside two of them others wait.
-    pub(crate) fn of_iteration(&self, bytes: u64) -> u64 {
+    pub(crate) fn iteration_share(&self, bytes: u64) -> u64 {
         bytes.min(self.iterations.limit() / 2)
     }
 
@@ -130,9 +130,9 @@ impl Responses {
 
     /// Reserves the bytes of a response whose size is known.
     pub(crate) async fn hold(&self, bytes: usize) -> Result<Box<ResponseBytes>, Refusal> {
-        let mut gathering = self.begin().await?;
-        gathering.add(bytes).await?;
-        Ok(gathering.finish())
+        let mut reservation = self.begin().await?;
+        reservation.add(bytes).await?;
+        Ok(reservation.finish())
     }
 }
 
@@ -259,13 +259,13 @@ mod tests {
     async fn response_reserves_its_size_before_it_grows_and_keeps_what_it_has() {
         let memory = Memory::default();
         let responses = Responses::new(&memory);
-        let mut gathering = responses.begin().await.unwrap();
+        let mut reservation = responses.begin().await.unwrap();
         for (more, reserved) in [(10, 64 * 1024), (64 * 1024, MIB), (MIB, 8 * MIB), (8 * MIB, 64 * MIB)] {
-            gathering.add(more).await.unwrap();
+            reservation.add(more).await.unwrap();
             assert_eq!(memory.responses.used(), reserved as u64);
         }
-        let bytes = gathering.bytes;
-        let held = gathering.finish();
+        let bytes = reservation.bytes;
+        let held = reservation.finish();
         assert_eq!((held.bytes(), memory.responses.used()), (bytes, bytes));
         drop(held);
         assert_eq!(memory.responses.used(), 0);

@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn bounds_increase_and_equal_their_texts() {
         assert!(BOUNDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        for (micros, told) in BOUNDS {
-            let seconds: f64 = told.parse().unwrap();
-            assert!((seconds * 1e6 - micros as f64).abs() < 1e-6, "{told}");
+        for (micros, text) in BOUNDS {
+            let seconds: f64 = text.parse().unwrap();
+            assert!((seconds * 1e6 - micros as f64).abs() < 1e-6, "{text}");
             let bound = Duration::from_micros(micros);
             assert_eq!(bucket(bound) + 1, bucket(bound + Duration::from_nanos(1)));
         }

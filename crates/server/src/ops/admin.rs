@@ -76,8 +76,9 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
             caches.make_available(name.as_deref()).await.map(|names| serde_json::json!(names).to_string())
         }
         "@@schemas@createOrUpdate" | "@@schemas@delete" => {
-            let told = schema(caches, task, &params).await;
-            return told.map_or_else(Answer::from, |told| Answer::success(ResponseBody::Result(told.into())));
+            let result = schema(caches, task, &params).await;
+            return result
+                .map_or_else(Answer::from, |text| Answer::success(ResponseBody::Result(text.into())));
         }
         other => {
             return Answer::error(Status::ServerError, format!("ISPN027002: Unknown task '{other}'"));
@@ -91,10 +92,10 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
 
 /// Lists names of definitions in JSON.
 async fn listed(session: &Session, among: fn(&[Bytes]) -> Vec<String>) -> Result<Answer, Refusal> {
-    let mut gathering = session.responses.begin().await?;
-    let names = session.caches.definitions.names(&mut gathering).await?;
+    let mut reservation = session.responses.begin().await?;
+    let names = session.caches.definitions.names(&mut reservation).await?;
     let names = serde_json::json!(among(&names)).to_string();
-    Ok(Answer::success(ResponseBody::Result(names.into())).holding(gathering.finish()))
+    Ok(Answer::success(ResponseBody::Result(names.into())).holding(reservation.finish()))
 }
 
 async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, Refusal> {

@@ -24,14 +24,14 @@ pub(crate) async fn answer(
     let (ServedCache { stats, .. }, version, flags) = (served, header.version, header.flags);
     let silent = served.silent(flags);
     let cache = silent.as_ref().unwrap_or(&served.cache);
-    let (response, gathering) = match request {
+    let (response, reservation) = match request {
         Request::Clear if let Some(schemas) = &served.schemas => {
             schemas.clear(cache).await?;
             return Ok(Answer::of(Status::Success));
         }
         Request::Clear if served.transactions.is_some() => {
-            let mut walk = cache.keys();
-            while let Some(key) = walk.next().await.transpose()? {
+            let mut keys = cache.keys();
+            while let Some(key) = keys.next().await.transpose()? {
                 let (condition, change) = (Condition::Always, Change::Remove);
                 served.write(key, Write { condition, change, wants_previous: false }, flags).await?;
             }
@@ -75,7 +75,7 @@ pub(crate) async fn answer(
             list(responses, conversion, || cache.keys().sequential(), usize::MAX, parts).await?
         }
     };
-    Ok(Answer::success(ResponseBody::Bulk(response)).holding(gathering.finish()))
+    Ok(Answer::success(ResponseBody::Bulk(response)).holding(reservation.finish()))
 }
 
 /// Bytes of lengths and marks per entry in a response.
@@ -112,16 +112,16 @@ const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as 
 async fn list<T>(
     responses: &Responses,
     conversion: Option<&Conversion>,
-    walk: impl Fn() -> Walk<T>,
+    iterate: impl Fn() -> Walk<T>,
     max: usize,
     parts: fn(T) -> (Bytes, Option<Bytes>),
 ) -> Result<(Response, ResponseReservation), Refusal> {
-    let mut gathering = responses.begin().await?;
+    let mut reservation = responses.begin().await?;
     loop {
         let in_transit = responses.begin_iteration().await?;
-        let (mut walk, mut listing, mut count, mut lacks) = (walk(), Listing::default(), 0, None);
+        let (mut entries, mut listing, mut count, mut lacks) = (iterate(), Listing::default(), 0, None);
         while count < max
-            && let Some(item) = walk.next().await.transpose()?
+            && let Some(item) = entries.next().await.transpose()?
         {
             let bytes = match parts(item) {
                 (key, Some(value)) => {
@@ -138,23 +138,23 @@ async fn list<T>(
                     key.len()
                 }
             };
-            lacks = Some(bytes + AROUND_ENTRY).filter(|bytes| !gathering.try_take(*bytes));
+            lacks = Some(bytes + AROUND_ENTRY).filter(|bytes| !reservation.try_take(*bytes));
             if lacks.is_some() {
                 break;
             }
             count += 1;
         }
-        let Some(bytes) = lacks else { return Ok((listing.into_response(), gathering)) };
-        drop((walk, listing, in_transit));
-        gathering.make_room(bytes).await?;
-        gathering.restart();
+        let Some(bytes) = lacks else { return Ok((listing.into_response(), reservation)) };
+        drop((entries, listing, in_transit));
+        reservation.make_room(bytes).await?;
+        reservation.restart();
     }
 }
 
 /// The value of a key, and the bytes that are reserved for a large value of another server before that server sends it.
 async fn value_alone(
     cache: &RawCache,
-    gathering: &mut ResponseReservation,
+    reservation: &mut ResponseReservation,
     (key, place): &(Bytes, usize),
 ) -> Result<(Option<Bytes>, usize), Refusal> {
     let (mut handle, mut reserved) = (remote_values::limited(cache), 0);
@@ -166,7 +166,7 @@ async fn value_alone(
         let Some(bytes) = remote_values::size_of_large(&error) else {
             return Err(Refusal::from(error).for_key(*place, key));
         };
-        gathering.add((bytes as usize).saturating_sub(reserved)).await?;
+        reservation.add((bytes as usize).saturating_sub(reserved)).await?;
         (handle, reserved) = (remote_values::within(cache, bytes), reserved.max(bytes as usize));
     }
 }
@@ -200,7 +200,7 @@ async fn get_all(
     let mut keys: Vec<(Bytes, usize)> = keys.into_iter().zip(0..).collect();
     keys.sort_unstable();
     keys.dedup_by(|next, first| next.0 == first.0);
-    let (mut gathering, mut listing, mut hits) = (responses.begin().await?, Listing::default(), 0);
+    let (mut reservation, mut listing, mut hits) = (responses.begin().await?, Listing::default(), 0);
     let (mut rest, mut at_once) = (&keys[..], keys_at_once(cache));
     while !rest.is_empty() {
         let together = &rest[..rest.len().min(at_once)];
@@ -213,11 +213,11 @@ async fn get_all(
                 continue;
             }
             for key in together {
-                let (Some(value), reserved) = value_alone(cache, &mut gathering, key).await? else {
+                let (Some(value), reserved) = value_alone(cache, &mut reservation, key).await? else {
                     continue;
                 };
                 let (key, value) = entry_for_client(conversion, key.0.clone(), value).await?;
-                gathering.add((key.len() + value.len() + AROUND_ENTRY).saturating_sub(reserved)).await?;
+                reservation.add((key.len() + value.len() + AROUND_ENTRY).saturating_sub(reserved)).await?;
                 listing.found(&key, &value);
                 hits += 1;
             }
@@ -229,7 +229,7 @@ async fn get_all(
             if let Some(value) = value {
                 let (key, value) = entry_for_client(conversion, key.clone(), value).await?;
                 let bytes = key.len() + value.len() + AROUND_ENTRY;
-                if !gathering.try_take(bytes) {
+                if !reservation.try_take(bytes) {
                     lacks = Some(bytes);
                     break;
                 }
@@ -239,13 +239,13 @@ async fn get_all(
             done += 1;
         }
         rest = &rest[done..];
-        // A request that waits for room holds no values outside of its response.
+        // A request that waits for capacity holds no values outside of its response.
         drop(in_transit);
         if let Some(bytes) = lacks {
-            gathering.make_room(bytes).await?;
+            reservation.make_room(bytes).await?;
         }
     }
     served.stats.hits.add(hits);
     served.stats.misses.add(keys.len() - hits);
-    Ok(Answer::success(ResponseBody::Bulk(listing.into_found())).holding(gathering.finish()))
+    Ok(Answer::success(ResponseBody::Bulk(listing.into_found())).holding(reservation.finish()))
 }

@@ -35,7 +35,7 @@ struct LastEvent {
     /// The value in it.
     value: Option<Value>,
     /// Signals that an event of the counter has been written, or was not needed.
-    told: watch::Sender<()>,
+    event_written: watch::Sender<()>,
 }
 
 /// Counters by their names.
@@ -43,8 +43,8 @@ type ListenedCounters = Arc<Mutex<BTreeMap<Bytes, LastEvent>>>;
 
 /// A registered listener.
 struct CounterRegistration {
-    heard: ListenedCounters,
-    telling: EventTask,
+    counters: ListenedCounters,
+    task: EventTask,
     /// The id of the request that has added it, and the sender for whose end its events wait. `None` once the request is
     /// answered.
     unanswered: Option<(u64, watch::Sender<()>)>,
@@ -56,8 +56,8 @@ pub(crate) struct CounterListeners {
     events_out: EventSender,
 }
 
-fn heard(heard: &ListenedCounters) -> MutexGuard<'_, BTreeMap<Bytes, LastEvent>> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(counters: &ListenedCounters) -> MutexGuard<'_, BTreeMap<Bytes, LastEvent>> {
+    counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn event(
@@ -65,17 +65,17 @@ fn event(
     listener: &Bytes,
     event: &EntryEvent<Bytes, Bytes>,
 ) -> Option<(CounterEvent, watch::Sender<()>)> {
-    let mut heard = heard(of);
-    let last = heard.get_mut(&event.key)?;
+    let mut counters = locked(of);
+    let last = counters.get_mut(&event.key)?;
     let counter = Counter::from_bytes(event.value.as_ref()?)?;
     let old = last.value.replace(counter.now).unwrap_or(counter.before);
     let name = Text::from_utf8(event.key.clone())?;
     if old == counter.now {
-        last.told.send_replace(());
+        last.event_written.send_replace(());
         return None;
     }
     let event = CounterEvent { counter: name, listener: listener.clone(), old, new: counter.now };
-    Some((event, last.told.clone()))
+    Some((event, last.event_written.clone()))
 }
 
 impl CounterListeners {
@@ -102,17 +102,17 @@ impl CounterListeners {
         }
         let refused = |text: String| Err(Refusal::new(text));
         let id = Bytes::copy_from_slice(id);
-        let telling = EventTask::new();
-        let wanted = telling.wanted.clone();
+        let task = EventTask::new();
+        let flag = task.flag.clone();
         let (answers, note_answered) = watch::channel(());
         let of = {
             let mut all = self.all();
             if let Some(registration) = all.get(&id) {
-                let mut heard = heard(&registration.heard);
-                if heard.len() >= COUNTERS_PER_LISTENER_MAX {
+                let mut counters = locked(&registration.counters);
+                if counters.len() >= COUNTERS_PER_LISTENER_MAX {
                     return refused(format!("the listener has {COUNTERS_PER_LISTENER_MAX} counters already"));
                 }
-                heard.insert(name, LastEvent::default());
+                counters.insert(name, LastEvent::default());
                 return Ok(Answer::of(Status::NotExecuted));
             }
             if all.len() >= LISTENERS_MAX {
@@ -123,10 +123,10 @@ impl CounterListeners {
             }
             let of: ListenedCounters = Arc::new(Mutex::new(BTreeMap::from([(name, LastEvent::default())])));
             let unanswered = Some((request, answers));
-            all.insert(id.clone(), CounterRegistration { heard: of.clone(), telling, unanswered });
+            all.insert(id.clone(), CounterRegistration { counters: of.clone(), task, unanswered });
             of
         };
-        let is_own = |registration: &CounterRegistration| registration.telling.is(&wanted);
+        let is_own = |registration: &CounterRegistration| registration.task.is(&flag);
         let events = match counters.listen(EVENTS_MAX).await {
             Ok(events) => events,
             Err(error) => {
@@ -141,11 +141,11 @@ impl CounterListeners {
         if let Some(registration) = self.all().get_mut(&id).filter(|registration| is_own(registration)) {
             for events in events {
                 let (state, _) = oneshot::channel();
-                let (of, id, wanted) = (of.clone(), id.clone(), wanted.clone());
+                let (of, id, flag) = (of.clone(), id.clone(), flag.clone());
                 let after = Some(note_answered.clone());
-                registration.telling.begin(events, &self.events_out, after, state, move |entry| {
+                registration.task.begin(events, &self.events_out, after, state, move |entry| {
                     let event = event(&of, &id, &entry);
-                    Ok(event.map(|(event, told)| Push::Counter(event, wanted.clone(), told)))
+                    Ok(event.map(|(event, event_written)| Push::Counter(event, flag.clone(), event_written)))
                 });
             }
         }
@@ -174,9 +174,9 @@ impl CounterListeners {
         let (answer, has_changed) = counters.answer(responses, request).await?;
         if has_changed {
             let all_told = async {
-                for told in &mut event_receivers {
+                for event_written in &mut event_receivers {
                     // A removed listener gets no more events.
-                    let _ = told.changed().await;
+                    let _ = event_written.changed().await;
                 }
             };
             // Events that take longer follow the response.
@@ -187,8 +187,9 @@ impl CounterListeners {
 
     /// For each listener of a counter on this connection, the receiver that signals a written event.
     fn event_receivers(&self, name: &[u8]) -> Vec<watch::Receiver<()>> {
-        let of =
-            |registration: &CounterRegistration| Some(heard(&registration.heard).get(name)?.told.subscribe());
+        let of = |registration: &CounterRegistration| {
+            Some(locked(&registration.counters).get(name)?.event_written.subscribe())
+        };
         self.all().values().filter_map(of).collect()
     }
 
@@ -197,9 +198,9 @@ impl CounterListeners {
     pub(crate) fn remove(&self, name: &Text, id: &Bytes) -> Answer {
         let mut all = self.all();
         let is_over = all.get(id).is_some_and(|registration| {
-            let mut heard = heard(&registration.heard);
-            heard.remove(name.as_bytes());
-            name.is_empty() || heard.is_empty()
+            let mut counters = locked(&registration.counters);
+            counters.remove(name.as_bytes());
+            name.is_empty() || counters.is_empty()
         });
         if is_over {
             all.remove(id);

@@ -105,7 +105,7 @@ pub(crate) fn try_dispatch_local(
     if answer.status.is_error() {
         session.caches.note_error(header, answer.status);
     }
-    let is_news = |told: &&Arc<_>| client_topology::differs(told, header);
+    let is_news = |topology: &&Arc<_>| client_topology::differs(topology, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }

@@ -138,8 +138,8 @@ impl EntrySelection {
     }
 
     /// Applies the transform to an iteration.
-    pub(crate) fn of_walk(&self, walk: Walk<(Bytes, Bytes)>) -> Walk<(Bytes, Bytes)> {
-        if *self == Self::default() { walk } else { walk.transform(TRANSFORM, self.to_bytes()) }
+    pub(crate) fn apply_to(&self, entries: Walk<(Bytes, Bytes)>) -> Walk<(Bytes, Bytes)> {
+        if *self == Self::default() { entries } else { entries.transform(TRANSFORM, self.to_bytes()) }
     }
 
     pub(crate) fn to_bytes(&self) -> Bytes {

@@ -50,10 +50,10 @@ enum Projection {
 }
 
 impl Projection {
-    fn of_walk(&self, walk: Entries) -> Entries {
+    fn apply_to(&self, entries: Entries) -> Entries {
         match self {
-            Self::Entries(wanted) => wanted.of_walk(walk),
-            Self::Rows(rows) => rows.apply(walk),
+            Self::Entries(wanted) => wanted.apply_to(entries),
+            Self::Rows(rows) => rows.apply(entries),
         }
     }
 
@@ -229,7 +229,7 @@ impl Progress {
         let in_transit = responses.begin_iteration().await.map_err(BatchError::NoRoom)?;
         let batch = self.next_batch(&mut gathering).await.map_err(BatchError::Failed)?;
         drop(in_transit);
-        let rest = responses.of_iteration(self.rest_bytes(&batch));
+        let rest = responses.iteration_share(self.rest_bytes(&batch));
         if let Some(held) = &mut self.held {
             // The entries are already here, so that they count also beyond the limit. Other iterations wait then.
             held.grow_forced(rest.saturating_sub(held.bytes()));
@@ -254,16 +254,16 @@ impl Progress {
     async fn next_batch(&mut self, gathering: &mut ResponseReservation) -> Result<Batch, Refusal> {
         let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
         while entries.len() < self.batch && bytes < BATCH_BYTES_MAX && has_room {
-            let Some((segments, walk)) = &mut self.now else {
+            let Some((segments, stream)) = &mut self.now else {
                 if self.ahead.is_empty() {
                     break;
                 }
                 let segments = self.ahead.split_off(self.ahead.len().saturating_sub(SEGMENTS_PER_GROUP));
-                let walk = self.cache.entries().segments(&segments[..]);
-                self.now = Some((segments, self.wanted.of_walk(walk)));
+                let stream = self.cache.entries().segments(&segments[..]);
+                self.now = Some((segments, self.wanted.apply_to(stream)));
                 continue;
             };
-            match walk.next().await.transpose()? {
+            match stream.next().await.transpose()? {
                 None => {
                     match &self.scattered {
                         None => finished.extend(segments.iter().map(|segment| usize::from(segment.0))),
@@ -274,7 +274,7 @@ impl Progress {
                 }
                 Some((key, made)) => {
                     let Some((metadata, mut values)) = self.wanted.read(made)? else {
-                        let text = "an owner of another version says of entries what is not known here";
+                        let text = "cannot read the entries of an owner of another version";
                         return Err(Refusal::new(text));
                     };
                     let key = match &self.conversion {
@@ -335,7 +335,7 @@ mod tests {
         for _ in 2..ITERATIONS_MAX {
             assert!(start(later).is_some());
         }
-        assert_eq!(start(begun + ITERATION_IDLE_MAX), None, "no walk has idled for longer than it may");
+        assert_eq!(start(begun + ITERATION_IDLE_MAX), None, "no iteration has idled for longer than it may");
         let next = async |id: &Text| {
             let next = Request::Next(id.clone());
             iterations.answer(&responses, &alone.cache, None, next, None).await.status
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(
             ask(Request::Next(refused)).await,
             Status::Success,
-            "it is where it was, and there is room"
+            "it kept its position, and there is capacity"
         );
     }
 

@@ -249,8 +249,8 @@ impl Listeners {
         let listen = wish.restrict(cache.listen().events_max(EVENTS_MAX));
         let ListenRequest { id, includes_state, filter, converter, interests, near, watch } = wish;
         let near = near.map(|near| Arc::new(Mutex::new(near)));
-        let telling = EventTask::new();
-        let wanted = telling.wanted.clone();
+        let task = EventTask::new();
+        let flag = task.flag.clone();
         let bytes = near.as_ref().map(|near| self.filters.try_reserve(u64::from(locked(near).len()) / 8));
         let bytes = bytes.transpose().map_err(|exceeded| Refusal::new(exceeded.to_string()))?;
         let is_near = interests == Interests::NEAR_CACHE;
@@ -259,7 +259,7 @@ impl Listeners {
             is_near,
             near: near.clone(),
             _bytes: bytes,
-            telling,
+            task,
         };
         {
             let mut all = self.all();
@@ -282,7 +282,7 @@ impl Listeners {
             all.insert(id.clone(), registration);
             self.directory.all().insert(id.clone(), Arc::downgrade(&self.all));
         }
-        let is_own = |registration: &ListenerRegistration| registration.telling.is(&wanted);
+        let is_own = |registration: &ListenerRegistration| registration.task.is(&flag);
         let events = match listen.start().await {
             Ok(events) => events,
             Err(error) => {
@@ -299,8 +299,8 @@ impl Listeners {
             let conversion = conversion.cloned();
             let version = header.version;
             let filter = EventFilter { interests, filter, converter, near, watch, version, conversion };
-            let (request, wanted) = (header.id, wanted.clone());
-            registration.telling.begin(events, &self.events_out, None, state, move |event| {
+            let (request, flag) = (header.id, flag.clone());
+            registration.task.begin(events, &self.events_out, None, state, move |event| {
                 let is_state = event.kind == consort_cache::EventKind::Existing;
                 let Some((kind, data)) = filter.event_for_client(event)? else { return Ok(None) };
                 let event = Event {
@@ -310,7 +310,7 @@ impl Listeners {
                     is_retried: false,
                     data,
                 };
-                Ok(Some(Push::Entry(event, wanted.clone(), BytePermit::default())))
+                Ok(Some(Push::Entry(event, flag.clone(), BytePermit::default())))
             });
         }
         if includes_state {

@@ -186,11 +186,11 @@ async fn write_with_room(
     flags: Flags,
 ) -> Result<(Written, Option<Box<ResponseBytes>>), Refusal> {
     let silent = served.silent(flags).map(|silent| remote_values::limited(&silent));
-    let mut room = ValueReservation::new(silent.as_ref().unwrap_or(&served.limited));
+    let mut reservation = ValueReservation::new(silent.as_ref().unwrap_or(&served.limited));
     loop {
-        match room.cache().write(key.clone(), write.clone()).await {
-            Ok(written) => return Ok((written, room.into_held())),
-            Err(error) => room.make(responses, error).await?,
+        match reservation.cache().write(key.clone(), write.clone()).await {
+            Ok(written) => return Ok((written, reservation.into_held())),
+            Err(error) => reservation.grow(responses, error).await?,
         }
     }
 }
@@ -274,12 +274,14 @@ async fn read_with_room(
     request: Request,
     error: CacheError,
 ) -> Result<Answer, Refusal> {
-    let mut room = ValueReservation::new(cache);
-    room.make(responses, error).await?;
+    let mut reservation = ValueReservation::new(cache);
+    reservation.grow(responses, error).await?;
     loop {
-        match read_by(room.cache(), &request).await {
-            Ok(response) => return Ok(of_read(stats, &request, response).holding_some(room.into_held())),
-            Err(error) => room.make(responses, error).await?,
+        match read_by(reservation.cache(), &request).await {
+            Ok(response) => {
+                return Ok(of_read(stats, &request, response).holding_some(reservation.into_held()));
+            }
+            Err(error) => reservation.grow(responses, error).await?,
         }
     }
 }

@@ -61,18 +61,18 @@ pub(crate) async fn answer(
     let cache = &served.cache;
     Ok(match action {
         Action::Get(key) => {
-            let (found, room) = found(responses, served, &key).await?;
+            let (found, reservation) = found(responses, served, &key).await?;
             served.stats.note_read(found.is_some());
             let Some(Entry { value, .. }) = found else { return Ok(Answer::of(Status::NotFound)) };
-            let held = held(responses, &value, room).await?;
+            let held = held(responses, &value, reservation).await?;
             let values = values(value, allows_duplicates).await?;
             Answer::success(ResponseBody::Multimap(Response::Values(values))).holding(held)
         }
         Action::GetWithMetadata(key) => {
-            let (found, room) = found(responses, served, &key).await?;
+            let (found, reservation) = found(responses, served, &key).await?;
             served.stats.note_read(found.is_some());
             let Some(entry) = found else { return Ok(Answer::of(Status::NotFound)) };
-            let held = held(responses, &entry.value, room).await?;
+            let held = held(responses, &entry.value, reservation).await?;
             let values = values(entry.value.clone(), allows_duplicates).await?;
             let response = Response::WithMetadata(of_entry(&entry), values);
             Answer::success(ResponseBody::Multimap(response)).holding(held)
@@ -116,11 +116,12 @@ async fn found(
     served: &ServedCache,
     key: &Bytes,
 ) -> Result<(Option<Entry<Bytes>>, Option<Box<ResponseBytes>>), Refusal> {
-    let mut room = ValueReservation::new(&served.limited).besides(VALUES_OF_KEY_MAX * size_of::<Bytes>());
+    let mut reservation =
+        ValueReservation::new(&served.limited).with_overhead(VALUES_OF_KEY_MAX * size_of::<Bytes>());
     loop {
-        match room.cache().get_with_metadata(key).await {
-            Ok(found) => return Ok((found, room.into_held())),
-            Err(error) => room.make(responses, error).await?,
+        match reservation.cache().get_with_metadata(key).await {
+            Ok(found) => return Ok((found, reservation.into_held())),
+            Err(error) => reservation.grow(responses, error).await?,
         }
     }
 }
@@ -137,9 +138,9 @@ async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refus
 async fn held(
     responses: &Responses,
     value: &Bytes,
-    room: Option<Box<ResponseBytes>>,
+    reservation: Option<Box<ResponseBytes>>,
 ) -> Result<Box<ResponseBytes>, Refusal> {
-    if let Some(held) = room {
+    if let Some(held) = reservation {
         return Ok(held);
     }
     let count = bucket::count(value).ok_or_else(another_kind)? as usize;
@@ -180,7 +181,7 @@ async fn put(served: &ServedCache, to: Assignment, allows_duplicates: bool) -> R
         check_size(&bucket).map_err(Refusal::new)?;
         Ok((Some(having(&bucket, lifetime)), ()))
     };
-    served.lanes.compute(&served.cache, &key, make).await?;
+    served.key_locks.compute(&served.cache, &key, make).await?;
     served.stats.stores.one();
     Ok(())
 }
@@ -195,14 +196,14 @@ async fn remove(served: &ServedCache, from: Assignment, allows_duplicates: bool)
         let change = if bucket.is_empty() { Change::Remove } else { having(&bucket, lifetime) };
         Ok((Some(change), true))
     };
-    served.lanes.compute(&served.cache, &key, make).await
+    served.key_locks.compute(&served.cache, &key, make).await
 }
 
 /// The number of all values of all keys.
 async fn size(cache: &RawCache) -> Result<u64, Refusal> {
-    let mut walk = cache.entries().transform(TRANSFORM, Bytes::from_static(&[HOW_MANY]));
+    let mut counts = cache.entries().transform(TRANSFORM, Bytes::from_static(&[HOW_MANY]));
     let mut size = 0;
-    while let Some((_, count)) = walk.next().await.transpose()? {
+    while let Some((_, count)) = counts.next().await.transpose()? {
         let count = <[u8; 4]>::try_from(&count[..]).map_err(|_| another_kind())?;
         size += u64::from(u32::from_be_bytes(count));
     }
@@ -213,8 +214,8 @@ async fn contains_value(cache: &RawCache, value: &[u8]) -> Result<bool, Refusal>
     let mut wanted = BytesMut::with_capacity(1 + value.len());
     wanted.put_u8(HAS);
     wanted.put_slice(value);
-    let mut walk = cache.entries().transform(TRANSFORM, wanted.freeze());
-    Ok(walk.next().await.transpose()?.is_some())
+    let mut counts = cache.entries().transform(TRANSFORM, wanted.freeze());
+    Ok(counts.next().await.transpose()?.is_some())
 }
 
 #[cfg(test)]

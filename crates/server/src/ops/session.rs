@@ -28,7 +28,7 @@ pub(crate) struct Session {
 impl Session {
     /// Also returns the receiver of the events for the connection's output.
     pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
-        let (events_out, unasked) = EventSender::new(caches.memory.events.clone());
+        let (events_out, pushes) = EventSender::new(caches.memory.events.clone());
         let session = Self {
             streams: Streams::new(caches.stream_budget.clone()),
             responses: Responses::new(&caches.memory),
@@ -43,6 +43,6 @@ impl Session {
             counter_listeners: CounterListeners::new(events_out.clone()),
             events_out,
         };
-        (session, unasked)
+        (session, pushes)
     }
 }

@@ -117,18 +117,18 @@ async fn found(
     conversion: Option<&Conversion>,
     key: &Bytes,
 ) -> Result<Found, Refusal> {
-    let mut room = ValueReservation::new(&served.limited);
+    let mut reservation = ValueReservation::new(&served.limited);
     let found = loop {
-        match room.cache().get_with_metadata(key).await {
+        match reservation.cache().get_with_metadata(key).await {
             Ok(found) => break found,
-            Err(error) => room.make(responses, error).await?,
+            Err(error) => reservation.grow(responses, error).await?,
         }
     };
     served.stats.note_read(found.is_some());
     let Some(entry) = found else { return Ok((None, None)) };
     let metadata = of_entry(&entry);
     let value = converted(conversion, entry.value, Conversion::value_out)?;
-    Ok((Some((metadata, value)), room.into_held()))
+    Ok((Some((metadata, value)), reservation.into_held()))
 }
 
 /// Writes a value whose pieces were all in one request.

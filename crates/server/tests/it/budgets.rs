@@ -220,7 +220,7 @@ async fn request_above_the_limit_is_refused_before_it_arrives_and_the_connection
     let refused = client.next(put.context()).await.unwrap();
     assert_eq!(refused.status, Status::ServerError);
     let text = error(&refused);
-    assert!(text.contains("no room for the request") && text.contains("large_requests"), "{text}");
+    assert!(text.contains("no capacity for the request") && text.contains("large_requests"), "{text}");
     client.stream.write_all(&vec![7; VALUE]).await.unwrap();
     assert_eq!(client.ask("c", get("key-0")).await.status, Status::Success);
     assert!(process.usage().peak <= 18 * MIB as u64);
